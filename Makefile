@@ -1,0 +1,45 @@
+# Everything sets itself up in .venv from nothing but Python 3.11+, make and a C compiler.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch])
+
+.PHONY: setup demo test test-slow check format bench native-check clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml setup.py $(NATIVE)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m slow
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(MAKE) native-check
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+native-check:
+	$(MAKE) -C runtime/native check
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info runtime/native/build
+	find . -name '*.so' -not -path './$(VENV)/*' -delete

@@ -1,0 +1,1 @@
+"""The operator table: one definition per ONNX operator."""

@@ -1,0 +1,162 @@
+"""The operator table: what Graft knows about an ONNX operator, in one definition each.
+
+What the ONNX schema says (inputs, attributes, defaults, types) is not said again. A definition adds traits (facts
+that passes ask about), cost, and the lowering into stages of the tensor IR. Everything that compiles uses the same
+lowering and brings its own schedule.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import numpy as np
+
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
+from graft.core.types import INT64
+from graft.core.view import NodeView
+from graft.errors import GraftError
+
+
+class Trait(Enum):
+    """Facts about an operator that passes and schedules ask for."""
+
+    ELEMENTWISE = auto()
+    """One stage; output element depends on the input elements at the same (broadcast) index."""
+    INJECTIVE = auto()
+    """One stage without reduction; output element depends on one element of one input (Transpose, Slice, Concat)."""
+    VIEW = auto()
+    """The output holds the input's bytes under another shape (Reshape, Flatten, Squeeze)."""
+    REDUCTION = auto()
+    """Ends in a reduction over some axes."""
+    ROW_WISE = auto()
+    """Several dependent reductions over trailing axes (Softmax, LayerNormalization)."""
+    CONTRACTION = auto()
+    """A sum of products: MatMul, Gemm, Einsum."""
+    CONVOLUTION = auto()
+    """A contraction over sliding windows."""
+    POOLING = auto()
+    """A reduction over sliding windows."""
+    RECURRENT = auto()
+    """Steps that depend on each other: LSTM, GRU, RNN."""
+    COMMUTATIVE = auto()
+    """The first two inputs may be swapped."""
+    ASSOCIATIVE = auto()
+    """Nested uses may be regrouped (up to floating-point rounding)."""
+    LAYOUT_AGNOSTIC = auto()
+    """Works the same on any layout of its input."""
+    SHAPE_ONLY = auto()
+    """Reads only the shape of its input (Shape, Size)."""
+    NONDETERMINISTIC = auto()
+    """Two runs may differ (RandomNormal): never folded, never merged as a common subexpression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An estimate for one node: floating-point operations and bytes moved to and from memory."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Lowering:
+    """What a lowering works with: the node, a buffer per input and output, and the constant inputs.
+
+    ``inputs[i]`` is None for an absent optional input. ``constant(i)`` gives the contents of an input that the
+    operator needs at compile time (axes, shapes, pads).
+    """
+
+    node: NodeView
+    inputs: tuple[Buffer | None, ...]
+    outputs: tuple[Buffer, ...]
+    constants: dict[int, np.ndarray] = field(default_factory=dict)
+    temporaries: int = 0
+
+    def input(self, index: int) -> Buffer:
+        """Return the buffer of an input that must be present."""
+        buffer = self.inputs[index] if index < len(self.inputs) else None
+        assert buffer is not None, f"{self.node.where}: input {index} is absent"
+        return buffer
+
+    def optional(self, index: int) -> Buffer | None:
+        """Return the buffer of an optional input, None when it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """Return the contents of input ``index`` if they are known at compile time."""
+        return self.constants.get(index)
+
+    def temporary(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+        """Return a fresh intermediate buffer."""
+        self.temporaries += 1
+        extents = tuple(Constant(dimension, INT64) for dimension in shape)
+        return Buffer(f"{self.outputs[0].name}_t{self.temporaries}", dtype, extents, memory="scratch")
+
+
+LowerFunction = Callable[[Lowering], "tuple[Stage, ...] | Function"]
+"""Gives stages, or (recurrent operators) a function already in loops whose parameters are the inputs and outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator: name, domain, traits, lowering, cost and limits of the lowering.
+
+    ``accepts`` says None, or why the lowering cannot take a node (a dtype, an attribute, an input that is not
+    constant). A node with unknown or symbolic shapes never reaches it. Without ``lower`` an operator has only facts.
+    """
+
+    name: str
+    traits: frozenset[Trait] = frozenset()
+    lower: LowerFunction | None = None
+    cost: Callable[[NodeView], Cost] | None = None
+    accepts: Callable[[NodeView], Reject | None] | None = None
+    domain: str = ""
+
+
+class OperatorTable:
+    """Operators by domain and name. Adding a name twice is an error."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], Operator] = {}
+
+    def add(self, operator: Operator) -> Operator:
+        """Add an operator and return it; raise GraftError if its name is taken."""
+        key = (_canonical(operator.domain), operator.name)
+        if key in self._rows:
+            raise GraftError(
+                f"operator '{operator.name}' of domain '{key[0]}' is defined twice", operator=operator.name
+            )
+        self._rows[key] = operator
+        return operator
+
+    def get(self, name: str, domain: str = "") -> Operator | None:
+        """Return the operator, or None if the table does not have it."""
+        return self._rows.get((_canonical(domain), name))
+
+    def of(self, node: NodeView) -> Operator | None:
+        """Return the operator of a node, or None."""
+        return self.get(node.op_type, node.domain)
+
+    def nearest(self, name: str) -> str | None:
+        """Return the most similar name in the table, for did-you-mean."""
+        return next(iter(difflib.get_close_matches(name, {row for _, row in self._rows}, 1)), None)
+
+    def has(self, node: NodeView, trait: Trait) -> bool:
+        """Whether the node's operator is known and has the trait."""
+        operator = self.of(node)
+        return operator is not None and trait in operator.traits
+
+    def __iter__(self) -> Iterator[Operator]:
+        return iter(self._rows.values())
+
+
+def _canonical(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+OPERATORS = OperatorTable()
+"""The production table; `graft.core.operators.all` fills it."""

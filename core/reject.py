@@ -1,0 +1,36 @@
+"""A refusal as data: why a backend does not take a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graft.errors import GraftError
+
+BACKEND_CODES = (
+    "no-pattern", "dtype", "rank", "shape", "dynamic-shape", "attribute", "layout", "constant-required", "size",
+    "fused-use",
+)  # fmt: skip
+CORE_CODES = ("cost", "region-too-small", "cycle", "user-excluded", "compile-failed", "unavailable")
+LOST_TO = "lost-to:"
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Why a predicate refuses: a machine-readable ``code`` and a sentence for people. Falsy, so `if not answer` works.
+
+    Backends use `BACKEND_CODES` and ``cost``; the core adds the others and ``lost-to:<backend>``.
+    """
+
+    code: str
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if self.code not in BACKEND_CODES and self.code not in CORE_CODES and not self.code.startswith(LOST_TO):
+            known = ", ".join((*BACKEND_CODES, *CORE_CODES, f"{LOST_TO}<backend>"))
+            raise GraftError(f"unknown reason code '{self.code}'; use one of {known}", code=self.code)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}" if self.text else self.code

@@ -1,0 +1,1 @@
+"""Schedules: strategies that turn stages into loop nests."""

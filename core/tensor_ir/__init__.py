@@ -1,0 +1,1 @@
+"""The tensor IR: definition, text form, verifier, interpreter."""

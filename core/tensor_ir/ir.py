@@ -1,0 +1,368 @@
+"""The tensor IR: loops over buffers, on one page.
+
+Below the graph there is only this. An operator's lowering gives *stages* (what is computed, with no order); a
+schedule turns stages into a *function* (in which order, with which vectors, threads and scratch memory); backends
+emit functions as LLVM IR, C, CUDA or instruction streams. Two levels in one IR, because a schedule needs the first
+and a code generator must see nothing but the second.
+
+Invariants, checked by `verify`:
+
+1. Types: operands of a `Binary` agree in type; comparisons and logic give ``bool`` with the operands' lanes; indices
+   and loop extents are ``int64``; vector indices of one access have the same number of lanes.
+2. Every variable is bound by exactly one `For`, `Let`, `Axis` or shape parameter that encloses its uses.
+3. Every buffer is a parameter or is allocated by an enclosing `Allocate`; an access has one index per dimension.
+4. A `Load` or `Store` without a mask stays inside the buffer; masked-off lanes are neither read nor written, and read
+   as zero.
+5. Iterations of a ``parallel`` loop write disjoint elements and read none that another iteration writes; a
+   ``vector`` loop has a constant extent.
+6. A stage writes each element of its buffer once; only masked loads may point outside.
+
+Memories: ``host`` (caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small,
+indexed by constants after unrolling), and any name that a backend defines for its device (``device``, ``shared``,
+``sram.input``, ...). Semantics of every node: `graft.core.tensor_ir.interpreter`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from graft.core.types import BOOL, INT64, Type
+
+# ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A scalar of any type, or its splat; integers and bools are exact, floats are given as Python floats.
+
+    For a custom datatype the value is the number that the bits stand for; `Bits` gives raw bits.
+    """
+
+    value: int | float | bool
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """A loop index, a let-bound scalar or vector, or a symbolic extent. Compared by identity."""
+
+    name: str
+    type: Type = INT64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A region of memory with a shape. Compared by identity.
+
+    ``strides`` count elements; None means row-major and contiguous. ``alignment`` (bytes) is a promise about the
+    address of the first element.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Expression, ...]
+    strides: tuple[Expression, ...] | None = None
+    memory: str = "host"
+    alignment: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Element(s) of a buffer. A vector index (`Ramp` or other) makes it a vector load (contiguous) or gather."""
+
+    buffer: Buffer
+    indices: tuple[Expression, ...]
+    mask: Expression | None = None
+
+    @property
+    def type(self) -> Type:
+        """The buffer's element type with the lanes of the indices (or of the mask)."""
+        return Type(self.buffer.dtype, access_lanes(self.indices, self.mask))
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """The int64 vector ``base, base + stride, ..., base + (lanes - 1) * stride``."""
+
+    base: Expression
+    stride: int
+    lanes: int
+
+    @property
+    def type(self) -> Type:
+        """Always int64 of ``lanes`` lanes."""
+        return INT64.with_lanes(self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A scalar in every lane."""
+
+    value: Expression
+    lanes: int
+
+    @property
+    def type(self) -> Type:
+        """The scalar's type with ``lanes`` lanes."""
+        return self.value.type.with_lanes(self.lanes)
+
+
+UnaryOperator = Literal[
+    "neg", "abs", "not", "bitnot", "sqrt", "floor", "ceil", "trunc", "round_even", "clz", "popcount"
+]
+BinaryOperator = Literal[
+    "add", "sub", "mul", "div", "mod", "fmod", "min", "max", "and", "or", "xor", "shl", "shr",
+    "eq", "ne", "lt", "le", "gt", "ge",
+]  # fmt: skip
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """``not`` is logical (bool), ``bitnot`` bitwise; ``sqrt floor ceil trunc round_even`` are for floats."""
+
+    operator: UnaryOperator
+    value: Expression
+
+    @property
+    def type(self) -> Type:
+        """The operand's type."""
+        return self.value.type
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Arithmetic, logic and comparison.
+
+    Integers wrap. Integer ``div`` truncates and ``mod`` has the sign of the dividend (C); ``shr`` is arithmetic for
+    signed types. ``min`` and ``max`` of floats give NaN if either operand is NaN. ``fmod`` is C's. ``and or xor`` are
+    logical on bool and bitwise on integers.
+    """
+
+    operator: BinaryOperator
+    left: Expression
+    right: Expression
+
+    @property
+    def type(self) -> Type:
+        """The operands' type, or bool of the same lanes for a comparison."""
+        return BOOL.with_lanes(self.left.type.lanes) if self.operator in COMPARISONS else self.left.type
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """``on_true`` where ``condition`` (bool), else ``on_false``; both are evaluated."""
+
+    condition: Expression
+    on_true: Expression
+    on_false: Expression
+
+    @property
+    def type(self) -> Type:
+        """The type of both arms."""
+        return self.on_true.type
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A change of element type: float to integer truncates (saturating), to a narrower float rounds to nearest even."""
+
+    value: Expression
+    dtype: str
+
+    @property
+    def type(self) -> Type:
+        """``dtype`` with the operand's lanes."""
+        return Type(self.dtype, self.value.type.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Bitcast:
+    """The same bits as another element type of the same width. Of a custom datatype: to and from its storage."""
+
+    value: Expression
+    dtype: str
+
+    @property
+    def type(self) -> Type:
+        """``dtype`` with the operand's lanes."""
+        return Type(self.dtype, self.value.type.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """A pure function by name: ``fma exp exp2 log log2 log1p expm1 tanh sigmoid erf sin cos tan asin acos atan sinh
+    cosh asinh acosh atanh pow rsqrt`` on floats, and tensor instructions with declared semantics
+    (``dot4_u8s8``, ``dot2_bf16``). Unknown names are an error of `verify`, unless ``extern:`` prefixes a C symbol.
+    """
+
+    name: str
+    arguments: tuple[Expression, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Lanes chosen from the concatenation of vectors; one lane gives a scalar."""
+
+    vectors: tuple[Expression, ...]
+    lanes: tuple[int, ...]
+
+    @property
+    def type(self) -> Type:
+        """The vectors' element type with as many lanes as chosen."""
+        return self.vectors[0].type.with_lanes(len(self.lanes))
+
+
+@dataclass(frozen=True, slots=True)
+class Horizontal:
+    """A vector reduced to a scalar by ``add mul min max and or``; the order of a float ``add`` is not specified."""
+
+    operator: BinaryOperator
+    value: Expression
+
+    @property
+    def type(self) -> Type:
+        """The element type of the vector."""
+        return self.value.type.with_lanes(1)
+
+
+Expression: TypeAlias = (
+    Constant | Variable | Load | Ramp | Broadcast | Unary | Binary | Select | Cast | Bitcast | Intrinsic | Shuffle
+    | Horizontal
+)  # fmt: skip
+
+# ---- Statements ---------------------------------------------------------------------------------------------------
+
+LoopKind = Literal["serial", "parallel", "vector", "unrolled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Writes ``value`` to element(s) of a buffer; ``mask`` (bool) switches lanes off."""
+
+    buffer: Buffer
+    indices: tuple[Expression, ...]
+    value: Expression
+    mask: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``variable`` runs over ``[0, extent)``. ``binding`` names a hardware index (``block.x``) or virtual thread."""
+
+    variable: Variable
+    extent: Expression
+    kind: LoopKind
+    body: Statement
+    binding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """A branch on a scalar bool."""
+
+    condition: Expression
+    then_body: Statement
+    else_body: Statement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Binds ``variable`` to a value inside ``body``."""
+
+    variable: Variable
+    value: Expression
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Memory that lives during ``body``; contents are undefined at first."""
+
+    buffer: Buffer
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements one after another."""
+
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallExtern:
+    """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+
+
+Statement: TypeAlias = Store | For | If | Let | Allocate | Block | CallExtern
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A scheduled kernel: ``parameters`` are input buffers, then ``outputs`` output buffers."""
+
+    name: str
+    parameters: tuple[Buffer, ...]
+    outputs: int
+    body: Statement
+    origin: tuple[str, ...] = ()
+
+    @property
+    def input_buffers(self) -> tuple[Buffer, ...]:
+        """The parameters that are read."""
+        return self.parameters[: len(self.parameters) - self.outputs]
+
+    @property
+    def output_buffers(self) -> tuple[Buffer, ...]:
+        """The parameters that are written."""
+        return self.parameters[len(self.parameters) - self.outputs :]
+
+
+# ---- Stages: what is computed, before any schedule ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A reduction axis: ``variable`` runs over ``[0, extent)``."""
+
+    variable: Variable
+    extent: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """``operator`` (``add mul min max and or``) over ``axes``, starting from ``initial``."""
+
+    operator: BinaryOperator
+    axes: tuple[Axis, ...]
+    initial: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``buffer[axes] = value``, or the reduction of ``value`` over the reduction's axes, for all axes in the shape.
+
+    ``axes`` holds one variable per dimension of ``buffer``. Stages of one lowering stand in order of dependence; all
+    buffers but the last stages' outputs are intermediate. ``epilogue`` (only with a reduction) maps the reduced value,
+    bound to ``epilogue_variable``, to what is stored.
+    """
+
+    buffer: Buffer
+    axes: tuple[Variable, ...]
+    value: Expression
+    reduction: Reduction | None = None
+    epilogue_variable: Variable | None = None
+    epilogue: Expression | None = None
+    origin: tuple[str, ...] = field(default=())
+
+
+def access_lanes(indices: tuple[Expression, ...], mask: Expression | None) -> int:
+    """Return the lanes of an access: those of its vector indices or mask, 1 if all are scalar."""
+    lanes = max((index.type.lanes for index in indices), default=1)
+    return max(lanes, mask.type.lanes) if mask is not None else lanes

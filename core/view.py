@@ -1,0 +1,155 @@
+"""Read-only views of ONNX nodes and values: what predicates, lowerings and code generators look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class ValueView:
+    """An ONNX value: name, dtype, shape, and its contents where they are constant."""
+
+    value: ir.Value
+
+    @property
+    def name(self) -> str:
+        """The value's name, "" if it has none."""
+        return self.value.name or ""
+
+    @property
+    def dtype(self) -> str:
+        """Element type name (``float32``); "" when it is unknown or the value is not a tensor."""
+        kind = self.value.dtype
+        return "" if kind is None or kind is ir.DataType.UNDEFINED else dtype_of(kind)
+
+    @property
+    def shape(self) -> tuple[int | str | None, ...] | None:
+        """Dimensions: an int, a symbol's name, or None where unknown; None when the rank is unknown."""
+        if self.value.shape is None:
+            return None
+        return tuple(d if isinstance(d, int) else d.value for d in self.value.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape if every dimension is a number, else None."""
+        shape = self.shape
+        if shape is None or not all(isinstance(dimension, int) for dimension in shape):
+            return None
+        return tuple(int(dimension) for dimension in shape)  # type: ignore[arg-type]
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions, None when unknown."""
+        return None if self.value.shape is None else len(self.value.shape)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the contents are known at compile time (an initialiser or a Constant node)."""
+        return constant_tensor(self.value) is not None
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        """The contents as an array, None when they are not constant."""
+        tensor = constant_tensor(self.value)
+        return None if tensor is None else tensor.numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """An ONNX node: operator, typed inputs and outputs, attributes."""
+
+    node: ir.Node
+
+    @property
+    def name(self) -> str:
+        """The node's name, or that of its first output."""
+        return self.node.name or (self.node.outputs[0].name if self.node.outputs else "") or ""
+
+    @property
+    def op_type(self) -> str:
+        """The operator's name, such as ``Conv``."""
+        return self.node.op_type
+
+    @property
+    def domain(self) -> str:
+        """The operator's domain; "" is ai.onnx."""
+        return self.node.domain
+
+    @property
+    def inputs(self) -> tuple[ValueView | None, ...]:
+        """The inputs in order; None for an absent optional one. Trailing absent ones are left out."""
+        values = [None if value is None else ValueView(value) for value in self.node.inputs]
+        while values and values[-1] is None:
+            values.pop()
+        return tuple(values)
+
+    @property
+    def outputs(self) -> tuple[ValueView, ...]:
+        """The outputs in order."""
+        return tuple(ValueView(value) for value in self.node.outputs)
+
+    def input(self, index: int) -> ValueView | None:
+        """Return input ``index``, None when it is absent."""
+        inputs = self.node.inputs
+        value = inputs[index] if index < len(inputs) else None
+        return None if value is None else ValueView(value)
+
+    @property
+    def dtype(self) -> str:
+        """The element type of the first input, or of the first output where there is no input."""
+        first = next((value for value in self.node.inputs if value is not None), None)
+        if first is None:
+            first = self.node.outputs[0]
+        return ValueView(first).dtype
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute as a Python value: int, float, str, list, NumPy array, graph; ``default`` if absent."""
+        attribute = self.node.attributes.get(name)
+        if attribute is None:
+            return default
+        value = attribute.value
+        if attribute.type == ir.AttributeType.TENSOR:
+            return value.numpy()
+        return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+    @property
+    def where(self) -> str:
+        """``Conv (node 'conv1')``: how messages name this node."""
+        return f"{self.op_type} (node '{self.name}')"
+
+
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """Return the tensor of a value known at compile time, or None."""
+    if value.const_value is not None:
+        return value.const_value
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Constant" and producer.domain in ("", "ai.onnx"):
+        attribute = producer.attributes.get("value")
+        if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
+            tensor: ir.TensorProtocol = attribute.value
+            return tensor
+    return None
+
+
+def dtype_of(kind: ir.DataType) -> str:
+    """Return the element type name of an ONNX data type: ``FLOAT`` gives ``float32``."""
+    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
+    return names.get(kind, kind.name.lower())
+
+
+def data_type(dtype: str) -> ir.DataType:
+    """Return the ONNX data type of an element type name; raise ModelError if there is none."""
+    names = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
+    if dtype in names:
+        return names[dtype]
+    try:
+        return ir.DataType[dtype.upper()]
+    except KeyError:
+        raise ModelError(f"'{dtype}' is not an ONNX element type", dtype=dtype) from None

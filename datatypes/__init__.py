@@ -1,0 +1,1 @@
+"""The datatype registry, lowering functions and the shipped number formats."""

@@ -1,0 +1,1 @@
+"""Annotate, merge composites, merge regions, partition, place."""

@@ -1,0 +1,1 @@
+"""The pattern language: build, match, explain, rewrite."""

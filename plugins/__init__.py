@@ -1,0 +1,1 @@
+"""Hook specifications, plugin manager, base classes and the in-tree backends."""

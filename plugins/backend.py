@@ -1,0 +1,84 @@
+"""The base class of every backend, the built-in compiler included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from graft.core.reject import Reject
+from graft.runtime.procedure import Module, Procedure
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graft.core.operators.table import Cost
+    from graft.core.target import CompileOptions
+    from graft.core.view import NodeView
+    from graft.partition.region import Region
+    from graft.patterns.composite import Composite
+
+API_LEVEL = 1
+"""The version of this interface; a plugin states the one it was written for as ``Backend.api_level``."""
+
+ConstantOwnership = Literal["embedded", "passed", "handed-over"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRegion:
+    """A region compiled into several kernels that the core's executor calls one after another.
+
+    ``procedure`` computes the region's outputs from its run-time inputs. ``Call.module`` counts in ``modules``;
+    constants are keyed in ``constants``; tensors of storage ``arena`` have no offset yet: the core plans one arena
+    over all regions. The simple form of a compiled region is one `Module` with one function named as the region.
+    """
+
+    modules: tuple[Module, ...]
+    procedure: Procedure
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class Backend:
+    """A backend: what it supports and how it compiles a region. Subclass it; only `name` and `compile` are needed.
+
+    ``constants`` says who owns a region's constants: ``embedded`` (the backend writes them into `Module.data`),
+    ``passed`` (the executor passes them with every call, after the run-time inputs, in the order of
+    ``region.constants``), ``handed-over`` (`Module.constants`, given once to the loader).
+    """
+
+    name: ClassVar[str] = ""
+    priority: ClassVar[int] = 100
+    """Backends with larger numbers choose first, where the user gives no order; ``llvm`` is 10, ``reference`` 0."""
+    api_level: ClassVar[int] = API_LEVEL
+    constants: ClassVar[ConstantOwnership] = "handed-over"
+    install: ClassVar[str] = ""
+    """The command that installs what the loader of this backend's modules needs."""
+
+    @property
+    def patterns(self) -> Sequence[Composite]:
+        """The composites in order of preference."""
+        return ()
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return True to take a single node, or why not."""
+        return Reject("no-pattern", f"{self.name} has no rule for {node.op_type}")
+
+    def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
+        """Compile a region; raise to hand it to the next backend."""
+        raise TypeError(f"backend '{self.name}' does not define compile(region, options)")
+
+    def available(self) -> str | None:
+        """Return None if the backend can run here, else the reason and what to install."""
+        return None
+
+    def cost(self, region: Region) -> Cost | None:
+        """Return the estimated cost of a region, or None to use the core's roofline."""
+        return None
+
+    def fingerprint(self) -> str:
+        """Return what compiled code depends on besides region and options (library version); joins cache keys."""
+        return ""
+
+    def version(self) -> str:
+        """Return a version line for `graft backends show`."""
+        return ""

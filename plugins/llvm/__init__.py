@@ -1,0 +1,1 @@
+"""The built-in compiler: tensor IR to native code through LLVM."""

@@ -1,0 +1,1 @@
+"""oneDNN by JSON: the pattern for every library vendor."""

@@ -1,0 +1,1 @@
+"""The backend of last resort: every ONNX operator through onnx.reference."""

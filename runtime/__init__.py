@@ -1,0 +1,1 @@
+"""Modules, loaders, executor and artifact: what a deployed program needs, and nothing else."""

@@ -1,0 +1,144 @@
+/* Graft's runtime: load an artifact, run it; and the ABI between the runtime and compiled modules.
+ *
+ * Two audiences share this header. Applications use the functions below "Programs". Modules (compiled regions) see
+ * only GraftContext and its function table: native code that Graft emits has no external symbols.
+ *
+ * Every function that can fail returns GRAFT_OK (0) or an error code and leaves a text that graft_error_message()
+ * (programs) or the caller's GraftError (context) holds. There is no global mutable state.
+ */
+#ifndef GRAFT_RUNTIME_H
+#define GRAFT_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graft/dlpack.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GRAFT_ABI_VERSION 1
+
+enum {
+  GRAFT_OK = 0,
+  GRAFT_ERROR_MEMORY = 1,   /* an allocation failed */
+  GRAFT_ERROR_ARTIFACT = 2, /* damaged, hostile or of another version */
+  GRAFT_ERROR_LOADER = 3,   /* no loader for a module kind, or the loader failed */
+  GRAFT_ERROR_INPUT = 4,    /* wrong number, dtype, shape or device of an input */
+  GRAFT_ERROR_RUN = 5,      /* a compiled function failed */
+  GRAFT_ERROR_SYSTEM = 6    /* the operating system refused something */
+};
+
+/* ---- The ABI of compiled functions ---------------------------------------------------------------------------- */
+
+typedef struct GraftContext GraftContext;
+
+typedef int32_t (*GraftFunction)(GraftContext *context, void *state, const DLTensor *const *inputs,
+                                 DLTensor *const *outputs);
+
+/* One contiguous part [begin, end) of a parallel loop. `context` is that of the executing thread. */
+typedef int32_t (*GraftTask)(GraftContext *context, void *closure, int64_t begin, int64_t end);
+
+/* The function table. Entries are only ever appended; `size` is sizeof(GraftApi) of the runtime. */
+typedef struct GraftApi {
+  uint32_t abi_version;
+  uint32_t size;
+  /* Runs task over [0, count), split into at most thread_count contiguous parts of at least `grain` iterations each.
+   * Nested calls run serially. Returns the first error of any part. */
+  int32_t (*parallel_for)(GraftContext *context, int64_t count, int64_t grain, GraftTask task, void *closure);
+  /* 64-byte aligned memory, private to the calling thread, valid until the current function or task returns.
+   * NULL when memory runs out (the error text is set). Repeated calls return disjoint blocks. */
+  void *(*scratch)(GraftContext *context, uint64_t bytes);
+  /* Allocates output `index` of the running call, whose shape was unknown before. NULL on failure. */
+  void *(*allocate_output)(GraftContext *context, int32_t index, int32_t ndim, const int64_t *shape);
+  /* Records a printf-style message and returns GRAFT_ERROR_RUN, so that a function can `return fail(...)`. */
+  int32_t (*fail)(GraftContext *context, const char *format, ...);
+  /* The number of threads that parallel_for may use, at least 1. */
+  int32_t (*thread_count)(GraftContext *context);
+} GraftApi;
+
+/* What a compiled function may read of its context; the rest is the runtime's own. */
+struct GraftContext {
+  const GraftApi *api;
+};
+
+/* ---- Loaders: one per module kind ----------------------------------------------------------------------------- */
+
+typedef struct GraftNamedTensor {
+  const char *name;
+  const DLTensor *tensor; /* stays valid, read-only, as long as the program lives */
+} GraftNamedTensor;
+
+typedef struct GraftModuleSource {
+  const char *name;
+  const char *kind;
+  const void *data;
+  size_t size;
+  const GraftNamedTensor *constants;
+  size_t constant_count;
+  int32_t thread_count;
+} GraftModuleSource;
+
+/* `fail` stores the message for the caller of the loader and returns GRAFT_ERROR_LOADER. */
+typedef struct GraftLoaderHost {
+  uint32_t abi_version;
+  int32_t (*fail)(const struct GraftLoaderHost *host, const char *format, ...);
+} GraftLoaderHost;
+
+typedef struct GraftLoader {
+  uint32_t abi_version;
+  const char *kind;
+  void *user;
+  int32_t (*load)(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **module);
+  /* Gives the function and the state to call it with; both stay valid until unload. */
+  int32_t (*lookup)(void *user, const GraftLoaderHost *host, void *module, const char *function,
+                    GraftFunction *entry, void **state);
+  void (*unload)(void *user, void *module);
+} GraftLoader;
+
+/* A shared library that provides a loader exports: const GraftLoader *graft_loader(void); */
+typedef const GraftLoader *(*GraftLoaderEntry)(void);
+
+/* ---- Programs ------------------------------------------------------------------------------------------------- */
+
+typedef struct GraftProgram GraftProgram;
+
+/* A caller-owned error text. Zero-initialise it; no need to free it. */
+typedef struct GraftError {
+  int32_t code;
+  char message[1024];
+} GraftError;
+
+typedef struct GraftLoadOptions {
+  int32_t threads;                    /* 0: as many as the process may use */
+  const GraftLoader *const *loaders;  /* besides the built-in kind "native" */
+  size_t loader_count;
+} GraftLoadOptions;
+
+/* Maps the artifact at `path`. `options` may be NULL. */
+int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
+                           GraftError *error);
+void graft_program_destroy(GraftProgram *program);
+
+typedef struct GraftTensorInfo {
+  const char *name;
+  DLDataType dtype;
+  int32_t ndim;         /* -1: known only after a run */
+  const int64_t *shape;
+} GraftTensorInfo;
+
+int32_t graft_program_input_count(const GraftProgram *program);
+int32_t graft_program_output_count(const GraftProgram *program);
+GraftTensorInfo graft_program_input(const GraftProgram *program, int32_t index);
+GraftTensorInfo graft_program_output(const GraftProgram *program, int32_t index);
+
+/* Runs the program. May be called by several threads at once: each call has its own arena.
+ * outputs[i].data == NULL: the runtime allocates it (and the shape); free it with graft_free_output. */
+int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
+void graft_free_output(DLTensor *output);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,204 @@
+"""Programs as data: procedures of tensors and calls, and the modules that the calls run.
+
+These are the contents of an artifact's ``manifest.json``; `to_json` and `from_json` are exact inverses. The native
+executor reads the same structure, so a change here is a change of the format (`FORMAT_VERSION`).
+
+Invariants of a `Procedure`:
+
+1. Every index into ``tensors`` is in range; -1 stands for an absent optional input of a call.
+2. Every tensor is written by exactly one call, or is an input, a constant, or a view of an earlier tensor.
+3. Calls stand in execution order: a tensor is written before it is read.
+4. Arena tensors that are live at the same time do not overlap; offsets are multiples of 64; each lies inside
+   ``arena_bytes``.
+5. ``shape`` is None exactly for storage ``dynamic`` (allocated by the callee, shape known after the call) and for
+   inputs and outputs whose shape depends on a dynamic tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+FORMAT_VERSION = 1
+ABI_VERSION = 1
+ALIGNMENT = 64
+
+Storage = Literal["input", "output", "constant", "arena", "view", "dynamic"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of a procedure: name, element type, shape and where its bytes lie.
+
+    ``storage`` decides the other fields: ``input``/``output`` use ``index``; ``constant`` uses ``constant`` (key
+    into the constant store); ``arena`` uses ``offset`` (bytes); ``view`` uses ``of`` (tensor index) and ``offset``
+    (bytes, relative to that tensor). All tensors are contiguous in row-major order.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+    storage: Storage
+    index: int = -1
+    constant: str = ""
+    offset: int = 0
+    of: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One step of a procedure.
+
+    kind ``call``: run ``function`` of module number ``module`` on ``inputs`` giving ``outputs``.
+    kind ``copy``: copy the one input to the one output.
+    kind ``if``: ``inputs[0]`` is the condition; ``bodies`` = (then, else) procedure numbers; ``arguments`` holds,
+    per body, the tensor indices passed as that body's inputs; outputs in order.
+    kind ``loop``: ONNX Loop. ``inputs`` = (trip count or -1, condition or -1, carried...); ``bodies`` = (body,);
+    ``arguments[0]`` = captured tensors, passed after (iteration, condition, carried...); outputs = carried..., scans...
+    kind ``scan``: ONNX Scan. ``inputs`` = states..., scan inputs...; ``bodies`` = (body,); ``arguments[0]`` = captured
+    tensors, passed after (states..., slices...); ``attributes`` = {"scan_inputs": n, "input_axes": [...],
+    "input_directions": [...], "output_axes": [...], "output_directions": [...]}.
+    """
+
+    kind: Literal["call", "copy", "if", "loop", "scan"]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    module: int = -1
+    function: str = ""
+    bodies: tuple[int, ...] = ()
+    arguments: tuple[tuple[int, ...], ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    origin: tuple[str, ...] = ()
+    flops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """A list of calls over a table of tensors; procedure 0 of a program is its entry."""
+
+    name: str
+    tensors: tuple[TensorSpec, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    calls: tuple[Call, ...]
+    arena_bytes: int = 0
+    arena_bound: int = 0
+    """The lower bound of ``arena_bytes``: the largest sum of bytes live at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What a backend makes of a region: code or data of one ``kind``, and the functions in it.
+
+    ``data`` is opaque to everyone but the loader of ``kind``. ``constants`` are handed over to the loader once, at
+    load, by name. ``plugin`` is the entry-point name that provides the loader, ``install`` the line that installs it.
+    """
+
+    name: str
+    kind: str
+    functions: tuple[str, ...]
+    data: bytes
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    plugin: str = ""
+    install: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramDescription:
+    """Everything that the runtime needs: procedures, modules and constants by key."""
+
+    procedures: tuple[Procedure, ...]
+    modules: tuple[Module, ...]
+    constants: Mapping[str, np.ndarray]
+    """Keyed by content hash; `Module.constants` of the modules are merged into the same store by the writer."""
+    targets: tuple[Mapping[str, Any], ...] = ()
+    """For each native target: {"arch": "x86_64", "features": ["avx512f", ...]}; checked at load."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Facts for people and tools (plan summary, graft version); the executor ignores them."""
+
+
+def procedure_to_json(procedure: Procedure) -> dict[str, Any]:
+    """Return the JSON form of a procedure; fields at their default are left out."""
+    return {
+        "name": procedure.name,
+        "tensors": [_tensor_to_json(tensor) for tensor in procedure.tensors],
+        "inputs": list(procedure.inputs),
+        "outputs": list(procedure.outputs),
+        "calls": [_call_to_json(call) for call in procedure.calls],
+        "arena_bytes": procedure.arena_bytes,
+        "arena_bound": procedure.arena_bound,
+    }
+
+
+def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
+    """Return the procedure that `procedure_to_json` wrote."""
+    return Procedure(
+        name=data["name"],
+        tensors=tuple(_tensor_from_json(tensor) for tensor in data["tensors"]),
+        inputs=tuple(data["inputs"]),
+        outputs=tuple(data["outputs"]),
+        calls=tuple(_call_from_json(call) for call in data["calls"]),
+        arena_bytes=data["arena_bytes"],
+        arena_bound=data["arena_bound"],
+    )
+
+
+def _tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
+    shape = None if tensor.shape is None else list(tensor.shape)
+    row: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": shape, "storage": tensor.storage}
+    match tensor.storage:
+        case "input" | "output":
+            row["index"] = tensor.index
+        case "constant":
+            row["constant"] = tensor.constant
+        case "arena":
+            row["offset"] = tensor.offset
+        case "view":
+            row |= {"of": tensor.of, "offset": tensor.offset}
+        case "dynamic":
+            pass
+    return row
+
+
+def _tensor_from_json(row: Mapping[str, Any]) -> TensorSpec:
+    shape = None if row["shape"] is None else tuple(row["shape"])
+    rest = {key: row[key] for key in ("index", "constant", "offset", "of") if key in row}
+    return TensorSpec(row["name"], row["dtype"], shape, row["storage"], **rest)
+
+
+def _call_to_json(call: Call) -> dict[str, Any]:
+    row: dict[str, Any] = {"kind": call.kind, "inputs": list(call.inputs), "outputs": list(call.outputs)}
+    if call.kind == "call":
+        row |= {"module": call.module, "function": call.function}
+    if call.bodies:
+        row |= {"bodies": list(call.bodies), "arguments": [list(row) for row in call.arguments]}
+    if call.attributes:
+        row["attributes"] = dict(call.attributes)
+    if call.origin:
+        row["origin"] = list(call.origin)
+    if call.flops:
+        row["flops"] = call.flops
+    return row
+
+
+def _call_from_json(row: Mapping[str, Any]) -> Call:
+    return Call(
+        kind=row["kind"],
+        inputs=tuple(row["inputs"]),
+        outputs=tuple(row["outputs"]),
+        module=row.get("module", -1),
+        function=row.get("function", ""),
+        bodies=tuple(row.get("bodies", ())),
+        arguments=tuple(tuple(indices) for indices in row.get("arguments", ())),
+        attributes=dict(row.get("attributes", {})),
+        origin=tuple(row.get("origin", ())),
+        flops=row.get("flops", 0),
+    )
+
+
+def contiguous_bytes(dtype_bytes: int, shape: Sequence[int]) -> int:
+    """Return the size in bytes of a contiguous tensor."""
+    return int(np.prod(shape, dtype=np.int64)) * dtype_bytes

@@ -1,0 +1,32 @@
+"""The native parts: the runtime's Python binding, and the loaders that in-tree plugins bring."""
+
+from glob import glob
+from pathlib import Path
+
+import numpy
+from setuptools import Extension, setup
+
+WARNINGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]
+
+
+def extension(name: str, sources: list[str], **arguments: object) -> Extension:
+    """Return an extension built with the project's flags."""
+    return Extension(
+        name,
+        sorted(sources),
+        include_dirs=["runtime/native/include", "runtime/native/src", numpy.get_include()],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("_GNU_SOURCE", "1")],
+        extra_compile_args=WARNINGS,
+        **arguments,
+    )
+
+
+def extensions() -> list[Extension]:
+    """Return the native modules of the distribution."""
+    return [
+        extension("graft.runtime._native", glob("runtime/native/src/*.c") + glob("runtime/native/python/*.c")),
+        extension("graft.plugins.onednn._loader", glob("plugins/onednn/native/*.c") + ["runtime/native/src/json.c"]),
+    ]
+
+
+setup(ext_modules=[one for one in extensions() if all(Path(source).exists() for source in one.sources)])

@@ -1,0 +1,1 @@
+"""Graft: bring your own codegen to machine-learning models."""

@@ -1,0 +1,66 @@
+"""The errors of Graft, in a module that imports nothing.
+
+A message says what, where, both sides of the mismatch and what to do; the facts stay as attributes.
+"""
+
+
+class GraftError(Exception):
+    """Base class of every error that a user of Graft can cause and mend.
+
+    Keyword arguments become attributes: ``GraftError("...", node="conv1").node == "conv1"``.
+    """
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> object:
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(f"{type(self).__name__} has no fact {name!r}")
+
+
+class ModelError(GraftError):
+    """The model is not valid ONNX, or asks for something that cannot be honoured."""
+
+
+class UnsupportedError(GraftError):
+    """The model is valid but no backend that was allowed can compute a part of it."""
+
+
+class PatternError(GraftError):
+    """A pattern, or a check of a pattern, is wrong."""
+
+
+class PlanError(GraftError):
+    """A plan, or a wish about placement, cannot be fulfilled."""
+
+
+class PluginError(GraftError):
+    """A plugin raised, or broke the contract of the plugin interface; ``plugin`` names it."""
+
+
+class CompileError(GraftError):
+    """A region could not be compiled."""
+
+
+class ArtifactError(GraftError):
+    """An artifact is damaged, of another version, or needs a plugin that is missing."""
+
+
+class InputError(GraftError):
+    """A program was called with the wrong names, shapes or dtypes."""
+
+
+class RunError(GraftError):
+    """A compiled program failed while it ran; ``node`` says where."""
+
+
+class DatatypeError(GraftError):
+    """A custom datatype, or a lowering of it, is missing or wrong."""
+
+
+class VerifyError(GraftError):
+    """A compiled program differs from its reference by more than the tolerance."""

@@ -6,6 +6,7 @@ import os
 import platform
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def available_threads() -> int:
     """Return the number of processors this process may run on (affinity mask, then cgroup quota)."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        quota, period = open("/sys/fs/cgroup/cpu.max", encoding="ascii").read().split()
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):
         return count
     return count if quota == "max" else max(1, min(count, -(-int(quota) // int(period))))

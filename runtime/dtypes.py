@@ -82,7 +82,8 @@ def numpy_dtype(name: str) -> np.dtype:
             import ml_dtypes
         except ImportError as error:
             raise GraftError(f"element type '{name}' needs ml_dtypes; pip install ml_dtypes", dtype=name) from error
-        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        small: np.dtype = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        return small
     return np.dtype(name)
 
 

@@ -192,9 +192,11 @@ class Bitcast:
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """A pure function by name: ``fma exp exp2 log log2 log1p expm1 tanh sigmoid erf sin cos tan asin acos atan sinh
-    cosh asinh acosh atanh pow rsqrt`` on floats, and tensor instructions with declared semantics
-    (``dot4_u8s8``, ``dot2_bf16``). Unknown names are an error of `verify`, unless ``extern:`` prefixes a C symbol.
+    """A pure function by name.
+
+    On floats: ``fma exp exp2 log log2 log1p expm1 tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh acosh
+    atanh pow rsqrt``; tensor instructions with declared semantics: ``dot4_u8s8``, ``dot2_bf16``. Unknown names are
+    an error of `verify`, unless ``extern:`` prefixes a C symbol.
     """
 
     name: str

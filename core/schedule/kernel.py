@@ -1,0 +1,50 @@
+"""A kernel before and after scheduling.
+
+Fusion decides which operators share a kernel; a schedule decides its loops. Schedules are found by the kernel's
+anchor (`graft.core.schedule.select.schedule`), each in its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graft.core.operators.table import Trait
+from graft.core.tensor_ir.ir import Buffer, Function, Stage
+from graft.core.view import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Operators that become one function.
+
+    ``stages`` stand in order of dependence; buffers among them that are neither input nor output are intermediate and
+    may be inlined or kept in scratch. ``anchor`` is the trait that chooses the schedule, ``node`` the operator that
+    has it and ``anchor_stage`` the number of that operator's last stage (the stages after it are its epilogue).
+    ``constants`` holds the contents of constant inputs: a schedule may ask for them in another layout.
+    """
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    stages: tuple[Stage, ...]
+    anchor: Trait
+    node: NodeView | None = None
+    anchor_stage: int = 0
+    constants: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A kernel in loops.
+
+    ``function.parameters`` are ``kernel.inputs`` then ``kernel.outputs``, in order, except that an input in
+    ``packed`` is replaced by a new constant: its contents there are what must be passed for it.
+    """
+
+    function: Function
+    packed: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
+    """Keyed by the buffer of ``kernel.inputs`` that is replaced."""

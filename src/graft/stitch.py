@@ -6,7 +6,6 @@ inlined, so that the memory of all regions is planned together; views are resolv
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +17,7 @@ from graft.core.view import NodeView, ValueView, constant_tensor
 from graft.errors import UnsupportedError
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
+from graft.runtime.artifact import constant_key
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec, contiguous_bytes
 
@@ -32,15 +32,12 @@ class ConstantStore:
         self._keys: dict[int, tuple[object, str]] = {}
 
     def add(self, array: np.ndarray) -> str:
-        """Keep an array and return its key, the SHA-256 of dtype, shape and bytes."""
+        """Keep an array and return its key."""
         known = self._keys.get(id(array))
         if known is not None:
             return known[1]
-        contiguous = np.ascontiguousarray(array).reshape(array.shape)
-        digest = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}".encode())
-        digest.update(contiguous.reshape(-1).view(np.uint8).data)
-        key = digest.hexdigest()
-        self.arrays.setdefault(key, contiguous)
+        key = constant_key(array)
+        self.arrays.setdefault(key, np.ascontiguousarray(array).reshape(array.shape))
         self._keys[id(array)] = (array, key)  # holding the array keeps its id taken
         return key
 

@@ -228,9 +228,10 @@ class Stitcher:
         """Return a program that is one region; its constants are the region's."""
         builder = ProcedureBuilder(region.name)
         tensors = {view.value: builder.add_input(*_typed(view.value)) for view in region.inputs}
-        by_name = {value.name: value for value in region.function.inputs}
-        inputs = [self._tensor(builder, by_name[view.name], tensors) for view in region.inputs]
-        constants = [self._constant(builder, name, tensor) for name, tensor in region.constants.items()]
+        inputs = [tensors[view.value] for view in region.inputs]
+        constants = []
+        if region.backend in self._passed:
+            constants = [self._constant(builder, name, tensor) for name, tensor in region.constants.items()]
         outputs = self._call_region(builder, region, inputs, constants, [view.value for view in region.outputs])
         self._procedures.append(builder.finish(outputs, [view.name for view in region.outputs]))
         return self._description()

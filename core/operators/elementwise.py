@@ -173,7 +173,7 @@ def _lower_bit_shift(lowering: Lowering) -> tuple[Stage, ...]:
 
     def function(x: Expression, y: Expression) -> Expression:
         shifted = b.binary("shl" if left else "shr", x, b.minimum(y, bits - 1))
-        return b.select(b.less(y, bits), shifted, 0)
+        return b.select(b.less(y, bits), shifted, 0) if left or x.type.dtype not in SIGNED else shifted
 
     return _stages(binary(function)(lowering))
 

@@ -2,18 +2,28 @@
 
 from graft.core.operators import (
     activation,
+    contraction,
+    convolution,
     elementwise,
     indexing,
     manipulation,
+    normalization,
+    pooling,
+    reduction,
     view,
 )
 from graft.core.operators.table import OPERATORS
 
 FAMILIES = (
     activation,
+    contraction,
+    convolution,
     elementwise,
     indexing,
     manipulation,
+    normalization,
+    pooling,
+    reduction,
     view,
 )
 

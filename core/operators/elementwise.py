@@ -140,9 +140,9 @@ OPERATORS.add(Operator("IsInf", ELEMENTWISE, _lower_is_inf, per_output(1)))
 
 
 def remainder(x: Expression, y: Expression) -> Expression:
-    """Return the integer remainder with the sign of the divisor (Python's ``%``)."""
-    rest = b.modulo(x, y)
-    if x.type.dtype not in SIGNED:
+    """Return the remainder with the sign of the divisor (Python's ``%``)."""
+    rest = b.binary("fmod" if x.type.is_float else "mod", x, y)
+    if x.type.dtype in b.UNSIGNED:
         return rest
     differs = b.both(b.not_equal(rest, 0), b.not_equal(b.less(rest, 0), b.less(y, 0)))
     return b.select(differs, b.add(rest, y), rest)
@@ -150,21 +150,13 @@ def remainder(x: Expression, y: Expression) -> Expression:
 
 def _lower_mod(lowering: Lowering) -> tuple[Stage, ...]:
     c_like = lowering.node.attribute("fmod", 0)
-    is_float = lowering.input(0).dtype in FLOATS
 
     def function(x: Expression, y: Expression) -> Expression:
-        if is_float:
-            kind = b.wide(x.type.dtype)
-            return b.binary("fmod", b.cast(x, kind), b.cast(y, kind))
-        return b.modulo(x, y) if c_like else remainder(x, y)
+        kind = b.wide(x.type.dtype)
+        x, y = b.cast(x, kind), b.cast(y, kind)
+        return b.binary("fmod" if x.type.is_float else "mod", x, y) if c_like else remainder(x, y)
 
     return _stages(binary(function)(lowering))
-
-
-def _accept_mod(node: NodeView) -> Reject | None:
-    if node.dtype in FLOATS and not node.attribute("fmod", 0):
-        return Reject("attribute", f"Mod of {node.dtype} needs fmod=1")
-    return None
 
 
 def _lower_bit_shift(lowering: Lowering) -> tuple[Stage, ...]:
@@ -199,7 +191,7 @@ _add_binary("Greater", b.greater)
 _add_binary("LessOrEqual", b.less_equal)
 _add_binary("GreaterOrEqual", b.greater_equal)
 _add_binary("PRelu", prelu)
-OPERATORS.add(Operator("Mod", ELEMENTWISE, _lower_mod, per_output(4), _accept_mod))
+OPERATORS.add(Operator("Mod", ELEMENTWISE, _lower_mod, per_output(4)))
 OPERATORS.add(Operator("BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1)))
 
 # ---- Pow ----------------------------------------------------------------------------------------------------------
@@ -216,6 +208,22 @@ def integer_power(x: Expression, exponent: int) -> Expression:
         return x
     square = b.multiply(half, half)
     return b.multiply(square, x) if exponent % 2 else square
+
+
+def whole_power(x: Expression, exponent: Expression) -> Expression:
+    """Return ``x ** exponent`` of an integer for an int64 exponent, wrapping: one factor per bit of the exponent.
+
+    From 64 on only the bases 0, 1 and -1 do not wrap; for them the parity of the exponent is enough.
+    """
+    exponent = b.maximum(exponent, 0)
+    bounded = b.minimum(exponent, b.add(b.modulo(exponent, 2), 62))
+    square: Expression = x
+    result: Expression = b.constant(1, x.type.dtype)
+    for bit in range(6):
+        odd = b.equal(b.modulo(b.divide(bounded, 1 << bit), 2), 1)
+        result = b.multiply(result, b.select(odd, square, 1))
+        square = b.multiply(square, square)
+    return result
 
 
 def _small_exponent(lowering: Lowering) -> int | None:
@@ -241,19 +249,14 @@ def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
         y = b.broadcast(exponent, axes)
         if kind in FLOATS:
             return b.intrinsic("pow", b.cast(x, kind), b.cast(y, kind))
+        if y.type.is_integer:
+            return whole_power(x, b.cast(y, "int64"))
         return b.intrinsic("pow", b.cast(x, "float64"), b.cast(y, "float64"))
 
     return (b.compute(lowering.output(), value),)
 
 
-def _accept_pow(node: NodeView) -> Reject | None:
-    exponent = node.input(1)
-    if node.dtype in ("int64", "uint64") and (exponent is None or not exponent.is_constant):
-        return Reject("dtype", f"Pow of {node.dtype} with a computed exponent is not exact in float64")
-    return None
-
-
-OPERATORS.add(Operator("Pow", ELEMENTWISE, _lower_pow, per_output(16), _accept_pow))
+OPERATORS.add(Operator("Pow", ELEMENTWISE, _lower_pow, per_output(16)))
 
 # ---- Any number of inputs -----------------------------------------------------------------------------------------
 

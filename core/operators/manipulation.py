@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ INJECTIVE = frozenset({Trait.INJECTIVE})
 Indices = Sequence[Expression]
 
 
-def constants_required(*numbers: int) -> object:
+def constants_required(*numbers: int) -> Callable[[NodeView], Reject | None]:
     """Return the check that the inputs of these numbers, where present, are known at compile time."""
 
     def accepts(node: NodeView) -> Reject | None:
@@ -35,7 +35,7 @@ def constants_required(*numbers: int) -> object:
 
 def _add(name: str, lower: LowerFunction, *constants: int) -> Operator:
     accepts = constants_required(*constants) if constants else None
-    return OPERATORS.add(Operator(name, INJECTIVE, lower, moved, accepts))  # type: ignore[arg-type]
+    return OPERATORS.add(Operator(name, INJECTIVE, lower, moved, accepts))
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -238,8 +238,7 @@ def mirrored(position: Expression, extent: int, padded: int, mode: str) -> Expre
 def _accept_pad(node: NodeView) -> Reject | None:
     if node.attribute("mode", "constant") not in ("constant", "reflect", "edge", "wrap"):
         return Reject("attribute", f"Pad mode '{node.attribute('mode')}' is not known")
-    checked: Reject | None = constants_required(1, 3)(node)  # type: ignore[operator]
-    return checked
+    return constants_required(1, 3)(node)
 
 
 OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad))

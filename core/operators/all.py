@@ -1,0 +1,30 @@
+"""Every family of operators: importing this module fills `graft.core.operators.table.OPERATORS`."""
+
+from graft.core.operators import (
+    activation,
+    contraction,
+    convolution,
+    elementwise,
+    indexing,
+    manipulation,
+    normalization,
+    pooling,
+    reduction,
+    view,
+)
+from graft.core.operators.table import OPERATORS
+
+FAMILIES = (
+    activation,
+    contraction,
+    convolution,
+    elementwise,
+    indexing,
+    manipulation,
+    normalization,
+    pooling,
+    reduction,
+    view,
+)
+
+__all__ = ["FAMILIES", "OPERATORS"]

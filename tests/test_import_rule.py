@@ -35,9 +35,7 @@ def test_a_folder_imports_only_from_those_to_its_left(path):
             assert parts[1] in allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "plugins").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
-)
+@pytest.mark.parametrize("path", sorted((ROOT / "plugins").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_plugin_never_imports_another(path):
     parts = path.relative_to(ROOT / "plugins").parts
     own = parts[0] if len(parts) > 1 else None

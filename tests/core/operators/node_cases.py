@@ -102,7 +102,9 @@ def evaluate(view: NodeView, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     if isinstance(lowered, Function):
         given = {name: arrays[name] for name in arrays}
         shapes = [tuple(int(extent.value) for extent in output.shape) for output in lowered.output_buffers]
-        results = interpreter.run_function(lowered, [given[parameter.name] for parameter in lowered.input_buffers], shapes)
+        results = interpreter.run_function(
+            lowered, [given[parameter.name] for parameter in lowered.input_buffers], shapes
+        )
         by_name = dict(zip((output.name for output in lowered.output_buffers), results, strict=True))
         return [by_name[output.name] for output in outputs]
     given_arrays = {buffers[name]: array for name, array in arrays.items() if name in buffers}

@@ -343,6 +343,15 @@ class Simplifier:
                 return self._algebra(expression)
 
     def _load(self, load: Load) -> Expression:
+        lanes = load.type.lanes
+        if lanes > 1:
+            indices = tuple(index.value if isinstance(index, Broadcast) else index for index in load.indices)
+            vector = any(index.type.lanes > 1 for index in indices)
+            if vector:
+                load = Load(load.buffer, indices, load.mask)
+            elif load.mask is None or isinstance(load.mask, Broadcast):
+                mask = load.mask.value if isinstance(load.mask, Broadcast) else None
+                return Broadcast(self._rule_interned(Load(load.buffer, indices, mask)), lanes)
         switch = None if load.mask is None else splat_value(load.mask)
         if switch is None or load.mask is None:
             return load

@@ -26,8 +26,8 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.rewrite import simplify, simplify_statement, walk_expressions
 from graft.core.types import BOOL, FLOAT32, INT64, Type
 
-I, J, K = (Variable(name) for name in "ijk")
-RANGES = {I: (0, 3), J: (0, 11), K: (0, 63)}
+P, Q, R = (Variable(name) for name in "ijk")
+RANGES = {P: (0, 3), Q: (0, 11), R: (0, 63)}
 
 
 def index(value):
@@ -55,19 +55,19 @@ def mod(left, right):
     return op("mod", left, right)
 
 
-FLAT = add(mul(add(mul(I, 12), J), 64), K)
+FLAT = add(mul(add(mul(P, 12), Q), 64), R)
 
 
 def test_division_undoes_the_linear_index_of_a_reshape():
-    assert simplify(div(FLAT, 768), RANGES) is I
-    assert simplify(mod(div(FLAT, 64), 12), RANGES) is J
-    assert simplify(mod(FLAT, 64), RANGES) is K
-    assert simplify(mod(FLAT, 768), RANGES) == add(mul(J, 64), K)
+    assert simplify(div(FLAT, 768), RANGES) is P
+    assert simplify(mod(div(FLAT, 64), 12), RANGES) is Q
+    assert simplify(mod(FLAT, 64), RANGES) is R
+    assert simplify(mod(FLAT, 768), RANGES) == add(mul(Q, 64), R)
 
 
 def test_division_keeps_what_crosses_a_boundary():
-    assert simplify(div(FLAT, 128), RANGES) == div(add(mul(I, 12), J), 2) or simplify(div(FLAT, 128), RANGES) == add(
-        mul(I, 6), div(J, 2)
+    assert simplify(div(FLAT, 128), RANGES) == div(add(mul(P, 12), Q), 2) or simplify(div(FLAT, 128), RANGES) == add(
+        mul(P, 6), div(Q, 2)
     )
 
 
@@ -78,29 +78,29 @@ def test_quotient_and_remainder_join_again():
 
 
 def test_neutral_elements_vanish():
-    assert simplify(add(mul(I, 1), 0)) is I
-    assert simplify(op("sub", add(I, 5), 5)) is I
-    assert simplify(mul(I, 0)) == index(0)
+    assert simplify(add(mul(P, 1), 0)) is P
+    assert simplify(op("sub", add(P, 5), 5)) is P
+    assert simplify(mul(P, 0)) == index(0)
 
 
 def test_masks_that_always_hold_vanish():
     x = Buffer("x", "float32", (index(64),))
-    place = Ramp(mul(I, 16), 1, 16)
+    place = Ramp(mul(P, 16), 1, 16)
     mask = Binary("lt", place, Broadcast(index(64), 16))
-    assert simplify(Load(x, (place,), mask), RANGES) == Load(x, (Ramp(mul(I, 16), 1, 16),))
+    assert simplify(Load(x, (place,), mask), RANGES) == Load(x, (Ramp(mul(P, 16), 1, 16),))
 
 
 def test_masks_that_may_fail_stay():
-    place = Ramp(mul(I, 16), 1, 16)
+    place = Ramp(mul(P, 16), 1, 16)
     mask = Binary("lt", place, Broadcast(index(63), 16))
     assert simplify(mask, RANGES) == mask
 
 
 def test_a_vector_inside_one_row_stays_contiguous():
-    place = Ramp(mul(I, 16), 1, 16)
+    place = Ramp(mul(P, 16), 1, 16)
     row, column = (Binary(o, place, Broadcast(index(32), 16)) for o in ("div", "mod"))
-    assert simplify(row, RANGES) == Broadcast(div(I, 2), 16)
-    assert simplify(column, RANGES) == Ramp(mul(mod(I, 2), 16), 1, 16)
+    assert simplify(row, RANGES) == Broadcast(div(P, 2), 16)
+    assert simplify(column, RANGES) == Ramp(mul(mod(P, 2), 16), 1, 16)
 
 
 def test_floats_keep_their_signed_zeros():
@@ -131,22 +131,22 @@ def test_simplifying_a_deeply_shared_expression_is_fast():
 
 
 def test_equal_subexpressions_become_one_object():
-    left, right = add(mul(I, 12), J), add(mul(I, 12), J)
+    left, right = add(mul(P, 12), Q), add(mul(P, 12), Q)
     product = simplify(Binary("mul", Cast(left, "float32"), Cast(right, "float32")))
     assert product.left is product.right
 
 
 def test_loops_of_one_iteration_and_dead_branches_vanish():
     y = Buffer("y", "int64", (index(4), index(1)))
-    inner = For(J, index(1), "serial", If(op("lt", I, 9), Store(y, (I, J), add(I, J)), Block(())))
-    loop = For(I, index(4), "serial", Let(K, add(I, 0), Block((inner, For(Variable("n"), index(0), "serial", inner)))))
-    assert simplify_statement(loop) == For(I, index(4), "serial", Store(y, (I, index(0)), I))
+    inner = For(Q, index(1), "serial", If(op("lt", P, 9), Store(y, (P, Q), add(P, Q)), Block(())))
+    loop = For(P, index(4), "serial", Let(R, add(P, 0), Block((inner, For(Variable("n"), index(0), "serial", inner)))))
+    assert simplify_statement(loop) == For(P, index(4), "serial", Store(y, (P, index(0)), P))
 
 
 def test_one_variable_with_two_extents_is_kept_apart():
     y = Buffer("y", "int64", (index(8),))
-    store = Store(y, (I,), Select(op("lt", I, 4), index(1), index(2)))
-    both = simplify_statement(Block((For(I, index(4), "serial", store), For(I, index(8), "serial", store))))
+    store = Store(y, (P,), Select(op("lt", P, 4), index(1), index(2)))
+    both = simplify_statement(Block((For(P, index(4), "serial", store), For(P, index(8), "serial", store))))
     assert both.statements[0].body.value == index(1)
     assert both.statements[1].body.value == store.value
 
@@ -154,7 +154,7 @@ def test_one_variable_with_two_extents_is_kept_apart():
 @st.composite
 def expressions(draw, depth=4):
     if depth == 0 or draw(st.integers(0, 5)) == 0:
-        return draw(st.sampled_from([I, J, K, index(draw(st.integers(-3, 130)))]))
+        return draw(st.sampled_from([P, Q, R, index(draw(st.integers(-3, 130)))]))
     operator = draw(st.sampled_from(["add", "add", "sub", "mul", "mul", "div", "mod", "div", "mod", "min", "max"]))
     left = draw(expressions(depth=depth - 1))
     if operator in ("mul", "div", "mod"):
@@ -169,7 +169,7 @@ SPACE = Buffer("y", "int64", (index(4), index(12), index(64)))
 @given(expressions())
 def test_simplified_index_arithmetic_is_equal(expression):
     simple = simplify(expression, RANGES)
-    before, after = (run_stages([Stage(SPACE, (I, J, K), value)], {})[SPACE] for value in (expression, simple))
+    before, after = (run_stages([Stage(SPACE, (P, Q, R), value)], {})[SPACE] for value in (expression, simple))
     np.testing.assert_array_equal(before, after)
 
 
@@ -178,7 +178,7 @@ def test_simplified_index_arithmetic_is_equal(expression):
 def test_simplified_comparisons_are_equal(left, right, operator):
     condition = Select(Binary(operator, left, right), index(1), index(0))
     before, after = (
-        run_stages([Stage(SPACE, (I, J, K), value)], {})[SPACE] for value in (condition, simplify(condition, RANGES))
+        run_stages([Stage(SPACE, (P, Q, R), value)], {})[SPACE] for value in (condition, simplify(condition, RANGES))
     )
     np.testing.assert_array_equal(before, after)
 
@@ -190,10 +190,12 @@ def test_simplified_vector_index_arithmetic_is_equal(expression, lanes):
 
     ramp = Ramp(mul(Variable("block"), lanes), 1, lanes)
     block = ramp.base.left
-    vector = simplify(vectorize_expression(expression, {K: ramp}), {I: (0, 3), J: (0, 11), block: (0, 64 // lanes - 1)})
+    vector = simplify(vectorize_expression(expression, {R: ramp}), {P: (0, 3), Q: (0, 11), block: (0, 64 // lanes - 1)})
     for i, j, b in itertools.product((0, 3), (0, 5, 11), (0, 64 // lanes - 1)):
-        fixed = {I: (i, i), J: (j, j), block: (b, b)}
-        lane_values = [simplify(expression, {I: (i, i), J: (j, j), K: (k, k)}).value for k in range(b * lanes, (b + 1) * lanes)]
+        fixed = {P: (i, i), Q: (j, j), block: (b, b)}
+        lane_values = [
+            simplify(expression, {P: (i, i), Q: (j, j), R: (k, k)}).value for k in range(b * lanes, (b + 1) * lanes)
+        ]
         assert evaluate(simplify(vector, fixed), lanes) == lane_values
 
 

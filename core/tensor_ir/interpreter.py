@@ -1,8 +1,8 @@
 """The interpreter: what stages and functions of the tensor IR mean, in NumPy.
 
-`run_stages` evaluates stages whole arrays at a time, so it says what an operator computes; `run_function` walks the
-loops of a scheduled function one iteration after another, so it says what generated code must do. Parallel loops run
-backwards there, undefined memory is filled with NaN and odd numbers, and every access is checked.
+`run_stages` evaluates stages whole arrays at a time, so it says what an operator computes; `run_function` (in
+`graft.core.tensor_ir.machine`) walks the loops of a scheduled function one iteration after another, so it says what
+generated code must do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.machine import run_function
 from graft.core.tensor_ir.numerics import Array
+
+__all__ = ["CHUNK", "bind_symbols", "run_function", "run_stages", "static_value"]
 
 CHUNK = 1 << 21
 """Elements of a stage's iteration space that are evaluated at once, which bounds memory."""
@@ -193,19 +196,11 @@ class _Grid:
         assert len(indices) == data.ndim, f"'{buffer.name}' has rank {data.ndim}, {len(indices)} indices given"
         places = [self.evaluate(index) for index in indices]
         if mask is None:
-            check_bounds(buffer, places, data.shape)
+            numerics.check_bounds(buffer.name, places, data.shape)
             return np.asarray(data[tuple(places)])
         on = self.evaluate(mask)
         if not on.any():
             return np.zeros(np.broadcast_shapes(on.shape, *(place.shape for place in places)), data.dtype)
         places = [np.where(on, place, 0) for place in places]
-        check_bounds(buffer, places, data.shape)
+        numerics.check_bounds(buffer.name, places, data.shape)
         return np.where(on, data[tuple(places)], data.dtype.type(0))
-
-
-def check_bounds(buffer: Buffer, places: Sequence[Array], shape: tuple[int, ...]) -> None:
-    """Raise AssertionError, naming buffer, dimension and index, if any index lies outside."""
-    for dimension, (place, extent) in enumerate(zip(places, shape, strict=True)):
-        if place.size and (place.min() < 0 or place.max() >= extent):
-            worst = int(place.min()) if place.min() < 0 else int(place.max())
-            raise AssertionError(f"index {worst} is outside dimension {dimension} of '{buffer.name}' ({extent})")

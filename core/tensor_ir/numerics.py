@@ -8,7 +8,7 @@ that generated code is measured against. Callers silence NumPy's floating-point 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
@@ -154,6 +154,14 @@ def _saturate(value: Array, dtype: np.dtype[Any]) -> Array:
 def bitcast(value: Array, target: str) -> Array:
     """Read the same bits as another element type of the same width."""
     return np.ascontiguousarray(value).view(storage(target)).reshape(np.shape(value))
+
+
+def check_bounds(buffer: str, places: Iterable[Array], shape: tuple[int, ...]) -> None:
+    """Raise AssertionError, naming the buffer, the dimension and the index, if any index lies outside."""
+    for dimension, (place, extent) in enumerate(zip(places, shape, strict=True)):
+        if place.size and (place.min() < 0 or place.max() >= extent):
+            worst = int(place.min()) if place.min() < 0 else int(place.max())
+            raise AssertionError(f"index {worst} is outside dimension {dimension} of '{buffer}' ({extent})")
 
 
 # ---- Intrinsics ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from graft.core.operators import (
     manipulation,
     normalization,
     pooling,
+    quantization,
     reduction,
+    resize,
     view,
 )
 from graft.core.operators.table import OPERATORS
@@ -23,7 +25,9 @@ FAMILIES = (
     manipulation,
     normalization,
     pooling,
+    quantization,
     reduction,
+    resize,
     view,
 )
 

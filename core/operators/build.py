@@ -27,7 +27,7 @@ from graft.core.tensor_ir.ir import (
     UnaryOperator,
     Variable,
 )
-from graft.core.types import BOOL, INT64, SIGNED, UNSIGNED, Type, element_bits
+from graft.core.types import BOOL, FLOATS, INT64, SIGNED, UNSIGNED, Type, element_bits
 
 Operand: TypeAlias = Expression | int | float | bool
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
@@ -69,11 +69,16 @@ def reduction_axes(extents: Sequence[int], prefix: str = "k") -> tuple[Axis, ...
 # ---- Arithmetic ---------------------------------------------------------------------------------------------------
 
 
+def literal(value: float, kind: Type) -> Constant:
+    """Return a constant, or its splat, of type ``kind``."""
+    return Constant(constant(value, kind.dtype).value, kind)
+
+
 def _lift(left: Operand, right: Operand) -> tuple[Expression, Expression]:
     if isinstance(left, (int, float)):
         assert not isinstance(right, (int, float)), f"two literals: {left}, {right}"
-        return constant(left, right.type.dtype), right
-    return left, constant(right, left.type.dtype) if isinstance(right, (int, float)) else right
+        return literal(left, right.type), right
+    return left, literal(right, left.type) if isinstance(right, (int, float)) else right
 
 
 def binary(operator: BinaryOperator, left: Operand, right: Operand) -> Expression:
@@ -230,7 +235,7 @@ def intrinsic(name: str, *arguments: Operand) -> Expression:
     """Return a pure function of floats; the first argument gives the type."""
     first = next(argument for argument in arguments if not isinstance(argument, (int, float)))
     kind = first.type
-    lifted = tuple(constant(a, kind.dtype) if isinstance(a, (int, float)) else a for a in arguments)
+    lifted = tuple(literal(a, kind) if isinstance(a, (int, float)) else a for a in arguments)
     return Intrinsic(name, lifted, kind)
 
 

@@ -1,4 +1,4 @@
-"""The front door: `load`, `plan` and `compile`, over the installed plugins."""
+"""The front door: `plan` and `compile`, over the installed plugins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
-from graft.core.load import load
 from graft.errors import UnsupportedError
 from graft.partition.partitioner import partition
 from graft.plugins.backend import Backend
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from graft.partition.partitioner import Policy
+    from graft.partition.policy import Policy
     from graft.partition.plan import Plan
     from graft.runtime.program import Program
 
     Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
-__all__ = ["compile", "compile_model", "load", "plan", "plugins"]
+__all__ = ["compile", "compile_model", "plan", "plugins"]
 
 
 @cache

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graft.core.load import load, require_static
+from graft.core.load import load
 from graft.core.normalize import normalize
 from graft.core.reject import Reject
+from graft.core.shapes import require_static
 from graft.core.target import CompileOptions, available_threads, host_target
 from graft.errors import CompileError, GraftError, PluginError
-from graft.partition.partitioner import Partitioned, Policy, partition
+from graft.partition.partitioner import Partitioned, partition
+from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.procedure import Module, ProgramDescription
@@ -76,8 +78,8 @@ class CompiledModel:
 
 
 def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
-    """Load a model, simplify it and check that every input has a static shape."""
-    model = load(source, shapes=shapes)
+    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
+    model = load(source, shapes=shapes).clone()
     normalize(model)
     require_static(model)
     return model

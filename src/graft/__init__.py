@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from graft.core.load import load
     from graft.core.reject import Reject
     from graft.errors import GraftError
-    from graft.partition.policy import Policy
     from graft.partition.plan import Plan
+    from graft.partition.policy import Policy
     from graft.partition.region import Region
     from graft.plugins.backend import Backend, CompiledRegion
     from graft.plugins.hooks import hookimpl

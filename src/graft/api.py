@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from graft.partition.policy import Policy
     from graft.partition.plan import Plan
+    from graft.partition.policy import Policy
     from graft.runtime.program import Program
 
     Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -70,5 +71,10 @@ def _load_file(path: Path, module_name: str) -> object:
     if specification is None or specification.loader is None:
         raise ImportError(f"'{path.name}' is not a Python file")
     module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    sys.modules[module_name] = module  # dataclasses and pickling look a class's module up there
+    try:
+        specification.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
     return module

@@ -82,7 +82,8 @@ class FencedBackend(Backend):
         )
 
     def _call(self, method: str, function: Callable[[], T]) -> T:
-        with fence(self.name, method):
+        doing = method if self.plugin == self.name else f"{method} of backend '{self.name}'"
+        with fence(self.plugin, doing):
             return function()
 
     def _remark(self, text: str) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
@@ -21,6 +21,12 @@ from graft.plugins.discovery import DISTRIBUTION, PluginSource, clashes, discove
 from graft.plugins.fence import FencedBackend, fence
 from graft.plugins.module_hooks import hooks_of
 
+if TYPE_CHECKING:
+    from graft.partition.region import Region
+    from graft.plugins.backend import CompiledRegion
+    from graft.runtime.procedure import Module
+
+T = TypeVar("T")
 SUPPORTED_API_LEVELS = range(1, API_LEVEL + 1)
 
 
@@ -63,6 +69,8 @@ class BackendInfo:
     operators: tuple[str, ...]
     library: str
     install: str
+    faults: tuple[str, ...] = ()
+    """What the backend raised while it was asked for these facts."""
 
 
 class PluginManager:
@@ -172,7 +180,7 @@ class PluginManager:
 
     # Backends
 
-    def backends(self, names: Sequence[str] | None = None) -> list[FencedBackend]:
+    def backends(self, names: Sequence[str] | None = None) -> list[Backend]:
         """Return the backends called ``names``, in that order; without names all, by falling priority, then name.
 
         Raises PlanError for a name that nobody provides or that stands twice, and the failure of the plugin that was
@@ -200,27 +208,8 @@ class PluginManager:
         )
 
     def backend_infos(self) -> list[BackendInfo]:
-        """Return what is known of every backend, by falling priority; a fault in `available` is its reason."""
-        rows = []
-        for plugin in self.plugins():
-            for backend in plugin.backends:
-                source = plugin.source
-                rules = backend.backend.rules
-                rows.append(
-                    BackendInfo(
-                        name=backend.name,
-                        plugin=plugin.name,
-                        distribution=source.provider if source.is_file else source.distribution,
-                        version=source.version,
-                        priority=backend.priority,
-                        api_level=backend.api_level,
-                        unavailable=_reason(backend),
-                        composites=tuple(composite.name for composite in backend.patterns),
-                        operators=tuple(dict.fromkeys(str(rule.what) for rule in rules if rule.is_operator)),
-                        library=backend.version(),
-                        install=backend.install,
-                    )
-                )
+        """Return what is known of every backend, by falling priority; faults are noted, not raised."""
+        rows = [_info(plugin, backend) for plugin in self.plugins() for backend in plugin.backends]
         return sorted(rows, key=lambda row: (-row.priority, row.name))
 
     # Hooks
@@ -238,6 +227,14 @@ class PluginManager:
             with fence(plugin, hook):
                 results.append((plugin, implementation.function(**given)))
         return results
+
+    def region_compiled(self, region: Region, compiled: Module | CompiledRegion, seconds: float) -> None:
+        """Tell every plugin that a region was compiled, in ``seconds``."""
+        self.call("graft_region_compiled", region=region, module=compiled, seconds=seconds)
+
+    def passes(self, stage: str) -> list[Any]:
+        """Return the passes that plugins add at a stage, in order of the plugins' names."""
+        return [one for _, passes in self.call("graft_passes", stage=stage) for one in passes]
 
     def module_loaders(self) -> dict[str, Any]:
         """Return the loaders of all plugins by module kind: those of the hook, and those that backends bring.
@@ -263,11 +260,33 @@ def _loaders_of(backend: Backend) -> Iterable[Any]:
     return () if create is None else create()
 
 
-def _reason(backend: FencedBackend) -> str | None:
+def _info(plugin: Plugin, backend: FencedBackend) -> BackendInfo:
+    source = plugin.source
+    faults: list[str] = []
+    operators = (str(rule.what) for rule in backend.backend.rules if rule.is_operator)
+    return BackendInfo(
+        name=backend.name,
+        plugin=plugin.name,
+        distribution=source.provider if source.is_file else source.distribution,
+        version=source.version,
+        priority=backend.priority,
+        api_level=backend.api_level,
+        unavailable=_asked(backend.available, "faulty: see `graft backends doctor`", faults),
+        composites=_asked(lambda: tuple(composite.name for composite in backend.patterns), (), faults),
+        operators=tuple(dict.fromkeys(operators)),
+        library=_asked(backend.version, "", faults),
+        install=backend.install,
+        faults=tuple(faults),
+    )
+
+
+def _asked(question: Callable[[], T], instead: T, faults: list[str]) -> T:
+    """Return the answer, or ``instead`` where the plugin raises; the fault is noted."""
     try:
-        return backend.available()
-    except PluginError as error:
-        return error.message
+        return question()
+    except GraftError as error:
+        faults.append(error.message)
+        return instead
 
 
 def _as_plugin_error(plugin: str, error: GraftError) -> PluginError:

@@ -42,7 +42,7 @@ from graft.core.tensor_ir.ir import (
     access_lanes,
 )
 from graft.core.tensor_ir.numerics import Array
-from graft.core.tensor_ir.rewrite import children
+from graft.core.tensor_ir.visit import children
 from graft.core.types import BOOL, INT64, Type
 
 Extern: TypeAlias = Callable[..., Any]

@@ -13,6 +13,7 @@ from graft.core.operators import (
     recurrent,
     reduction,
     resize,
+    sequential,
     view,
 )
 from graft.core.operators.table import OPERATORS
@@ -30,6 +31,7 @@ FAMILIES = (
     recurrent,
     reduction,
     resize,
+    sequential,
     view,
 )
 

@@ -113,8 +113,9 @@ def inverse_deviation(epsilon: float, count: int) -> Callable[[Expression], Expr
 def _moments(
     lowering: Lowering, axes: Axes, x: Source, kind: str, epsilon: float, into: tuple[Buffer | None, Buffer | None]
 ) -> tuple[list[Stage], Source]:
-    """Stages for mean and ``1 / sqrt(variance + epsilon)`` (into buffers that keep the dimensions, or temporaries),
-    and the normalised element.
+    """Stages for mean and ``1 / sqrt(variance + epsilon)``, and the normalised element.
+
+    The two statistics are also spread ``into`` the given buffers, which keep the reduced dimensions.
     """
     mean = lowering.temporary(kind, axes.kept)
     scale = lowering.temporary(kind, axes.kept)

@@ -24,7 +24,14 @@ from graft.core.view import NodeView
 Activation = Callable[[Expression], Expression]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-NEED_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "Elu": 1.0, "HardSigmoid": 0.2, "Affine": 1.0, "ScaledTanh": 1.0}
+NEED_ALPHA = {
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "Affine": 1.0,
+    "ScaledTanh": 1.0,
+}
 NEED_BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
 PLAIN = frozenset({"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus"})
 
@@ -321,7 +328,11 @@ class _Direction:
 
             def with_input(i: Expression) -> Statement:
                 couple = self.layer.couple
-                f = b.subtract(b.literal(1, i.type), i) if couple else self._apply(0, self._peephole(2, f_sum, before, v))
+                f = (
+                    b.subtract(b.literal(1, i.type), i)
+                    if couple
+                    else self._apply(0, self._peephole(2, f_sum, before, v))
+                )
                 cell = b.add(b.multiply(f, before), b.multiply(i, self._apply(1, c_sum)))
                 return loops.let(cell, with_new_cell, "cell")
 
@@ -357,7 +368,9 @@ class _Direction:
 
     # ---- Results ----
 
-    def _emit(self, step: Expression, row: Expression, v: Expression, states: list[tuple[Buffer, Expression]]) -> Statement:
+    def _emit(
+        self, step: Expression, row: Expression, v: Expression, states: list[tuple[Buffer, Expression]]
+    ) -> Statement:
         """Store the new states and Y; a row that has ended keeps its states and writes no Y."""
         layer, y = self.layer, self.layer.lowering.optional_output(0)
         place, runs = self._time(step, row)

@@ -13,7 +13,7 @@ from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.view import reshaped_indices
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Constant, Buffer, Expression, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 from graft.core.view import NodeView
 
 INJECTIVE = frozenset({Trait.INJECTIVE})

@@ -13,7 +13,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.elementwise import ELEMENTWISE
 from graft.core.operators.manipulation import normal_axis
-from graft.core.operators.reduction import Axes, mean_of, rows, shifted, square, trailing
+from graft.core.operators.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage

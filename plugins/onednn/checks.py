@@ -57,8 +57,10 @@ def written_out_supported(match: Match) -> Reject | None:
 
 def _operand(match: Match, name: str, shape: tuple[int, ...], anchor: NodeView) -> Reject | None:
     """Check what is added to the result: one value per output channel, or a whole tensor of its shape."""
-    value = match.get(name)
-    if value is None or (anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs)):
+    if name not in match:
+        return None
+    value = match[name]
+    if anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs):
         return None
     given = value.static_shape
     if given == shape and name == "other":

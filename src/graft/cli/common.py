@@ -56,7 +56,7 @@ class State:
 def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
     """Return name and shape of ``x:1x3x224x224`` or ``x=1,3,224,224``; names may hold colons, the last one counts."""
     name, separator, extents = text.rpartition("=" if "=" in text else ":")
-    parts = extents.replace(",", "x").split("x") if extents else []
+    parts = extents.replace(",", "x").split("x")
     if not (separator and name) or not all(part.isdecimal() for part in parts):
         raise click.BadParameter(f"'{text}' is not a shape; write x:1x3x224x224 or x=1,3,224,224")
     return name, tuple(int(part) for part in parts)

@@ -82,13 +82,9 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
 
 
 def _code(error: GraftError) -> ExitCode:
-    match error:
-        case PluginError():
-            return ExitCode.PLUGIN
-        case VerifyError():
-            return ExitCode.ACCURACY
-        case _:
-            return ExitCode.FAILURE
+    if isinstance(error, PluginError) or "plugin" in error.facts:
+        return ExitCode.PLUGIN
+    return ExitCode.ACCURACY if isinstance(error, VerifyError) else ExitCode.FAILURE
 
 
 def _show(error: Exception, message: str, state: State) -> None:

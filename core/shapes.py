@@ -15,14 +15,10 @@ from graft.errors import ModelError
 def infer_shapes(model: ir.Model) -> bool:
     """Give every value the type and shape that ONNX infers, in place; return whether one was learnt.
 
-    Shapes that the model states and inference cannot derive stay. Raises ModelError where types or shapes
-    contradict each other.
+    Shapes that the model states and inference cannot derive stay. Contradictions are not looked for: `load` does,
+    by `onnx.checker`, before anything is changed.
     """
-    proto = skeleton_of_model(model)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
-        raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
+    inferred = _infer(skeleton_of_model(model))
     changed = False
     for graph, learnt in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
         values = ir.convenience.create_value_mapping(learnt)
@@ -30,6 +26,14 @@ def infer_shapes(model: ir.Model) -> bool:
             if name in values:
                 changed |= _learn(value, values[name])
     return changed
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer with the contents of shape operands (data propagation), which fails on some valid models, or without."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError):
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
 
 
 def _learn(value: ir.Value, inferred: ir.Value) -> bool:
@@ -41,7 +45,7 @@ def _learn(value: ir.Value, inferred: ir.Value) -> bool:
     return changed
 
 
-def tidy(error: Exception) -> str:
+def tidy(error: BaseException) -> str:
     """Return the text of an error of onnx on one line, without the marks of its log."""
     return " ".join(str(error).split())
 

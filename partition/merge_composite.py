@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.operators.table import OPERATORS, OperatorTable
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor

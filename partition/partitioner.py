@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.core.operators.table import OPERATORS, OperatorTable
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition.annotate_target import AnnotateTarget
@@ -24,7 +25,7 @@ from graft.partition.policy import Policy
 from graft.partition.units import make_units
 from graft.partition.wishes import require_pins, wished_refusals
 
-DEFAULT_POLICY = Policy()
+__all__ = ["Partitioned", "Policy", "partition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def partition(
     model: ir.Model,
     backends: Sequence[BackendLike],
     *,
-    policy: Policy = DEFAULT_POLICY,
+    policy: Policy | None = None,
     refusals: Mapping[tuple[str, str], Reject] | None = None,
     operators: OperatorTable = OPERATORS,
 ) -> Partitioned:
@@ -49,6 +50,7 @@ def partition(
     nobody takes stay in the graph, with placement "" in the plan (`Plan.require_complete`). Raises PlanError for
     contradictory wishes, PluginError and PatternError for a backend's faults, ModelError for a cyclic graph.
     """
+    policy = policy or Policy()
     names = [backend.name for backend in backends]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:

@@ -273,7 +273,7 @@ def wildcard() -> Wildcard:
 
 
 def absent() -> Absent:
-    """Return a pattern of an optional input that is not given, as in ``bias | absent()``."""
+    """Return a pattern of an optional input that is not given; one that may be given is ``bias | absent()``."""
     return Absent()
 
 

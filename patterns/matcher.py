@@ -6,13 +6,14 @@ takes them back when it is resumed or closed. So whatever comes later (a sibling
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import permutations
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
-from graft.core.operators.table import OPERATORS, OperatorTable, Trait
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView
 from graft.errors import PatternError
 from graft.patterns.constraints import constant_violation, violation
@@ -60,7 +61,7 @@ class Matcher:
     def miss(self, pattern: Pattern, subject: _Found, text: str) -> None:
         """Take note of a pattern that does not fit; `graft.patterns.explain` overrides it."""
 
-    def value(self, pattern: Pattern, value: _Subject) -> Iterator[None]:
+    def value(self, pattern: Pattern, value: _Subject) -> Generator[None]:
         """Yield once for every way in which the pattern fits the value (None: an absent input)."""
         self.steps += 1
         if self.steps > STEP_LIMIT:

@@ -99,6 +99,8 @@ def bypass(node: ir.Node) -> bool:
     graph, source, output = node.graph, node.inputs[0], node.outputs[0]
     assert graph is not None, f"node '{node.name}' is in no graph"
     assert source is not None, f"node '{node.name}' reads nothing"
+    source.type = source.type or output.type
+    source.shape = source.shape if source.shape is not None else output.shape
     if output.is_graph_output():
         producer = source.producer()
         if producer is None or producer.graph is not graph or source.is_graph_output():

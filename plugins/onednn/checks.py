@@ -32,7 +32,10 @@ def supported(node: NodeView) -> bool | Reject:
         check = _binary if node.op_type in BINARY else _eltwise if is_eltwise(node.op_type) else None
     if check is None:
         return Reject("no-pattern", f"no oneDNN primitive computes {node.op_type}")
-    return _common(node) or check(node) or True
+    refusal = _common(node)
+    if refusal is None:
+        refusal = check(node)
+    return True if refusal is None else refusal
 
 
 def match_supported(match: Match) -> Reject | None:
@@ -45,9 +48,9 @@ def match_supported(match: Match) -> Reject | None:
         reason = None if node.name == anchor.name else _common(node)
         if reason is not None:
             return reason
-    shape = anchor.outputs[0].static_shape
-    assert shape is not None
-    return _operand(match, "bias", shape, anchor) or _operand(match, "other", shape, anchor) or _activation(match)
+    shape = _target(anchor)
+    reasons = (_operand(match, "bias", shape, anchor), _operand(match, "other", shape, anchor), _activation(match))
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def written_out_supported(match: Match) -> Reject | None:
@@ -57,8 +60,10 @@ def written_out_supported(match: Match) -> Reject | None:
 
 def _operand(match: Match, name: str, shape: tuple[int, ...], anchor: NodeView) -> Reject | None:
     """Check what is added to the result: one value per output channel, or a whole tensor of its shape."""
-    value = match.get(name)
-    if value is None or (anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs)):
+    if name not in match:
+        return None
+    value = match[name]
+    if anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs):
         return None
     given = value.static_shape
     if given == shape and name == "other":
@@ -134,7 +139,8 @@ def _spatial(node: NodeView) -> Reject | None:
 
 
 def _convolution(node: NodeView) -> Reject | None:
-    return _spatial(node) or _constants(node, 1, 2)
+    refusal = _spatial(node)
+    return refusal if refusal is not None else _constants(node, 1, 2)
 
 
 def _pooling(node: NodeView) -> Reject | None:

@@ -7,24 +7,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
+from graft.core.load import Source
+from graft.core.operators.all import OPERATORS
 from graft.errors import UnsupportedError
-from graft.partition.partitioner import partition
+from graft.partition.partitioner import DEFAULT_POLICY, partition
 from graft.plugins.backend import Backend
 from graft.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     import os
 
-    import onnx
-
     from graft.partition.plan import Plan
     from graft.partition.policy import Policy
     from graft.runtime.program import Program
 
-    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 __all__ = ["compile", "compile_model", "plan", "plugins"]
 
@@ -54,7 +51,7 @@ def plan(
     backends: Sequence[str | Backend] | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    policy: Policy | None = None,
+    policy: Policy = DEFAULT_POLICY,
     manager: PluginManager | None = None,
 ) -> Plan:
     """Return where every operator would run and why, without compiling anything.
@@ -62,7 +59,7 @@ def plan(
     ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions.
     """
     chosen = choose(backends, manager)
-    return partition(prepare(model, shapes), chosen, policy=policy).plan
+    return partition(prepare(model, shapes), chosen, policy=policy, operators=OPERATORS).plan
 
 
 def compile(
@@ -73,7 +70,7 @@ def compile(
     threads: int | None = None,
     strict: bool = False,
     plan: Plan | None = None,
-    policy: Policy | None = None,
+    policy: Policy = DEFAULT_POLICY,
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> Program:
@@ -101,7 +98,7 @@ def compile_model(
     threads: int | None = None,
     strict: bool = False,
     plan: Plan | None = None,
-    policy: Policy | None = None,
+    policy: Policy = DEFAULT_POLICY,
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> CompiledModel:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
@@ -24,9 +25,9 @@ BACKENDS = ("llvm", "reference")
 
 
 def recompile(description: ProgramDescription, missing: Collection[int], threads: int | None) -> ProgramDescription:
-    """Return the program without the modules numbered ``missing``; raise ArtifactError if a region cannot be rebuilt."""
+    """Return the program without the modules numbered ``missing``; raise ArtifactError if that cannot be."""
     if "model.onnx" not in description.files:
-        raise ArtifactError("the artifact holds no model, so the regions it lacks a loader for cannot be compiled anew")
+        raise ArtifactError("the artifact holds no model to compile the regions anew that have no loader here")
     model = _with_weights(description)
     found = {region.name: region for region in regions(model)}
     rebuilt: dict[int, CompiledRegion] = {}
@@ -38,7 +39,7 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
 
 def _with_weights(description: ProgramDescription) -> ir.Model:
     """Return the artifact's model with the weights that the artifact has."""
-    model = ir.from_proto(ir.load_bytes(description.files["model.onnx"]))
+    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(description.files["model.onnx"]))
     keys: Mapping[str, str] = description.metadata.get("weights", {})
     for name, value in model.graph.initializers.items():
         if name in keys:

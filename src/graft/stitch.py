@@ -244,6 +244,8 @@ class Stitcher:
         self._modules: list[Module] = []
         self._first_module: dict[str, int] = {}
         self._procedures: list[Procedure | None] = []
+        self.weights: dict[str, str] = {}
+        """Content keys of the initialisers that vendors' regions read, by name: what a region is compiled anew from."""
 
     def stitch(self, graph: ir.Graph, more_outputs: Sequence[ir.Value] = ()) -> ProgramDescription:
         """Return the program of a partitioned main graph; ``more_outputs`` are returned after the graph's own."""
@@ -318,6 +320,9 @@ class Stitcher:
         constants = []
         if region.backend in self._passed:
             constants = [self._tensor(builder, by_name[name], tensors) for name in region.constants]
+        if isinstance(self._compiled[region.name], Module):
+            for name, tensor in region.constants.items():
+                self.weights[by_name[name].name or ""] = self._constants.add_tensor(tensor)
         outputs = self._call_region(builder, region, inputs, constants, node.outputs)
         tensors.update(zip(node.outputs, outputs, strict=True))
 

@@ -66,17 +66,19 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
-        return (operator.accepts(node) if operator.accepts is not None else None) or True
+        refused = None if operator.accepts is None else operator.accepts(node)
+        return True if refused is None else refused
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.emit import compile_functions
 
         kernels = RegionKernels(region, self._table, options.target)
+        procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
+        if not names:
+            return CompiledRegion((), procedure, kernels.constants)
         image = compile_functions(kernels.functions, options.target)
-        names = tuple(function.name for function in kernels.functions)
-        modules = (Module(region.name, "native", names, image, plugin="llvm"),) if names else ()
-        return CompiledRegion(modules, kernels.procedure(), kernels.constants)
+        return CompiledRegion((Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants)
 
 
 def _refused(value: ValueView) -> Reject | None:

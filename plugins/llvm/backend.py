@@ -123,6 +123,10 @@ class RegionKernels:
                 self._view(group)
                 continue
             outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside):
+                for value in outside:
+                    self._add(ValueView(value), "arena")
+                continue
             lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
             self._call(lowered, self._schedule(lowered, structures))
 
@@ -166,9 +170,9 @@ class RegionKernels:
 
     def _schedule(self, lowered: Lowered, structures: Structures) -> Scheduled:
         """The kernel in loops. A kernel like an earlier one shares its function; only its constants are packed."""
-        if lowered.function is not None:
-            self.functions.append(lowered.function)
-            return Scheduled(lowered.function)
+        if lowered.loops is not None:
+            self.functions.append(lowered.loops.function)
+            return lowered.loops
         number = structures.of(lowered.kernel)
         known = self._known.get(number)
         if known is None:

@@ -118,6 +118,8 @@ class ProgramDescription:
     """For each native target: {"arch": "x86_64", "features": ["avx512f", ...]}; checked at load."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Facts for people and tools (plan summary, graft version); the executor ignores them."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Further members of the artifact by path, such as the partitioned model; the executor ignores them."""
 
 
 def procedure_to_json(procedure: Procedure) -> dict[str, Any]:

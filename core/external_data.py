@@ -1,0 +1,189 @@
+"""External data: weights in files beside the model.
+
+A model comes from anywhere, so its references are hostile until checked. A file is opened component by component
+below the model's directory without following links, checked as opened (so that it cannot be exchanged in between),
+and mapped read-only: pages are read when a weight is first used.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import Message
+
+from graft.errors import ModelError
+
+KEYS = ("location", "offset", "length", "checksum")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a tensor's bytes are: a path relative to the model, and a range in that file (length None: to the end)."""
+
+    tensor: str
+    location: str
+    offset: int = 0
+    length: int | None = None
+
+    @property
+    def where(self) -> str:
+        """How messages name this reference."""
+        return f"external data of tensor '{self.tensor}' in '{self.location}'"
+
+
+@dataclass(slots=True)
+class ModelDirectory:
+    """The directory of a model file, and the data files in it that are mapped so far."""
+
+    path: Path
+    _maps: dict[str, mmap.mmap | bytes] = field(default_factory=dict)
+
+    def read(self, tensor: onnx.TensorProto) -> memoryview:
+        """Return the bytes of an external tensor, mapped; raise ModelError if they are not where they must be."""
+        reference = reference_of(tensor)
+        if reference.location not in self._maps:
+            self._maps[reference.location] = self._map(reference)
+        data = self._maps[reference.location]
+        size, needed = len(data), tensor_bytes(tensor)
+        length = size - reference.offset if reference.length is None else reference.length
+        if reference.offset + length > size or length < 0:
+            end = reference.offset + max(length, 0)
+            raise ModelError(
+                f"{reference.where} ends at byte {end} but the file has {size} bytes; is the download complete?",
+                tensor=reference.tensor,
+            )
+        if length != needed:
+            raise ModelError(
+                f"{reference.where} has {length} bytes but its type needs {needed}; export the model again",
+                tensor=reference.tensor,
+            )
+        return memoryview(data)[reference.offset : reference.offset + length]
+
+    def tensor(self, tensor: onnx.TensorProto) -> ir.TensorProtocol:
+        """Return an external tensor backed by the mapped file."""
+        data, dtype, shape = self.read(tensor), ir.DataType(tensor.data_type), ir.Shape(tensor.dims)
+        if dtype.bitwidth < 8:
+            return ir.PackedTensor(np.frombuffer(data, np.uint8), dtype, shape=shape, name=tensor.name)
+        array = np.frombuffer(data, dtype.numpy()).reshape(tuple(tensor.dims))
+        return ir.Tensor(array, dtype, shape=shape, name=tensor.name)
+
+    def _map(self, reference: Reference) -> mmap.mmap | bytes:
+        descriptor = self._open(reference)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"{reference.where}: that is not a regular file", tensor=reference.tensor)
+            if status.st_nlink > 1:
+                raise ModelError(
+                    f"{reference.where}: the file has {status.st_nlink} hard links, so it may belong to somebody "
+                    f"else; copy it",
+                    tensor=reference.tensor,
+                )
+            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b""
+        finally:
+            os.close(descriptor)
+
+    def _open(self, reference: Reference) -> int:
+        """Open the file of a reference below the directory, following no link on the way."""
+        parts = _safe_parts(reference)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for index, part in enumerate(parts):
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                flags |= os.O_DIRECTORY if index + 1 < len(parts) else 0
+                below = os.open(part, flags, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = below
+        except OSError as error:
+            os.close(descriptor)
+            reason = "it is a symbolic link" if _is_link(self.path, parts) else error.strerror
+            raise ModelError(
+                f"{reference.where}: cannot open '{self.path / reference.location}': {reason}",
+                tensor=reference.tensor,
+            ) from error
+        return descriptor
+
+
+def external_tensors(message: Message) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor below ``message`` that is stored outside of it, attributes and subgraphs included."""
+    if isinstance(message, onnx.TensorProto):
+        if message.data_location == onnx.TensorProto.EXTERNAL:
+            yield message
+        return
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is None:
+            continue
+        for child in [value] if isinstance(value, Message) else value:
+            yield from external_tensors(child)
+
+
+def reference_of(tensor: onnx.TensorProto) -> Reference:
+    """Return the reference that an external tensor carries; raise ModelError if its entries are wrong."""
+    entries: dict[str, str] = {}
+    for entry in tensor.external_data:
+        if entry.key not in KEYS or entry.key in entries:
+            fault = "unknown" if entry.key not in KEYS else "repeated"
+            raise ModelError(
+                f"external data of tensor '{tensor.name}' has the {fault} key '{entry.key}'; "
+                f"known keys are {', '.join(KEYS)}",
+                tensor=tensor.name,
+            )
+        entries[entry.key] = entry.value
+    if not entries.get("location"):
+        raise ModelError(f"external data of tensor '{tensor.name}' has no location", tensor=tensor.name)
+    length = entries.get("length")
+    return Reference(
+        tensor.name,
+        entries["location"],
+        _byte_count(tensor, "offset", entries.get("offset", "0")),
+        None if length is None else _byte_count(tensor, "length", length),
+    )
+
+
+def tensor_bytes(tensor: onnx.TensorProto) -> int:
+    """Return the number of bytes that a tensor's type and shape need."""
+    if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED, ir.DataType.STRING}:
+        raise ModelError(
+            f"external data of tensor '{tensor.name}' has element type {tensor.data_type}, which cannot be external",
+            tensor=tensor.name,
+        )
+    if any(dimension < 0 for dimension in tensor.dims):
+        raise ModelError(
+            f"external data of tensor '{tensor.name}' has the shape {list(tensor.dims)}; dimensions are at least 0",
+            tensor=tensor.name,
+        )
+    elements = 1
+    for dimension in tensor.dims:
+        elements *= dimension
+    return -(-elements * ir.DataType(tensor.data_type).bitwidth // 8)
+
+
+def _byte_count(tensor: onnx.TensorProto, key: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(
+            f"external data of tensor '{tensor.name}' has {key} '{text}', which is not a number of bytes",
+            tensor=tensor.name,
+        )
+    return int(text)
+
+
+def _safe_parts(reference: Reference) -> tuple[str, ...]:
+    path = PurePosixPath(reference.location.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in reference.location or "\0" in reference.location:
+        raise ModelError(
+            f"{reference.where}: the path leaves the model's directory; use a relative path without '..'",
+            tensor=reference.tensor,
+        )
+    return path.parts
+
+
+def _is_link(base: Path, parts: tuple[str, ...]) -> bool:
+    return any(base.joinpath(*parts[: count + 1]).is_symlink() for count in range(len(parts)))

@@ -1,0 +1,127 @@
+"""Shapes: inference over a model, and values for symbolic dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from graft.core.skeleton import skeleton_of_model
+from graft.core.view import ValueView
+from graft.errors import ModelError
+
+
+def infer_shapes(model: ir.Model) -> bool:
+    """Give every value the type and shape that ONNX infers, in place; return whether one was learnt.
+
+    Shapes that the model states and inference cannot derive stay. Contradictions are not looked for: `load` does,
+    by `onnx.checker`, before anything is changed.
+    """
+    inferred = _infer(skeleton_of_model(model))
+    changed = False
+    for graph, learnt in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
+        values = ir.convenience.create_value_mapping(learnt)
+        for name, value in ir.convenience.create_value_mapping(graph).items():
+            if name in values:
+                changed |= _learn(value, values[name])
+    return changed
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer with the contents of shape operands (data propagation), which fails on some valid models, or without."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError):
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+
+
+def _learn(value: ir.Value, inferred: ir.Value) -> bool:
+    changed = False
+    if inferred.type is not None and value.type != inferred.type:
+        value.type, changed = inferred.type, True
+    if inferred.shape is not None and value.shape != inferred.shape:
+        value.shape, changed = ir.Shape(inferred.shape), True
+    return changed
+
+
+def tidy(error: BaseException) -> str:
+    """Return the text of an error of onnx on one line, without the marks of its log."""
+    return " ".join(str(error).split())
+
+
+def fix_dimensions(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Give inputs the shapes in ``shapes``, in place, wherever the same symbol stands; return whether any changed.
+
+    Raises ModelError for an unknown input, another rank, a number that differs, or a symbol given two values.
+    """
+    inputs = {value.name: value for value in graph.input}
+    symbols: dict[str, int] = {}
+    changed = False
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise ModelError(f"the model has no input '{name}'; its inputs are {_quoted(inputs)}", input=name)
+        changed |= _fix_input(inputs[name], tuple(shape), symbols)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param in symbols:
+                dimension.dim_value = symbols[dimension.dim_param]
+    return changed
+
+
+def _fix_input(value: onnx.ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> bool:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
+    stated = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim]
+    wanted = "x".join(map(str, shape))
+    agree = len(stated) == len(shape) and all(
+        not isinstance(old, int) or old == new for old, new in zip(stated, shape, strict=True)
+    )
+    if not agree or any(dimension < 0 for dimension in shape):
+        raise ModelError(
+            f"input '{value.name}' has the shape {'x'.join(map(str, stated))}, which {wanted} does not fit",
+            input=value.name,
+        )
+    changed = False
+    for dimension, number in zip(tensor.shape.dim, shape, strict=True):
+        symbol = dimension.dim_param
+        if symbol and symbols.setdefault(symbol, number) != number:
+            raise ModelError(
+                f"dimension '{symbol}' is given two values, {symbols[symbol]} and {number} (input '{value.name}')",
+                dimension=symbol,
+            )
+        changed |= not dimension.HasField("dim_value")
+        dimension.dim_value = number
+    return changed
+
+
+def require_static(model: ir.Model) -> None:
+    """Raise ModelError if a dimension of an input is no number, saying how to give it one."""
+    unknown = [value for value in map(ValueView, model.graph.inputs) if value.dtype and value.static_shape is None]
+    if not unknown:
+        return
+    inputs = ", ".join(f"'{value.name}' {_show(value)}" for value in unknown)
+    example = " ".join(f"--shape {value.name}:{_example(value)}" for value in unknown)
+    raise ModelError(
+        f"the shape of input {inputs} is not fixed; give every dimension a number, as in {example}",
+        inputs=tuple(value.name for value in unknown),
+    )
+
+
+def _show(value: ValueView) -> str:
+    dimensions = "..." if value.shape is None else ",".join("?" if d is None else str(d) for d in value.shape)
+    return f"{value.dtype}[{dimensions}]"
+
+
+def _example(value: ValueView) -> str:
+    """Return a shape to try: numbers as stated, 1 for an unknown batch, usual image sizes behind it."""
+    if value.shape is None:
+        return "1x3x224x224"
+    usual = (1, 3, 224, 224) if len(value.shape) == 4 else (1, *[128] * 8)
+    pairs = zip(value.shape, usual, strict=False)
+    return "x".join(str(stated if isinstance(stated, int) else guess) for stated, guess in pairs)
+
+
+def _quoted(names: Mapping[str, object]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

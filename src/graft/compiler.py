@@ -1,0 +1,251 @@
+"""The way of a model: load, normalise, partition, compile every region, stitch.
+
+A region that its backend cannot compile goes to the next backend: the failure becomes a refusal and the model is
+partitioned again, so the final plan is the one that runs. Regions that did not change are not compiled again.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graft.core.load import Source, load
+from graft.core.normalize import normalize
+from graft.core.operators.all import OPERATORS
+from graft.core.reject import Reject
+from graft.core.shapes import require_static
+from graft.core.target import CompileOptions, available_threads, host_target
+from graft.errors import CompileError, GraftError, PluginError
+from graft.partition.partitioner import Partitioned, partition
+from graft.partition.policy import Policy
+from graft.partition.region import REGION_DOMAIN, Region, regions
+from graft.plugins.backend import Backend, CompiledRegion
+from graft.runtime.procedure import Module, ProgramDescription
+from graft.stitch import Stitcher
+
+if TYPE_CHECKING:
+    from graft.partition.plan import Plan
+    from graft.plugins.manager import PluginManager
+
+
+log = logging.getLogger("graft.compiler")
+
+CHECKED_FEATURES = frozenset({
+    "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
+})  # fmt: skip
+"""Processor features that generated code may use and the loader checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """The outcome of a compilation: everything the way of the model went through, down to the program."""
+
+    description: ProgramDescription
+    plan: Plan
+    partitioned: ir.Model
+    normalized: ir.Model
+    regions: Mapping[str, Region]
+    modules: Mapping[str, Module | CompiledRegion]
+    passed: frozenset[str]
+    """The backends whose constants go along with every call."""
+    seconds: Mapping[str, float]
+    """Time spent, by stage (``prepare partition stitch``) and by region (``region:<name>``)."""
+
+    def region_calls(self) -> list[tuple[ir.Node, Region]]:
+        """Return the nodes of the main graph that call a region, with the region."""
+        return [(node, self.regions[node.op_type]) for node in self.partitioned.graph if node.domain == REGION_DOMAIN]
+
+    def stitch(self, outputs: Sequence[str]) -> ProgramDescription:
+        """Return the program with further values of the main graph as outputs, after the model's own."""
+        values = {value.name: value for node in self.partitioned.graph for value in node.outputs}
+        more = [values[name] for name in outputs if values[name] not in self.partitioned.graph.outputs]
+        return Stitcher(self.regions, self.modules, self.passed).stitch(self.partitioned.graph, more)
+
+    def stitch_region(self, region: Region) -> ProgramDescription:
+        """Return a program that is one region alone; its inputs and outputs have the region's names."""
+        return Stitcher(self.regions, self.modules, self.passed).stitch_region(region)
+
+
+def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
+    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
+    model = load(source, shapes=shapes).clone()
+    normalize(model)
+    require_static(model)
+    return model
+
+
+class Compiler:
+    """Compiles models with a fixed choice of backends and options.
+
+    ``backends`` are in order of preference. ``plan`` (a saved decision) and ``policy`` steer the partitioner.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[Backend],
+        options: CompileOptions,
+        *,
+        policy: Policy | None = None,
+        plan: Plan | None = None,
+        manager: PluginManager | None = None,
+        keep_intermediates: Path | None = None,
+    ) -> None:
+        self._backends = {backend.name: backend for backend in backends}
+        self._options = options
+        self._policy = policy
+        self._plan = plan
+        self._manager = manager
+        self._keep = keep_intermediates
+        self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
+        self.seconds: dict[str, float] = {}
+
+    def compile(self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> CompiledModel:
+        """Compile a model; raise GraftError if it is not valid, or no backend takes a part of it."""
+        started = perf_counter()
+        model = prepare(source, shapes)
+        self.seconds["prepare"] = perf_counter() - started
+        self._write("01_normalized.onnx", model)
+        refusals: dict[tuple[str, str], Reject] = {}
+        while True:
+            partitioned = self._partition(model, refusals)
+            failed = self._compile_regions(partitioned, refusals)
+            if not failed:
+                break
+        self._write("02_partitioned.onnx", partitioned.model)
+        found = {region.name: region for region in regions(partitioned.model)}
+        compiled = {name: self._finished[(name, one.backend, one.origin)] for name, one in found.items()}
+        passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
+        started = perf_counter()
+        stitcher = Stitcher(found, compiled, passed)
+        description = stitcher.stitch(partitioned.model.graph)
+        self.seconds["stitch"] = perf_counter() - started
+        description = self._with_facts(description, partitioned, stitcher.weights)
+        return CompiledModel(
+            description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds)
+        )
+
+    def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
+        started = perf_counter()
+        backends = list(self._backends.values())
+        result = partition(model, backends, policy=self._policy, refusals=refusals, operators=OPERATORS)
+        self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
+        return result
+
+    def _compile_regions(self, partitioned: Partitioned, refusals: dict[tuple[str, str], Reject]) -> bool:
+        """Compile every region not compiled yet; turn failures into refusals and say whether there were any."""
+        failed = False
+        for region in regions(partitioned.model):
+            key = (region.name, region.backend, region.origin)
+            if key in self._finished:
+                continue
+            started = perf_counter()
+            try:
+                compiled = self._compile_region(region)
+            except GraftError as error:
+                if self._options.strict:
+                    raise
+                log.warning("%s; the region goes to the next backend", error)
+                reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
+                known = len(refusals)
+                refusals.update({(name, region.backend): reason for name in region.origin})
+                if len(refusals) == known:
+                    raise
+                failed = True
+                continue
+            seconds = perf_counter() - started
+            self.seconds[f"region:{region.name}"] = seconds
+            self._finished[key] = compiled
+            self._keep_region(region, compiled)
+            if self._manager is not None:
+                self._manager.region_compiled(region, compiled, seconds)
+        return failed
+
+    def _compile_region(self, region: Region) -> Module | CompiledRegion:
+        """Compile one region behind a fence: whatever a plugin raises names the plugin and is chained."""
+        backend = self._backends[region.backend]
+        try:
+            compiled = backend.compile(region, self._options)
+        except GraftError:
+            raise
+        except Exception as error:
+            raise CompileError(
+                f"backend '{backend.name}' failed to compile region '{region.name}' "
+                f"({_shortened(region.origin)}): {type(error).__name__}: {error}",
+                plugin=backend.name,
+                region=region.name,
+            ) from error
+        if not isinstance(compiled, Module | CompiledRegion):
+            raise PluginError(
+                f"backend '{backend.name}' compiled region '{region.name}' to a {type(compiled).__name__}; "
+                "compile must return a Module or a CompiledRegion",
+                plugin=backend.name,
+            )
+        return compiled
+
+    def _with_facts(
+        self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
+    ) -> ProgramDescription:
+        """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
+        target = self._options.target
+        metadata = {
+            "graft": version(),
+            "plan": partitioned.plan.to_json(),
+            "summary": partitioned.plan.summary(),
+            "threads": self._options.threads,
+            "weights": dict(weights),
+        }
+        files = {"model.onnx": model_without_weights(partitioned.model)}
+        targets = ({"arch": target.arch, "features": sorted(target.features & CHECKED_FEATURES)},)
+        return replace(description, targets=targets, metadata=metadata, files=files)
+
+    def _write(self, name: str, model: ir.Model) -> None:
+        """Save an intermediate model if the user asked for them."""
+        if self._keep is not None:
+            self._keep.mkdir(parents=True, exist_ok=True)
+            ir.save(model, self._keep / name, external_data=f"{name}.data")
+
+    def _keep_region(self, region: Region, compiled: Module | CompiledRegion) -> None:
+        """Save what a backend made of a region if the user asked for it."""
+        if self._keep is None:
+            return
+        self._keep.mkdir(parents=True, exist_ok=True)
+        for module in compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,):
+            suffix = module.kind.replace(":", "_")
+            (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
+
+
+def _shortened(names: Sequence[str], limit: int = 4) -> str:
+    """Return the first few names and how many more there are."""
+    shown = ", ".join(f"'{name}'" for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more nodes"
+
+
+def compile_options(threads: int | None, strict: bool) -> CompileOptions:
+    """Return the options of a compilation for this machine; ``threads=None`` means all that may be used."""
+    if threads is not None and threads < 1:
+        raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
+    return CompileOptions(host_target(), threads or available_threads(), strict)
+
+
+def version() -> str:
+    """Return the version of Graft."""
+    import graft
+
+    return graft.__version__
+
+
+def model_without_weights(model: ir.Model) -> bytes:
+    """Return a model's bytes with every large initialiser reduced to its type and shape."""
+    proto = ir.to_proto(model)
+    for tensor in proto.graph.initializer:
+        if len(tensor.raw_data) > 1024:
+            tensor.ClearField("raw_data")
+            tensor.doc_string = "weights are in constants.safetensors"
+    return bytes(proto.SerializeToString(deterministic=True))

@@ -48,23 +48,27 @@ class Epilogue:
         return [Store(buffer, tuple(point), value, mask) for buffer, value in values.items() if buffer in self.outputs]
 
 
-def epilogue_of(kernel: Kernel) -> Epilogue | None:
-    """Return the epilogue of a kernel whose prologue can be inlined, None if the stages are not of that form."""
+def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
+    """Return the anchor's stage and those behind it with everything before it inlined, None where that is impossible."""
     producers: dict[Buffer, Stage] = {}
-    outputs = frozenset(kernel.outputs)
     for stage in kernel.stages[: kernel.anchor_stage]:
-        if stage.reduction is not None or stage.buffer in outputs:
+        if stage.reduction is not None or stage.buffer in kernel.outputs:
             return None
         producers[stage.buffer] = inline_into(stage, producers)
-    anchor, *rest = (inline_into(stage, producers) for stage in kernel.stages[kernel.anchor_stage :])
-    if anchor.reduction is None or anchor.reduction.operator != "add":
-        return None
+    stages = tuple(inline_into(stage, producers) for stage in kernel.stages[kernel.anchor_stage :])
+    reduction = stages[0].reduction
+    return stages if reduction is not None and reduction.operator == "add" else None
+
+
+def epilogue_of(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> Epilogue | None:
+    """Return the epilogue of what `fused_stages` gave, None if a stage behind the anchor is not elementwise."""
+    anchor, *rest = stages
     known = {anchor.buffer}
     for stage in rest:
         if stage.reduction is not None or stage.buffer.shape != anchor.buffer.shape or not _is_pointwise(stage, known):
             return None
         known.add(stage.buffer)
-    return Epilogue(anchor, tuple(rest), outputs) if outputs <= known else None
+    return Epilogue(anchor, tuple(rest), frozenset(outputs)) if known.issuperset(outputs) else None
 
 
 def _is_pointwise(stage: Stage, known: set[Buffer]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graft.core.operators import build as b
+from graft.core.schedule.epilogue import Epilogue
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -24,6 +25,7 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Let,
     Load,
+    LoopKind,
     Ramp,
     Statement,
     Store,
@@ -195,3 +197,39 @@ def ramp(base: Expression, lanes: int) -> Expression:
 def column_mask(base: Expression, columns: int, lanes: int) -> Expression:
     """Return which lanes of the vector of columns that begins at ``base`` are below ``columns``."""
     return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
+
+
+def over(index: Expression, extent: int, kind: LoopKind, body: Statement) -> Statement:
+    """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
+    return For(index, b.index(extent), kind, body) if isinstance(index, Variable) else body
+
+
+def finish_tile(
+    epilogue: Epilogue,
+    tile: Tile,
+    totals: Buffer,
+    point: Callable[[Expression, Expression], list[Expression]],
+    mask: Callable[[int], Expression | None],
+) -> Statement:
+    """Return the stores of a tile of sums: written out if the epilogue is short, else in a loop over its rows.
+
+    ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile.
+    """
+    lanes = tile.lanes
+
+    def row(number: Expression, source: Buffer) -> list[Store]:
+        stores: list[Store] = []
+        for vector in range(tile.vectors):
+            total = Load(source, (number, ramp(b.index(vector * lanes), lanes)))
+            stores += epilogue.stores(point(number, b.index(vector * lanes)), total, mask(vector))
+        return stores
+
+    if not epilogue.is_heavy:
+        return Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
+    spilled = Buffer("sums", totals.dtype, totals.shape, memory="scratch", alignment=64)
+    copies = [
+        Store(spilled, place, Load(totals, place)) for number in range(tile.rows) for place in _places(tile, number)
+    ]
+    variable = Variable("row")
+    loop = For(variable, b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))
+    return Allocate(spilled, Block((*copies, loop)))

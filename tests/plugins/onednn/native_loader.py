@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -167,7 +167,3 @@ class LoadedModule:
 
 def _pointers(tensors: list[DLTensor]) -> ctypes.Array:
     return (ctypes.POINTER(DLTensor) * max(len(tensors), 1))(*[ctypes.pointer(one) for one in tensors])
-
-
-def constants_of(module: Module) -> Mapping[str, np.ndarray]:
-    return module.constants

@@ -15,6 +15,7 @@ from graft.core.view import NodeView
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
 from graft.patterns.composite import Composite
+from graft.patterns.graph_matching import roots_of
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher, value_of
 from graft.patterns.walk import root_operators
@@ -120,7 +121,7 @@ class _Search:
         for node in group.nodes:
             self.free[node] = False
         if len(root_nodes(group.match)) > 1:
-            self.tied.update({node: group.nodes for node in group.nodes})
+            self.tied.update(dict.fromkeys(group.nodes, group.nodes))
         self.result.groups.append(group)
 
     def _is_convex(self, members: set[int]) -> bool:

@@ -344,7 +344,7 @@ def wildcard() -> Wildcard:
 
 
 def absent() -> Absent:
-    """Return the pattern that an optional input is not given; ``bias | absent()`` is one that may be."""
+    """Return a pattern of an optional input that is left out; in an alternative, of one that may be."""
     return Absent()
 
 

@@ -164,7 +164,11 @@ def _extents(kernel: tuple[int, ...], dilates: tuple[int, ...]) -> list[int]:
 
 def _matmul(node: NodeView) -> Reject | None:
     ranks = len(_shape(node, 0)), len(_shape(node, 1))
-    return Reject("rank", f"MatMul of ranks {ranks[0]} and {ranks[1]}; oneDNN takes 2 and more") if min(ranks) < 2 else None
+    return (
+        Reject("rank", f"MatMul of ranks {ranks[0]} and {ranks[1]}; oneDNN takes 2 and more")
+        if min(ranks) < 2
+        else None
+    )
 
 
 def _gemm(node: NodeView) -> Reject | None:

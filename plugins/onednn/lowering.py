@@ -82,10 +82,16 @@ def lower_graph(graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> tuple[
 
     Raises CompileError for a kernel that no primitive computes.
     """
-    kernels = [(number, _lower(graph, constants, node)) for number, node in enumerate(graph.nodes) if node.op == "kernel"]
+    kernels = [
+        (number, _lower(graph, constants, node)) for number, node in enumerate(graph.nodes) if node.op == "kernel"
+    ]
     used = {one.node for _, kernel in kernels for one in kernel.inputs if isinstance(one, Entry)}
     used |= {head.node for head in graph.heads}
-    kept = {number: node for number, node in enumerate(graph.nodes) if node.op == "input" or _is_used_constant(number, node, used)}
+    kept = {
+        number: node
+        for number, node in enumerate(graph.nodes)
+        if node.op == "input" or _is_used_constant(number, node, used)
+    }
     nodes = list(kept.values())
     kept_constants = {node.name: constants[node.name] for node in nodes if node.op == "const"}
     places = {number: place for place, number in enumerate(kept)}
@@ -100,9 +106,7 @@ def lower_graph(graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> tuple[
                 entries.append(Entry(len(nodes)))
                 nodes.append(JsonNode("const", name, ("float32",), (one.shape,)))
         places[number] = len(nodes)
-        nodes.append(
-            replace(kernel.node, inputs=tuple(entries), attributes=kernel.attributes, body=(), results=())
-        )
+        nodes.append(replace(kernel.node, inputs=tuple(entries), attributes=kernel.attributes, body=(), results=()))
     heads = tuple(Entry(places[head.node]) for head in graph.heads)
     return JsonGraph(graph.symbol, tuple(nodes), heads), kept_constants
 
@@ -222,7 +226,11 @@ def _pooling(algorithm: str) -> Callable[[Kernel, BodyOperator], None]:
         source, attributes = kernel.shapes[kernel.take(operator, 0)], operator.attributes
         sizes = attributes.get("kernel_shape") or source[2:]
         shape = window(attributes, sizes, source[2:], kernel.shape[2:])
-        name = "average_exclude_padding" if algorithm == "average" and not attributes.get("count_include_pad") else algorithm
+        name = (
+            "average_exclude_padding"
+            if algorithm == "average" and not attributes.get("count_include_pad")
+            else algorithm
+        )
         kernel.attributes = {"primitive": "pooling", "algorithm": name, "kernel": list(sizes), **shape.to_json()}
 
     return lower

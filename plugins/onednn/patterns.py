@@ -69,19 +69,17 @@ def gelu_erf(x: Pattern) -> Pattern:
     """Return Gelu as exporters write it out: ``0.5 x (1 + erf(x / sqrt 2))``, the factors in any order."""
     scaled = is_op("Div")(x, is_constant(2**0.5)) | is_op("Mul")(x, is_constant(0.5**0.5))
     gate = is_op("Add")(is_op("Erf")(scaled), is_constant(1.0))
-    return is_op("Mul")(is_op("Mul")(x, gate), is_constant(0.5)) | is_op("Mul")(
-        is_op("Mul")(x, is_constant(0.5)), gate
-    )
+    return is_op("Mul")(is_op("Mul")(x, gate), is_constant(0.5)) | is_op("Mul")(is_op("Mul")(x, is_constant(0.5)), gate)
 
 
 def gelu_tanh(x: Pattern) -> Pattern:
     """Return the tanh form: ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``."""
     cube = is_op("Pow")(x, is_constant(3.0)) | is_op("Mul")(is_op("Mul")(x, x), x)
     inner = is_op("Add")(x, is_op("Mul")(cube, is_constant(0.044715)))
-    gate = is_op("Add")(is_op("Tanh")(is_op("Mul")(inner, is_constant((2 / 3.141592653589793) ** 0.5))), is_constant(1.0))
-    return is_op("Mul")(is_op("Mul")(x, is_constant(0.5)), gate) | is_op("Mul")(
-        is_op("Mul")(x, gate), is_constant(0.5)
+    gate = is_op("Add")(
+        is_op("Tanh")(is_op("Mul")(inner, is_constant((2 / 3.141592653589793) ** 0.5))), is_constant(1.0)
     )
+    return is_op("Mul")(is_op("Mul")(x, is_constant(0.5)), gate) | is_op("Mul")(is_op("Mul")(x, gate), is_constant(0.5))
 
 
 def anything() -> Pattern:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.view import NodeView, ValueView
+from graft.core.view import NodeView, ValueView, constant_tensor
+from graft.errors import ModelError
 
 REGION_DOMAIN = "graft.region"
 COMPOSITE_DOMAIN = "graft.composite"
@@ -50,3 +51,97 @@ class Region:
     def constant(self, name: str) -> np.ndarray:
         """Return the contents of the constant input ``name``."""
         return self.constants[name].numpy()
+
+
+def regions(model: ir.Model) -> tuple[Region, ...]:
+    """Return the regions of a partitioned model in order of execution, those of control-flow bodies in place.
+
+    Every region is a fresh clone: a backend may change it. Raises ModelError if a call has no function.
+    """
+    found: list[Region] = []
+    _collect(model, model.graph, found)
+    return tuple(found)
+
+
+def _collect(model: ir.Model, graph: ir.Graph, found: list[Region]) -> None:
+    for node in graph:
+        if node.domain == REGION_DOMAIN:
+            found.append(region_of(model, node))
+            continue
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _collect(model, attribute.as_graph(), found)
+            elif attribute.type == ir.AttributeType.GRAPHS:
+                for body in attribute.as_graphs():
+                    _collect(model, body, found)
+
+
+def region_of(model: ir.Model, call: ir.Node) -> Region:
+    """Return the region that a node of a partitioned model calls."""
+    function = _function(model, call).clone()
+    constants: dict[str, ir.TensorProtocol] = {}
+    inputs: list[ValueView] = []
+    for value, argument in zip(function.inputs, call.inputs, strict=True):
+        assert argument is not None, f"region '{function.name}': input '{value.name}' is absent"
+        _type_like(value, argument)
+        tensor = None if argument.is_graph_input() else constant_tensor(argument)
+        if tensor is None:
+            inputs.append(ValueView(value))
+        else:
+            value.const_value = tensor
+            constants[value.name or ""] = tensor
+    for value, result in zip(function.outputs, call.outputs, strict=True):
+        _type_like(value, result)
+    composites: dict[str, ir.Function] = {}
+    origin: list[str] = []
+    for node in function:
+        if node.domain == COMPOSITE_DOMAIN:
+            body = composites[node.op_type] = _composite(model, node)
+            origin.extend(NodeView(inner).name for inner in body)
+        else:
+            origin.append(NodeView(node).name)
+    return Region(
+        name=function.metadata_props["global_symbol"],
+        backend=function.metadata_props["Compiler"],
+        function=function,
+        composites=composites,
+        inputs=tuple(inputs),
+        outputs=tuple(ValueView(value) for value in function.outputs),
+        constants=constants,
+        origin=tuple(origin),
+    )
+
+
+def _composite(model: ir.Model, call: ir.Node) -> ir.Function:
+    """Return a clone of a composite's body that knows its inputs' types and constants."""
+    body = _function(model, call).clone()
+    for value, argument in zip(body.inputs, call.inputs, strict=True):
+        assert argument is not None, f"composite '{body.name}': input '{value.name}' is absent"
+        _type_like(value, argument)
+        value.const_value = constant_tensor(argument)
+    for value, result in zip(body.outputs, call.outputs, strict=True):
+        _type_like(value, result)
+    return body
+
+
+def _function(model: ir.Model, call: ir.Node) -> ir.Function:
+    function = model.functions.get(call.op_identifier())
+    if function is None:
+        raise ModelError(
+            f"{NodeView(call).where} calls function '{call.domain}.{call.op_type}', which the model does not have",
+            node=call.name,
+        )
+    return function
+
+
+def _type_like(value: ir.Value, other: ir.Value) -> None:
+    """Give a value the type and shape of another one where it has none."""
+    if value.type is None:
+        value.type = other.type
+    if value.shape is None and other.shape is not None:
+        value.shape = other.shape.copy()
+    if other.const_value is not None:
+        if value.type is None:
+            value.type = ir.TensorType(other.const_value.dtype)
+        if value.shape is None:
+            value.shape = ir.Shape(other.const_value.shape.numpy())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graft.core.reject import Reject
+from graft.plugins.supports import Rule, answer, composites, rules_of
 from graft.runtime.procedure import Module, Procedure
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class Backend:
     ``constants`` says who owns a region's constants: ``embedded`` (the backend writes them into `Module.data`),
     ``passed`` (the executor passes them with every call, after the run-time inputs, in the order of
     ``region.constants``), ``handed-over`` (`Module.constants`, given once to the loader).
+
+    A backend that defines the class method ``module_loaders()`` brings the loaders of its modules' kinds with it, as
+    the hook `graft_module_loaders` does.
     """
 
     name: ClassVar[str] = ""
@@ -53,15 +57,21 @@ class Backend:
     constants: ClassVar[ConstantOwnership] = "handed-over"
     install: ClassVar[str] = ""
     """The command that installs what the loader of this backend's modules needs."""
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """The methods marked with `supports`, in order of definition."""
+
+    def __init_subclass__(cls, **arguments: object) -> None:
+        super().__init_subclass__(**arguments)
+        cls.rules = rules_of(cls)
 
     @property
     def patterns(self) -> Sequence[Composite]:
-        """The composites in order of preference."""
-        return ()
+        """The composites in order of preference: those of the methods marked with `supports(pattern)`."""
+        return composites(self, self.rules)
 
     def supports(self, node: NodeView) -> bool | Reject:
-        """Return True to take a single node, or why not."""
-        return Reject("no-pattern", f"{self.name} has no rule for {node.op_type}")
+        """Return True to take a single node, or why not: what the methods marked ``supports("Op")`` say."""
+        return answer(self, self.rules, node)
 
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
         """Compile a region; raise to hand it to the next backend."""

@@ -66,13 +66,13 @@ class Cost:
 class Lowering:
     """What a lowering works with: the node, a buffer per input and output, and the constant inputs.
 
-    ``inputs[i]`` is None for an absent optional input. ``constant(i)`` gives the contents of an input that the
-    operator needs at compile time (axes, shapes, pads).
+    ``inputs[i]`` and ``outputs[i]`` are None for absent optional ones. ``constant(i)`` gives the contents of an input
+    that the operator needs at compile time (axes, shapes, pads).
     """
 
     node: NodeView
     inputs: tuple[Buffer | None, ...]
-    outputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer | None, ...]
     constants: dict[int, np.ndarray] = field(default_factory=dict)
     temporaries: int = 0
 
@@ -86,6 +86,16 @@ class Lowering:
         """Return the buffer of an optional input, None when it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def output(self, index: int = 0) -> Buffer:
+        """Return the buffer of an output that must be present."""
+        buffer = self.outputs[index] if index < len(self.outputs) else None
+        assert buffer is not None, f"{self.node.where}: output {index} is absent"
+        return buffer
+
+    def optional_output(self, index: int) -> Buffer | None:
+        """Return the buffer of an optional output, None when it is absent."""
+        return self.outputs[index] if index < len(self.outputs) else None
+
     def constant(self, index: int) -> np.ndarray | None:
         """Return the contents of input ``index`` if they are known at compile time."""
         return self.constants.get(index)
@@ -94,7 +104,8 @@ class Lowering:
         """Return a fresh intermediate buffer."""
         self.temporaries += 1
         extents = tuple(Constant(dimension, INT64) for dimension in shape)
-        return Buffer(f"{self.outputs[0].name}_t{self.temporaries}", dtype, extents, memory="scratch")
+        stem = next(buffer.name for buffer in self.outputs if buffer is not None)
+        return Buffer(f"{stem}_t{self.temporaries}", dtype, extents, memory="scratch")
 
 
 LowerFunction = Callable[[Lowering], "tuple[Stage, ...] | Function"]

@@ -1,1 +1,84 @@
-"""Graft: bring your own codegen to machine-learning models."""
+"""Graft: bring your own codegen to machine-learning models.
+
+The public API, written out once. Everything is imported on first use, so that ``import graft`` needs neither onnx nor
+llvmlite, and a program runs where only `graft.runtime` is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graft.api import compile, plan
+    from graft.bench import bench
+    from graft.core.load import load
+    from graft.core.reject import Reject
+    from graft.errors import GraftError
+    from graft.partition.plan import Plan
+    from graft.partition.policy import Policy
+    from graft.partition.region import Region
+    from graft.plugins.backend import Backend, CompiledRegion
+    from graft.plugins.hooks import hookimpl
+    from graft.plugins.json_backend import JsonBackend
+    from graft.plugins.supports import supports
+    from graft.runtime.procedure import Module
+    from graft.runtime.program import Program
+    from graft.verify import verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backend",
+    "CompiledRegion",
+    "GraftError",
+    "JsonBackend",
+    "Module",
+    "Plan",
+    "Policy",
+    "Program",
+    "Region",
+    "Reject",
+    "bench",
+    "compile",
+    "hookimpl",
+    "load",
+    "plan",
+    "supports",
+    "verify",
+]
+
+_HOMES = {
+    "Backend": "graft.plugins.backend",
+    "CompiledRegion": "graft.plugins.backend",
+    "GraftError": "graft.errors",
+    "JsonBackend": "graft.plugins.json_backend",
+    "Module": "graft.runtime.procedure",
+    "Plan": "graft.partition.plan",
+    "Policy": "graft.partition.policy",
+    "Program": "graft.runtime.program",
+    "Region": "graft.partition.region",
+    "Reject": "graft.core.reject",
+    "bench": "graft.bench",
+    "compile": "graft.api",
+    "hookimpl": "graft.plugins.hooks",
+    "load": "graft.core.load",
+    "plan": "graft.api",
+    "supports": "graft.plugins.supports",
+    "verify": "graft.verify",
+}
+_FOLDERS = frozenset({"core", "datatypes", "partition", "patterns", "plugins", "runtime"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FOLDERS:
+        return importlib.import_module(f"graft.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graft' has no attribute '{name}'; the public names are {', '.join(__all__)}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_FOLDERS, "__version__"})

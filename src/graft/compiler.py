@@ -9,53 +9,73 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graft.core.load import load, require_static
+from graft.core.load import Source, load
 from graft.core.normalize import normalize
+from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
+from graft.core.shapes import require_static
 from graft.core.target import CompileOptions, available_threads, host_target
-from graft.errors import CompileError, GraftError, PluginError, UnsupportedError
-from graft.partition.partitioner import Partitioned, Policy, partition
-from graft.partition.region import Region, regions
+from graft.errors import CompileError, GraftError, PluginError
+from graft.partition.partitioner import Partitioned, partition
+from graft.partition.policy import Policy
+from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
-    import os
-
-    import onnx
-
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
-    from graft.runtime.program import Program
 
-    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 log = logging.getLogger("graft.compiler")
+
+CHECKED_FEATURES = frozenset({
+    "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
+})  # fmt: skip
+"""Processor features that generated code may use and the loader checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """The outcome of a compilation: the program's description, the plan it realises and the partitioned model."""
+    """The outcome of a compilation: everything the way of the model went through, down to the program."""
 
     description: ProgramDescription
     plan: Plan
     partitioned: ir.Model
     normalized: ir.Model
+    regions: Mapping[str, Region]
+    modules: Mapping[str, Module | CompiledRegion]
+    passed: frozenset[str]
+    """The backends whose constants go along with every call."""
     seconds: Mapping[str, float]
-    """Time spent, by stage (``load normalize partition stitch``) and by region (``region:<name>``)."""
+    """Time spent, by stage (``prepare partition stitch``) and by region (``region:<name>``)."""
+
+    def region_calls(self) -> list[tuple[ir.Node, Region]]:
+        """Return the nodes of the main graph that call a region, with the region."""
+        return [(node, self.regions[node.op_type]) for node in self.partitioned.graph if node.domain == REGION_DOMAIN]
+
+    def stitch(self, outputs: Sequence[str]) -> ProgramDescription:
+        """Return the program with further values of the main graph as outputs, after the model's own."""
+        values = {value.name: value for node in self.partitioned.graph for value in node.outputs}
+        more = [values[name] for name in outputs if values[name] not in self.partitioned.graph.outputs]
+        return Stitcher(self.regions, self.modules, self.passed).stitch(self.partitioned.graph, more)
+
+    def stitch_region(self, region: Region) -> ProgramDescription:
+        """Return a program that is one region alone; its inputs and outputs have the region's names."""
+        return Stitcher(self.regions, self.modules, self.passed).stitch_region(region)
 
 
 def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
-    """Load a model, simplify it and check that every input has a static shape."""
-    model = load(source, shapes=shapes)
+    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
+    model = load(source, shapes=shapes).clone()
     normalize(model)
     require_static(model)
     return model
@@ -79,7 +99,7 @@ class Compiler:
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
-        self._policy = policy or Policy()
+        self._policy = policy
         self._plan = plan
         self._manager = manager
         self._keep = keep_intermediates
@@ -99,15 +119,22 @@ class Compiler:
             if not failed:
                 break
         self._write("02_partitioned.onnx", partitioned.model)
+        found = {region.name: region for region in regions(partitioned.model)}
+        compiled = {name: self._finished[(name, one.backend, one.origin)] for name, one in found.items()}
+        passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
         started = perf_counter()
-        description = self._stitch(partitioned)
+        stitcher = Stitcher(found, compiled, passed)
+        description = stitcher.stitch(partitioned.model.graph)
         self.seconds["stitch"] = perf_counter() - started
-        return CompiledModel(description, partitioned.plan, partitioned.model, model, dict(self.seconds))
+        description = self._with_facts(description, partitioned, stitcher.weights)
+        return CompiledModel(
+            description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds)
+        )
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
         started = perf_counter()
         backends = list(self._backends.values())
-        result = partition(model, backends, policy=self._policy, refusals=refusals)
+        result = partition(model, backends, policy=self._policy, refusals=refusals, operators=OPERATORS)
         self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
         return result
 
@@ -162,11 +189,21 @@ class Compiler:
             )
         return compiled
 
-    def _stitch(self, partitioned: Partitioned) -> ProgramDescription:
-        found = {region.name: region for region in regions(partitioned.model)}
-        compiled = {name: self._finished[(name, one.backend, one.origin)] for name, one in found.items()}
-        passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
-        return Stitcher(found, compiled).stitch(partitioned.model, passed)
+    def _with_facts(
+        self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
+    ) -> ProgramDescription:
+        """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
+        target = self._options.target
+        metadata = {
+            "graft": version(),
+            "plan": partitioned.plan.to_json(),
+            "summary": partitioned.plan.summary(),
+            "threads": self._options.threads,
+            "weights": dict(weights),
+        }
+        files = {"model.onnx": model_without_weights(partitioned.model)}
+        targets = ({"arch": target.arch, "features": sorted(target.features & CHECKED_FEATURES)},)
+        return replace(description, targets=targets, metadata=metadata, files=files)
 
     def _write(self, name: str, model: ir.Model) -> None:
         """Save an intermediate model if the user asked for them."""
@@ -197,21 +234,18 @@ def compile_options(threads: int | None, strict: bool) -> CompileOptions:
     return CompileOptions(host_target(), threads or available_threads(), strict)
 
 
-def choose_backends(manager: PluginManager, names: Sequence[str] | None) -> list[Backend]:
-    """Return the backends by name, or all that are installed; ``reference`` closes the list unless names are given."""
-    chosen = manager.backends(names)
-    if not chosen:
-        raise UnsupportedError("no backend is installed; `graft backends doctor` says why")
-    return chosen
+def version() -> str:
+    """Return the version of Graft."""
+    import graft
+
+    return graft.__version__
 
 
-def describe(compiled: CompiledModel, threads: int) -> dict[str, Any]:
-    """Return the facts that an artifact keeps for people: plan, summary, seconds."""
-    return {"plan": compiled.plan.to_json(), "summary": compiled.plan.summary(), "threads": threads}
-
-
-def finish(compiled: CompiledModel, threads: int | None) -> Program:
-    """Return the program of a compiled model, ready to run."""
-    from graft.runtime.program import Program
-
-    return Program.from_description(compiled.description, threads=threads)
+def model_without_weights(model: ir.Model) -> bytes:
+    """Return a model's bytes with every large initialiser reduced to its type and shape."""
+    proto = ir.to_proto(model)
+    for tensor in proto.graph.initializer:
+        if len(tensor.raw_data) > 1024:
+            tensor.ClearField("raw_data")
+            tensor.doc_string = "weights are in constants.safetensors"
+    return bytes(proto.SerializeToString(deterministic=True))

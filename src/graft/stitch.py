@@ -6,7 +6,6 @@ inlined, so that the memory of all regions is planned together; views are resolv
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,10 +13,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.memory_plan import Lifetime, plan_memory
-from graft.core.view import NodeView, ValueView, constant_tensor
+from graft.core.view import NodeView, ValueView, constant_tensor, dtype_of
 from graft.errors import UnsupportedError
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
+from graft.runtime.artifact import constant_key
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec, contiguous_bytes
 
@@ -32,15 +32,12 @@ class ConstantStore:
         self._keys: dict[int, tuple[object, str]] = {}
 
     def add(self, array: np.ndarray) -> str:
-        """Keep an array and return its key, the SHA-256 of dtype, shape and bytes."""
+        """Keep an array and return its key."""
         known = self._keys.get(id(array))
         if known is not None:
             return known[1]
-        contiguous = np.ascontiguousarray(array).reshape(array.shape)
-        digest = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}".encode())
-        digest.update(contiguous.reshape(-1).view(np.uint8).data)
-        key = digest.hexdigest()
-        self.arrays.setdefault(key, contiguous)
+        key = constant_key(array)
+        self.arrays.setdefault(key, np.ascontiguousarray(array).reshape(array.shape))
         self._keys[id(array)] = (array, key)  # holding the array keeps its id taken
         return key
 
@@ -83,14 +80,23 @@ class ProcedureBuilder:
         """Add a tensor that a call will write and return its index."""
         return self.add(TensorSpec(name, dtype, shape, "dynamic" if shape is None else "arena"))
 
-    def inline(self, compiled: Procedure, inputs: Sequence[int], modules: int, keys: Mapping[str, str]) -> list[int]:
+    def inline(
+        self,
+        compiled: Procedure,
+        inputs: Sequence[int],
+        modules: int,
+        keys: Mapping[str, str],
+        into: Sequence[int] | None = None,
+    ) -> list[int]:
         """Append the calls of a compiled region and return the tensors of its outputs.
 
         ``inputs`` are the tensors passed, ``modules`` the number of the region's first module, ``keys`` the global
-        keys of its constants.
+        keys of its constants, ``into`` existing tensors that take the outputs.
         """
-        here: dict[int, int] = {}
+        here = {} if into is None else self._written_into(compiled, into)
         for index, tensor in enumerate(compiled.tensors):
+            if index in here:
+                continue
             match tensor.storage:
                 case "input":
                     here[index] = inputs[tensor.index]
@@ -101,10 +107,27 @@ class ProcedureBuilder:
                 case _:
                     here[index] = self.result(tensor.name, tensor.dtype, tensor.shape)
         for call in compiled.calls:
-            renumbered = tuple(-1 if index < 0 else here[index] for index in call.inputs)
-            outputs = tuple(here[index] for index in call.outputs)
-            self.calls.append(replace(call, inputs=renumbered, outputs=outputs, module=modules + call.module))
-        return [here[index] for index in compiled.outputs]
+            moved = _renumber(call, here)
+            self.calls.append(replace(moved, module=modules + call.module) if call.kind == "call" else moved)
+        outputs = [here[index] for index in compiled.outputs]
+        for source, target in zip(outputs, into or (), strict=False):
+            if source != target:
+                self.calls.append(Call("copy", (source,), (target,)))
+        return outputs if into is None else list(into)
+
+    @staticmethod
+    def _written_into(compiled: Procedure, into: Sequence[int]) -> dict[int, int]:
+        """Return the outputs of a compiled region that its calls can write straight into existing tensors."""
+        here: dict[int, int] = {}
+        for index, target in zip(compiled.outputs, into, strict=True):
+            if compiled.tensors[index].storage not in ("input", "constant", "view"):
+                here.setdefault(index, target)
+        return here
+
+    def replan(self) -> Procedure:
+        """Return the procedure with its arena planned anew; inputs and outputs stay as they are."""
+        self._resolve_views()
+        return self._planned()
 
     def finish(self, outputs: Sequence[int], names: Sequence[str]) -> Procedure:
         """Resolve views, give outputs their storage, plan the arena and return the procedure."""
@@ -207,24 +230,48 @@ def _renumber(call: Call, number: Mapping[int, int]) -> Call:
 class Stitcher:
     """Builds the program of a partitioned model from its compiled regions."""
 
-    def __init__(self, regions: Mapping[str, Region], compiled: Mapping[str, Module | CompiledRegion]) -> None:
+    def __init__(
+        self,
+        regions: Mapping[str, Region],
+        compiled: Mapping[str, Module | CompiledRegion],
+        passed: frozenset[str] = frozenset(),
+    ) -> None:
+        """Take the regions and what they were compiled to; ``passed``: backends whose constants go with every call."""
         self._regions = regions
         self._compiled = compiled
+        self._passed = passed
         self._constants = ConstantStore()
         self._modules: list[Module] = []
         self._first_module: dict[str, int] = {}
-        self._ownership: dict[str, str] = {}
         self._procedures: list[Procedure | None] = []
+        self.weights: dict[str, str] = {}
+        """Content keys of the initialisers that vendors' regions read, by name: what a region is compiled anew from."""
 
-    def stitch(self, model: ir.Model, passed: frozenset[str] = frozenset()) -> ProgramDescription:
-        """Return the program; ``passed`` names the backends whose constants go along with every call."""
-        self._ownership = {name: "passed" if r.backend in passed else "" for name, r in self._regions.items()}
-        self._graph(model.graph, "main", ())
+    def stitch(self, graph: ir.Graph, more_outputs: Sequence[ir.Value] = ()) -> ProgramDescription:
+        """Return the program of a partitioned main graph; ``more_outputs`` are returned after the graph's own."""
+        self._graph(graph, "main", (), more_outputs)
+        return self._description()
+
+    def stitch_region(self, region: Region) -> ProgramDescription:
+        """Return a program that is one region; its constants are the region's."""
+        builder = ProcedureBuilder(region.name)
+        tensors = {view.value: builder.add_input(*_typed(view.value)) for view in region.inputs}
+        inputs = [tensors[view.value] for view in region.inputs]
+        constants = []
+        if region.backend in self._passed:
+            constants = [self._constant(builder, name, tensor) for name, tensor in region.constants.items()]
+        outputs = self._call_region(builder, region, inputs, constants, [view.value for view in region.outputs])
+        self._procedures.append(builder.finish(outputs, [view.name for view in region.outputs]))
+        return self._description()
+
+    def _description(self) -> ProgramDescription:
         procedures = tuple(procedure for procedure in self._procedures if procedure is not None)
         assert len(procedures) == len(self._procedures)
         return ProgramDescription(procedures, tuple(self._modules), self._constants.arrays)
 
-    def _graph(self, graph: ir.Graph, name: str, captured: Sequence[ir.Value]) -> int:
+    def _graph(
+        self, graph: ir.Graph, name: str, captured: Sequence[ir.Value], more_outputs: Sequence[ir.Value] = ()
+    ) -> int:
         """Build the procedure of a graph, captured outer values as further inputs, and return its number."""
         number = len(self._procedures)
         self._procedures.append(None)
@@ -235,9 +282,9 @@ class Stitcher:
             tensors[value] = builder.add_input(*_typed(value))
         for node in graph:
             self._node(builder, node, tensors)
-        outputs = [self._tensor(builder, value, tensors) for value in graph.outputs]
-        names = [value.name or "" for value in graph.outputs]
-        self._procedures[number] = builder.finish(outputs, names)
+        results = [*graph.outputs, *more_outputs]
+        outputs = [self._tensor(builder, value, tensors) for value in results]
+        self._procedures[number] = builder.finish(outputs, [value.name or "" for value in results])
         return number
 
     def _node(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
@@ -258,29 +305,47 @@ class Stitcher:
         if value not in tensors:
             constant = constant_tensor(value)
             assert constant is not None, f"value '{value.name}' is read before it is written"
-            key = self._constants.add_tensor(constant)
-            view = ValueView(value)
-            shape = self._constants.arrays[key].shape
-            tensors[value] = builder.add(TensorSpec(view.name, view.dtype, shape, "constant", constant=key))
+            tensors[value] = self._constant(builder, value.name or "", constant)
         return tensors[value]
+
+    def _constant(self, builder: ProcedureBuilder, name: str, tensor: ir.TensorProtocol) -> int:
+        key = self._constants.add_tensor(tensor)
+        shape = self._constants.arrays[key].shape
+        return builder.add(TensorSpec(name, dtype_of(tensor.dtype), shape, "constant", constant=key))
 
     def _region(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
         region = self._regions[node.op_type]
-        compiled = self._compiled[region.name]
         by_name = {parameter.name: value for parameter, value in zip(region.function.inputs, node.inputs, strict=True)}
         inputs = [self._tensor(builder, by_name[view.name], tensors) for view in region.inputs]
+        constants = []
+        if region.backend in self._passed:
+            constants = [self._tensor(builder, by_name[name], tensors) for name in region.constants]
+        if isinstance(self._compiled[region.name], Module):
+            for name, tensor in region.constants.items():
+                self.weights[by_name[name].name or ""] = self._constants.add_tensor(tensor)
+        outputs = self._call_region(builder, region, inputs, constants, node.outputs)
+        tensors.update(zip(node.outputs, outputs, strict=True))
+
+    def _call_region(
+        self,
+        builder: ProcedureBuilder,
+        region: Region,
+        inputs: list[int],
+        constants: list[int],
+        results: Sequence[ir.Value],
+    ) -> list[int]:
+        """Append a region's calls and return the tensors of its outputs."""
+        compiled = self._compiled[region.name]
         if isinstance(compiled, CompiledRegion):
             keys = {name: self._constants.add(array) for name, array in compiled.constants.items()}
             first = self._add_modules(region.name, compiled.modules)
-            outputs = builder.inline(compiled.procedure, inputs, first, keys)
-        else:
-            first = self._add_modules(region.name, (compiled,))
-            if self._ownership[region.name] == "passed":
-                inputs += [self._tensor(builder, by_name[name], tensors) for name in region.constants]
-            outputs = [builder.result(*_typed(value)) for value in node.outputs]
-            call = Call("call", tuple(inputs), tuple(outputs), first, region.name, origin=region.origin)
-            builder.calls.append(call)
-        tensors.update(zip(node.outputs, outputs, strict=True))
+            return builder.inline(compiled.procedure, inputs, first, keys)
+        first = self._add_modules(region.name, (compiled,))
+        if region.backend in self._passed:
+            inputs = inputs + constants
+        outputs = [builder.result(*_typed(value)) for value in results]
+        builder.calls.append(Call("call", tuple(inputs), tuple(outputs), first, region.name, origin=region.origin))
+        return outputs
 
     def _add_modules(self, region: str, modules: Sequence[Module]) -> int:
         """Add a region's modules once and return the number of the first."""

@@ -1,0 +1,44 @@
+"""The models that tests and benchmarks share, with weights from a seed.
+
+The nine light models come with the onnx package; the exported ones are committed without weights.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import onnx_ir as ir
+
+import graft
+from graft.core.passes.seed_weights import SeedWeights
+
+LIGHT = (
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
+    "zfnet512",
+)  # fmt: skip
+EXPORTED = ("bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm")
+SMALL = ("light_squeezenet", "light_shufflenet", "light_bvlc_alexnet", "lstm")
+NAMES = (*(f"light_{name}" for name in LIGHT), *EXPORTED)
+
+_EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def path_of(name: str) -> Path:
+    """Return the file of a model; raise KeyError if there is none of this name."""
+    if name == "digits":
+        return _EXAMPLES / "digits" / "digits.onnx"
+    if name.startswith("light_"):
+        return Path(str(files("onnx.backend.test") / "data" / "light" / f"{name}.onnx"))
+    if name not in EXPORTED:
+        raise KeyError(f"no model '{name}'; there are {', '.join(NAMES)}")
+    return _EXAMPLES / "models" / f"{name}.onnx"
+
+
+@cache
+def model(name: str, seed: int = 0) -> ir.Model:
+    """Return a model with He-initialised weights from ``seed``; ask for a clone before changing it."""
+    loaded = graft.load(path_of(name))
+    SeedWeights(seed).run(loaded)
+    return loaded

@@ -1,0 +1,38 @@
+"""Every family of operators: importing this module fills `graft.core.operators.table.OPERATORS`."""
+
+from graft.core.operators import (
+    activation,
+    contraction,
+    convolution,
+    elementwise,
+    indexing,
+    manipulation,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    resize,
+    sequential,
+    view,
+)
+from graft.core.operators.table import OPERATORS
+
+FAMILIES = (
+    activation,
+    contraction,
+    convolution,
+    elementwise,
+    indexing,
+    manipulation,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    resize,
+    sequential,
+    view,
+)
+
+__all__ = ["FAMILIES", "OPERATORS"]

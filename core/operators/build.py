@@ -1,0 +1,351 @@
+"""Short names for writing tensor IR: arithmetic with literals, index helpers, stages.
+
+Index arithmetic (int64) is folded as it is built, so that what a lowering writes in general form (strides, pads,
+groups) comes out small in the common case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from graft.core.tensor_ir.ir import (
+    Axis,
+    Binary,
+    BinaryOperator,
+    Buffer,
+    Cast,
+    Constant,
+    Expression,
+    Intrinsic,
+    Load,
+    Reduction,
+    Select,
+    Stage,
+    Unary,
+    UnaryOperator,
+    Variable,
+)
+from graft.core.types import BOOL, INT64, SIGNED, UNSIGNED, Type, element_bits
+
+Operand: TypeAlias = Expression | int | float | bool
+NARROW_FLOATS = frozenset({"float16", "bfloat16"})
+
+
+def constant(value: float, dtype: str) -> Constant:
+    """Return a scalar constant of type ``dtype``; a number for an integer type is truncated."""
+    if dtype == "bool":
+        return Constant(bool(value), BOOL)
+    kind = Type(dtype)
+    return Constant(int(value) if kind.is_integer else float(value), kind)
+
+
+def index(value: int) -> Constant:
+    """Return an int64 constant."""
+    return Constant(int(value), INT64)
+
+
+def dims(buffer: Buffer) -> tuple[int, ...]:
+    """Return the extents of a buffer of static shape."""
+    extents = []
+    for extent in buffer.shape:
+        assert isinstance(extent, Constant), f"buffer '{buffer.name}' has a symbolic extent"
+        extents.append(int(extent.value))
+    return tuple(extents)
+
+
+def variables(count: int, prefix: str = "i") -> tuple[Variable, ...]:
+    """Return fresh int64 variables ``i0, i1, ...``."""
+    return tuple(Variable(f"{prefix}{number}") for number in range(count))
+
+
+def reduction_axes(extents: Sequence[int], prefix: str = "k") -> tuple[Axis, ...]:
+    """Return fresh reduction axes of the given extents."""
+    names = variables(len(extents), prefix)
+    return tuple(Axis(name, index(extent)) for name, extent in zip(names, extents, strict=True))
+
+
+# ---- Arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def literal(value: float, kind: Type) -> Constant:
+    """Return a constant, or its splat, of type ``kind``."""
+    return Constant(constant(value, kind.dtype).value, kind)
+
+
+def _lift(left: Operand, right: Operand) -> tuple[Expression, Expression]:
+    if isinstance(left, (int, float)):
+        assert not isinstance(right, (int, float)), f"two literals: {left}, {right}"
+        return literal(left, right.type), right
+    return left, literal(right, left.type) if isinstance(right, (int, float)) else right
+
+
+def binary(operator: BinaryOperator, left: Operand, right: Operand) -> Expression:
+    """Return ``left operator right``; a literal takes the type of the other side; int64 constants are folded."""
+    a, b = _lift(left, right)
+    assert a.type == b.type, f"{operator}: {a.type} with {b.type}"
+    if a.type == INT64:
+        folded = _fold(operator, a, b)
+        if folded is not None:
+            return folded
+    return Binary(operator, a, b)
+
+
+def _fold(operator: BinaryOperator, a: Expression, b: Expression) -> Expression | None:
+    x = int(a.value) if isinstance(a, Constant) else None
+    y = int(b.value) if isinstance(b, Constant) else None
+    if x is not None and y is not None:
+        return _fold_constants(operator, x, y)
+    match operator:
+        case "add":
+            return a if y == 0 else b if x == 0 else None
+        case "sub":
+            return a if y == 0 else None
+        case "mul":
+            return a if y == 1 else b if x == 1 else index(0) if 0 in (x, y) else None
+        case "div":
+            return a if y == 1 else None
+        case "mod":
+            return index(0) if y == 1 else None
+    return None
+
+
+def _fold_constants(operator: BinaryOperator, x: int, y: int) -> Expression | None:
+    match operator:
+        case "add":
+            return index(x + y)
+        case "sub":
+            return index(x - y)
+        case "mul":
+            return index(x * y)
+        case "div" if y != 0:
+            return index(abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
+        case "min":
+            return index(min(x, y))
+        case "max":
+            return index(max(x, y))
+        case "lt":
+            return Constant(x < y, BOOL)
+        case "ge":
+            return Constant(x >= y, BOOL)
+    return None
+
+
+def add(left: Operand, right: Operand) -> Expression:
+    """Return the sum."""
+    return binary("add", left, right)
+
+
+def subtract(left: Operand, right: Operand) -> Expression:
+    """Return the difference."""
+    return binary("sub", left, right)
+
+
+def multiply(left: Operand, right: Operand) -> Expression:
+    """Return the product."""
+    return binary("mul", left, right)
+
+
+def divide(left: Operand, right: Operand) -> Expression:
+    """Return the quotient; of integers it is truncated."""
+    return binary("div", left, right)
+
+
+def modulo(left: Operand, right: Operand) -> Expression:
+    """Return the remainder with the sign of ``left``."""
+    return binary("mod", left, right)
+
+
+def minimum(left: Operand, right: Operand) -> Expression:
+    """Return the smaller; NaN if either is NaN."""
+    return binary("min", left, right)
+
+
+def maximum(left: Operand, right: Operand) -> Expression:
+    """Return the larger; NaN if either is NaN."""
+    return binary("max", left, right)
+
+
+def less(left: Operand, right: Operand) -> Expression:
+    """Return ``left < right``."""
+    return binary("lt", left, right)
+
+
+def less_equal(left: Operand, right: Operand) -> Expression:
+    """Return ``left <= right``."""
+    return binary("le", left, right)
+
+
+def greater(left: Operand, right: Operand) -> Expression:
+    """Return ``left > right``."""
+    return binary("gt", left, right)
+
+
+def greater_equal(left: Operand, right: Operand) -> Expression:
+    """Return ``left >= right``."""
+    return binary("ge", left, right)
+
+
+def equal(left: Operand, right: Operand) -> Expression:
+    """Return ``left == right``."""
+    return binary("eq", left, right)
+
+
+def not_equal(left: Operand, right: Operand) -> Expression:
+    """Return ``left != right`` (true for NaN)."""
+    return binary("ne", left, right)
+
+
+def both(left: Operand, right: Operand) -> Expression:
+    """Return the logical conjunction."""
+    return binary("and", left, right)
+
+
+def either(left: Operand, right: Operand) -> Expression:
+    """Return the logical disjunction."""
+    return binary("or", left, right)
+
+
+def unary(operator: UnaryOperator, value: Expression) -> Expression:
+    """Return a unary operation; rounding an integer gives it back."""
+    if operator in ("floor", "ceil", "trunc", "round_even") and not value.type.is_float:
+        return value
+    return Unary(operator, value)
+
+
+def select(condition: Expression, on_true: Operand, on_false: Operand) -> Expression:
+    """Return ``on_true`` where ``condition``, else ``on_false``; at most one of them is a literal."""
+    a, b = _lift(on_true, on_false)
+    if isinstance(condition, Constant):
+        return a if condition.value else b
+    return Select(condition, a, b)
+
+
+def cast(value: Expression, dtype: str) -> Expression:
+    """Return ``value`` as ``dtype``; to bool it is ``value != 0``."""
+    if value.type.dtype == dtype:
+        return value
+    if dtype == "bool":
+        return not_equal(value, 0)
+    return Cast(value, dtype)
+
+
+def intrinsic(name: str, *arguments: Operand) -> Expression:
+    """Return a pure function of floats; the first argument gives the type."""
+    first = next(argument for argument in arguments if not isinstance(argument, (int, float)))
+    kind = first.type
+    lifted = tuple(literal(a, kind) if isinstance(a, (int, float)) else a for a in arguments)
+    return Intrinsic(name, lifted, kind)
+
+
+def all_of(conditions: Sequence[Expression]) -> Expression | None:
+    """Return the conjunction of the conditions that are not constantly true; None when there is none."""
+    result: Expression | None = None
+    for condition in conditions:
+        if isinstance(condition, Constant) and condition.value:
+            continue
+        result = condition if result is None else both(result, condition)
+    return result
+
+
+def inside(position: Expression, extent: int) -> tuple[Expression, Expression]:
+    """Return the two conditions of ``0 <= position < extent``."""
+    return greater_equal(position, 0), less(position, extent)
+
+
+def clamp(position: Expression, extent: int) -> Expression:
+    """Return ``position`` moved into ``[0, extent)``."""
+    return minimum(maximum(position, 0), max(extent - 1, 0))
+
+
+def is_nan(value: Expression) -> Expression:
+    """Return whether a float is NaN."""
+    return not_equal(value, value)
+
+
+def lowest(dtype: str) -> Constant:
+    """Return the least value: minus infinity for floats."""
+    if dtype in SIGNED:
+        return constant(-(1 << (element_bits(dtype) - 1)), dtype)
+    return constant(0, dtype) if dtype in UNSIGNED or dtype == "bool" else constant(-math.inf, dtype)
+
+
+def highest(dtype: str) -> Constant:
+    """Return the largest value: infinity for floats."""
+    if dtype == "bool":
+        return constant(1, dtype)
+    if dtype in SIGNED or dtype in UNSIGNED:
+        return constant((1 << (element_bits(dtype) - (dtype in SIGNED))) - 1, dtype)
+    return constant(math.inf, dtype)
+
+
+def wide(dtype: str) -> str:
+    """Return the type in which sums and functions of ``dtype`` are computed: float32 for the 16-bit floats."""
+    return "float32" if dtype in NARROW_FLOATS else dtype
+
+
+# ---- Loads and stages ---------------------------------------------------------------------------------------------
+
+
+def load(buffer: Buffer, *indices: Operand) -> Expression:
+    """Return one element of a buffer."""
+    return Load(buffer, tuple(index(int(i)) if isinstance(i, (int, float)) else i for i in indices))
+
+
+def masked_load(buffer: Buffer, indices: Sequence[Expression], conditions: Sequence[Expression]) -> Expression:
+    """Return an element, or zero where a condition fails; without a mask where all conditions are constantly true."""
+    return Load(buffer, tuple(indices), all_of(conditions))
+
+
+def broadcast(buffer: Buffer, axes: Sequence[Expression]) -> Expression:
+    """Return the element of ``buffer`` that NumPy's broadcasting pairs with the output index ``axes``."""
+    shape = dims(buffer)
+    tail = axes[len(axes) - len(shape) :]
+    return load(buffer, *(index(0) if extent == 1 else axis for extent, axis in zip(shape, tail, strict=True)))
+
+
+def compute(buffer: Buffer, value: Callable[[tuple[Variable, ...]], Expression]) -> Stage:
+    """Return the stage that stores ``value(axes)`` in every element of ``buffer``, cast to its type."""
+    axes = variables(len(buffer.shape))
+    return Stage(buffer, axes, cast(value(axes), buffer.dtype))
+
+
+def reduce(
+    buffer: Buffer,
+    operator: BinaryOperator,
+    extents: Sequence[int],
+    value: Callable[[tuple[Variable, ...], tuple[Variable, ...]], Expression],
+    initial: Constant | None = None,
+    epilogue: Callable[[Expression], Expression] | None = None,
+    prefix: str = "k",
+) -> Stage:
+    """Return the stage that reduces ``value(axes, reduced)`` over axes of the given extents.
+
+    The reduction runs in the type of ``value``; ``epilogue``, then a cast to the buffer's type, are applied at the
+    end. ``initial`` defaults to the neutral element.
+    """
+    axes = variables(len(buffer.shape))
+    reduced = reduction_axes(extents, prefix)
+    summand = value(axes, tuple(axis.variable for axis in reduced))
+    start = initial if initial is not None else neutral(operator, summand.type.dtype)
+    reduction = Reduction(operator, reduced, start)
+    if epilogue is None and summand.type.dtype == buffer.dtype:
+        return Stage(buffer, axes, summand, reduction)
+    total = Variable("total", summand.type)
+    result = epilogue(total) if epilogue is not None else total
+    return Stage(buffer, axes, summand, reduction, total, cast(result, buffer.dtype))
+
+
+def neutral(operator: BinaryOperator, dtype: str) -> Constant:
+    """Return the neutral element of a reduction."""
+    match operator:
+        case "add" | "or":
+            return constant(0, dtype)
+        case "mul" | "and":
+            return constant(1, dtype)
+        case "min":
+            return highest(dtype)
+        case "max":
+            return lowest(dtype)
+    raise AssertionError(f"'{operator}' does not reduce")

@@ -1,0 +1,245 @@
+"""Sums of products: MatMul, Gemm, Einsum and their integer forms.
+
+The product is exactly one stage that ends in an ``add`` reduction; scaling and bias follow as further stages, so that
+a schedule can apply them to the accumulators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from graft.core.operators import build as b
+from graft.core.operators.cost import elements, traffic
+from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.view import NodeView, ValueView
+
+CONTRACTION = frozenset({Trait.CONTRACTION})
+Indices = Sequence[Expression]
+Element = Callable[[Indices], Expression]
+
+
+def element(buffer: Buffer, kind: str) -> Element:
+    """Return the function that loads an element of ``buffer`` as ``kind``."""
+    return lambda place: b.cast(b.load(buffer, *place), kind)
+
+
+def shape_of(value: ValueView | None) -> tuple[int, ...]:
+    """Return the static shape of a value that must have one."""
+    shape = None if value is None else value.static_shape
+    assert shape is not None
+    return shape
+
+
+def _broadcast_place(shape: Sequence[int], batch: Indices, matrix: Indices) -> list[Expression]:
+    """The index of a batched matrix operand: leading dimensions broadcast, then the matrix position."""
+    leading = len(shape) - len(matrix)
+    tail = batch[len(batch) - leading :] if leading else []
+    outer = [b.index(0) if extent == 1 else axis for extent, axis in zip(shape, tail, strict=False)]
+    return [*outer, *matrix]
+
+
+def product(
+    target: Buffer, left: tuple[Sequence[int], Element], right: tuple[Sequence[int], Element], kind: str
+) -> Stage:
+    """Return the stage of NumPy's ``matmul``; each operand is its shape and its element function."""
+    (left_shape, x), (right_shape, y) = left, right
+    has_m, has_n = len(left_shape) > 1, len(right_shape) > 1
+
+    def value(axes: Indices, k: Indices) -> Expression:
+        batch = axes[: len(axes) - has_m - has_n]
+        m = [axes[len(batch)]] if has_m else []
+        n = [axes[-1]] if has_n else []
+        a = x(_broadcast_place(left_shape, batch, [*m, *k]))
+        return b.multiply(a, y(_broadcast_place(right_shape, batch, [*k, *n])))
+
+    return b.reduce(target, "add", [left_shape[-1]], value)
+
+
+def _lower_matmul(lowering: Lowering) -> tuple[Stage, ...]:
+    x, y, target = lowering.input(0), lowering.input(1), lowering.output()
+    kind = b.wide(target.dtype)
+    return (product(target, (b.dims(x), element(x, kind)), (b.dims(y), element(y, kind)), kind),)
+
+
+def _matmul_cost(node: NodeView) -> Cost:
+    return Cost(2 * elements(node.outputs[0]) * shape_of(node.input(0))[-1], traffic(node))
+
+
+OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost))
+
+# ---- Gemm ---------------------------------------------------------------------------------------------------------
+
+
+def _lower_gemm(lowering: Lowering) -> tuple[Stage, ...]:
+    x, y, bias, target = lowering.input(0), lowering.input(1), lowering.optional(2), lowering.output()
+    node, kind = lowering.node, b.wide(target.dtype)
+    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    turn_x, turn_y = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
+    depth = b.dims(x)[0 if turn_x else 1]
+
+    def value(axes: Indices, k: Indices) -> Expression:
+        left = [*k, axes[0]] if turn_x else [axes[0], *k]
+        right = [axes[1], *k] if turn_y else [*k, axes[1]]
+        return b.multiply(element(x, kind)(left), element(y, kind)(right))
+
+    plain = alpha == 1.0 and (bias is None or beta == 0.0)
+    sums = target if plain and kind == target.dtype else lowering.temporary(kind, b.dims(target))
+    stages = [b.reduce(sums, "add", [depth], value)]
+    if sums is not target:
+        stages.append(b.compute(target, lambda i: _biased(b.load(sums, *i), bias, i, alpha, beta)))
+    return tuple(stages)
+
+
+def _biased(total: Expression, bias: Buffer | None, i: Indices, alpha: float, beta: float) -> Expression:
+    """``alpha * total + beta * bias``, the factors left out where they are 1."""
+    integer = total.type.is_integer
+    scaled = total if alpha == 1.0 else b.multiply(total, int(alpha) if integer else alpha)
+    if bias is None or beta == 0.0:
+        return scaled
+    added = b.cast(b.broadcast(bias, i), total.type.dtype)
+    return b.add(scaled, added if beta == 1.0 else b.multiply(added, int(beta) if integer else beta))
+
+
+def _gemm_cost(node: NodeView) -> Cost:
+    depth = shape_of(node.input(0))[0 if node.attribute("transA", 0) else 1]
+    return Cost(2 * elements(node.outputs[0]) * (depth + 1), traffic(node))
+
+
+def _accept_gemm(node: NodeView) -> Reject | None:
+    factors = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    if "int" in node.dtype and any(factor != int(factor) for factor in factors):
+        return Reject("attribute", f"Gemm of {node.dtype} with fractional factors {factors}")
+    return None
+
+
+OPERATORS.add(Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm))
+
+# ---- Einsum -------------------------------------------------------------------------------------------------------
+
+
+def parse_einsum(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+    """Return the labels of each operand and of the result; an ellipsis becomes labels ``.0, .1, ...`` from the right.
+
+    Without ``->`` the result has the ellipsis, then the labels that occur once, in alphabetical order.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    operands = [_labels(term, rank) for term, rank in zip(terms, ranks, strict=True)]
+    dots = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
+    shared = [f".{number}" for number in range(dots - 1, -1, -1)]
+    if arrow:
+        before, ellipsis, after = right.partition("...")
+        return operands, [*before, *(shared if ellipsis else []), *after]
+    letters = [label for labels in operands for label in labels if label[0] != "."]
+    return operands, [*shared, *sorted(label for label in set(letters) if letters.count(label) == 1)]
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    before, ellipsis, after = term.partition("...")
+    count = rank - len(before) - len(after) if ellipsis else 0
+    return [*before, *(f".{number}" for number in range(count - 1, -1, -1)), *after]
+
+
+def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
+    target = lowering.output()
+    sources = [lowering.input(number) for number in range(len(lowering.inputs))]
+    shapes = [b.dims(source) for source in sources]
+    operands, result = parse_einsum(lowering.node.attribute("equation"), [len(shape) for shape in shapes])
+    extents: dict[str, int] = {}
+    for labels, shape in zip(operands, shapes, strict=True):
+        for label, extent in zip(labels, shape, strict=True):
+            extents[label] = max(extents.get(label, 1), extent) if extent != 0 else 0
+    summed = [label for label in extents if label not in result]
+    kind = b.wide(target.dtype)
+
+    def value(axes: Indices, k: Indices) -> Expression:
+        of = dict(zip([*result, *summed], [*axes, *k], strict=True))
+        total: Expression | None = None
+        for source, labels, shape in zip(sources, operands, shapes, strict=True):
+            pairs = zip(labels, shape, strict=True)
+            place = [b.index(0) if extent == 1 else of[label] for label, extent in pairs]
+            factor = element(source, kind)(place)
+            total = factor if total is None else b.multiply(total, factor)
+        assert total is not None
+        return total
+
+    if not summed:
+        return (b.compute(target, lambda i: value(i, ())),)
+    return (b.reduce(target, "add", [extents[label] for label in summed], value),)
+
+
+def _einsum_cost(node: NodeView) -> Cost:
+    shapes = [shape_of(value) for value in node.inputs]
+    operands, _ = parse_einsum(node.attribute("equation"), [len(shape) for shape in shapes])
+    pairs = zip(operands, shapes, strict=True)
+    extents = {label: extent for labels, shape in pairs for label, extent in zip(labels, shape, strict=True)}
+    return Cost(2 * math.prod(extents.values()), traffic(node))
+
+
+OPERATORS.add(Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost))
+
+# ---- Integers -----------------------------------------------------------------------------------------------------
+
+
+def zero_point(buffer: Buffer | None, place: Indices) -> Expression:
+    """Return the zero point for an element as int32: 0, the scalar, or the one of the element's row or column."""
+    if buffer is None:
+        return b.constant(0, "int32")
+    shape = b.dims(buffer)
+    pairs = zip(shape, place[len(place) - len(shape) :] if shape else (), strict=False)
+    return b.cast(b.load(buffer, *(b.index(0) if extent == 1 else axis for extent, axis in pairs)), "int32")
+
+
+def centred(buffer: Buffer, point: Buffer | None, *, of_rows: bool = False) -> Element:
+    """Return the function that loads an element as int32 and subtracts its zero point.
+
+    A vector of zero points counts columns, or rows where ``of_rows``.
+    """
+
+    def load(place: Indices) -> Expression:
+        raw = b.cast(b.load(buffer, *place), "int32")
+        if point is None:
+            return raw
+        by = [*place[:-2], place[-2]] if of_rows and len(point.shape) == 1 and len(place) > 1 else place
+        return b.subtract(raw, zero_point(point, by))
+
+    return load
+
+
+def _lower_matmul_integer(lowering: Lowering) -> tuple[Stage, ...]:
+    x, y, target = lowering.input(0), lowering.input(1), lowering.output()
+    left = centred(x, lowering.optional(2), of_rows=True)
+    right = centred(y, lowering.optional(3))
+    return (product(target, (b.dims(x), left), (b.dims(y), right), "int32"),)
+
+
+def requantized(total: Expression, scale: Expression, point: Expression, dtype: str) -> Expression:
+    """Return ``saturate(round_even(total * scale) + point)`` as ``dtype``; the sum saturates in int32."""
+    rounded = b.unary("round_even", b.multiply(b.cast(total, scale.type.dtype), scale))
+    shifted = b.add(rounded, b.cast(point, scale.type.dtype))
+    return b.cast(shifted, dtype)
+
+
+def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
+    x, y, target = lowering.input(0), lowering.input(3), lowering.output()
+    x_scale, y_scale, out_scale = lowering.input(1), lowering.input(4), lowering.input(6)
+    sums = lowering.temporary("int32", b.dims(target))
+    left = centred(x, lowering.optional(2), of_rows=True)
+    right = centred(y, lowering.optional(5))
+
+    def value(i: Indices) -> Expression:
+        def at(buffer: Buffer, place: Indices) -> Expression:
+            return b.cast(b.broadcast(buffer, place), "float32")
+
+        row = i if len(x_scale.shape) != 1 else i[:-1]
+        scale = b.divide(b.multiply(at(x_scale, row), at(y_scale, i)), at(out_scale, i))
+        return requantized(b.load(sums, *i), scale, at(lowering.input(7), i), target.dtype)
+
+    return (product(sums, (b.dims(x), left), (b.dims(y), right), "int32"), b.compute(target, value))
+
+
+OPERATORS.add(Operator("MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost))
+OPERATORS.add(Operator("QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost))

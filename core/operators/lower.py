@@ -1,0 +1,46 @@
+"""Lowering of one node: buffers for its values, then the operator's lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graft.core.operators.build import index
+from graft.core.operators.cost import elements
+from graft.core.operators.table import OPERATORS, Lowering, OperatorTable
+from graft.core.tensor_ir.ir import Buffer, Function, Stage
+from graft.core.view import NodeView, ValueView
+
+BufferOf = Callable[[ValueView], Buffer]
+LARGEST_PARAMETER = 1 << 16
+"""Elements up to which a constant input is handed to the lowering by value: axes, shapes, pads, not weights."""
+
+
+def buffer_of(value: ValueView, name: str = "") -> Buffer:
+    """Return a new host buffer of the value's dtype and static shape."""
+    shape = value.static_shape
+    assert shape is not None, f"value '{value.name}' has no static shape: {value.shape}"
+    return Buffer(name or value.name, value.dtype, tuple(index(extent) for extent in shape))
+
+
+def lowering_of(node: NodeView, buffers: BufferOf = buffer_of) -> Lowering:
+    """Return what the lowering of ``node`` works with; ``buffers`` gives the buffer of a value."""
+    inputs = tuple(None if value is None else buffers(value) for value in node.inputs)
+    outputs = tuple(buffers(value) if value.name else None for value in node.outputs)
+    constants = {
+        number: array
+        for number, value in enumerate(node.inputs)
+        if value is not None and elements(value) <= LARGEST_PARAMETER and (array := value.constant) is not None
+    }
+    return Lowering(node, inputs, outputs, constants)
+
+
+def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...] | Function:
+    """Return the stages (with the node's name as origin) or the function of a node whose operator has a lowering."""
+    operator = table.of(lowering.node)
+    assert operator is not None, f"{lowering.node.where} is not in the table"
+    assert operator.lower is not None, f"{lowering.node.where} has no lowering"
+    result = operator.lower(lowering)
+    origin = (lowering.node.name,)
+    if isinstance(result, Function):
+        return Function(result.name, result.parameters, result.outputs, result.body, origin)
+    return tuple(Stage(s.buffer, s.axes, s.value, s.reduction, s.epilogue_variable, s.epilogue, origin) for s in result)

@@ -1,0 +1,329 @@
+"""Operators that move elements without changing them: the position in the output says the position in one input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graft.core.operators import build as b
+from graft.core.operators.cost import moved
+from graft.core.operators.elementwise import bound
+from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.view import reshaped_indices
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
+from graft.core.view import NodeView
+
+INJECTIVE = frozenset({Trait.INJECTIVE})
+Indices = Sequence[Expression]
+
+
+def constants_required(*numbers: int) -> Callable[[NodeView], Reject | None]:
+    """Return the check that the inputs of these numbers, where present, are known at compile time."""
+
+    def accepts(node: NodeView) -> Reject | None:
+        for number in numbers:
+            value = node.input(number)
+            if value is not None and not value.is_constant:
+                return Reject("constant-required", f"input '{value.name}' of {node.op_type} is computed at run time")
+        return None
+
+    return accepts
+
+
+def _add(name: str, lower: LowerFunction, *constants: int) -> Operator:
+    accepts = constants_required(*constants) if constants else None
+    return OPERATORS.add(Operator(name, INJECTIVE, lower, moved, accepts))
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """Return ``axis`` counted from the front."""
+    return axis + rank if axis < 0 else axis
+
+
+def integers(array: np.ndarray | None) -> list[int] | None:
+    """Return the elements of a constant input as ints, None where it is absent."""
+    return None if array is None else [int(value) for value in array.reshape(-1)]
+
+
+# ---- Order --------------------------------------------------------------------------------------------------------
+
+
+def _lower_transpose(lowering: Lowering) -> tuple[Stage, ...]:
+    source = lowering.input(0)
+    rank = len(source.shape)
+    order = lowering.node.attribute("perm") or list(reversed(range(rank)))
+    place = [order.index(dimension) for dimension in range(rank)]
+    return (b.compute(lowering.output(), lambda axes: b.load(source, *(axes[p] for p in place))),)
+
+
+def _permuted_reshape(source: Buffer, target: Buffer, split: Sequence[int], order: Sequence[int]) -> tuple[Stage, ...]:
+    """Reshape to ``split``, transpose by ``order``, reshape to the target: one stage."""
+    middle = [split[dimension] for dimension in order]
+
+    def value(axes: Indices) -> Expression:
+        permuted = reshaped_indices(axes, b.dims(target), middle)
+        plain = [permuted[list(order).index(dimension)] for dimension in range(len(split))]
+        return b.load(source, *reshaped_indices(plain, split, b.dims(source)))
+
+    return (b.compute(target, value),)
+
+
+def _lower_depth_to_space(lowering: Lowering) -> tuple[Stage, ...]:
+    source = lowering.input(0)
+    n, c, h, w = b.dims(source)
+    block = lowering.node.attribute("blocksize")
+    if lowering.node.attribute("mode", "DCR") == "DCR":
+        return _permuted_reshape(source, lowering.output(), (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2))
+    return _permuted_reshape(source, lowering.output(), (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3))
+
+
+def _lower_space_to_depth(lowering: Lowering) -> tuple[Stage, ...]:
+    source = lowering.input(0)
+    n, c, h, w = b.dims(source)
+    block = lowering.node.attribute("blocksize")
+    split = (n, c, h // block, block, w // block, block)
+    order = (0, 3, 5, 1, 2, 4) if lowering.node.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return _permuted_reshape(source, lowering.output(), split, order)
+
+
+_add("Transpose", _lower_transpose)
+_add("DepthToSpace", _lower_depth_to_space)
+_add("SpaceToDepth", _lower_space_to_depth)
+
+# ---- Parts --------------------------------------------------------------------------------------------------------
+
+
+def _lower_concat(lowering: Lowering) -> tuple[Stage, ...]:
+    target = lowering.output()
+    axis = normal_axis(lowering.node.attribute("axis"), len(target.shape))
+    sources = [lowering.input(number) for number in range(len(lowering.inputs))]
+    sources = [source for source in sources if b.dims(source)[axis]]
+    starts = np.cumsum([0] + [b.dims(source)[axis] for source in sources]).tolist()
+
+    def value(axes: Indices) -> Expression:
+        if not sources:
+            return b.constant(0, target.dtype)
+        result: Expression | None = None
+        for source, start in reversed(list(zip(sources, starts, strict=False))):
+            position = b.subtract(axes[axis], start)
+            mask = [] if len(sources) == 1 else b.inside(position, b.dims(source)[axis])
+            part = b.masked_load(source, [*axes[:axis], position, *axes[axis + 1 :]], mask)
+            end = start + b.dims(source)[axis]
+            result = part if result is None else b.select(b.less(axes[axis], end), part, result)
+        assert result is not None
+        return result
+
+    return (b.compute(target, value),)
+
+
+def _lower_split(lowering: Lowering) -> tuple[Stage, ...]:
+    source = lowering.input(0)
+    axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
+    extent, count = b.dims(source)[axis], len(lowering.outputs)
+    even = -(-extent // count)
+    sizes = integers(lowering.constant(1)) or [even] * count
+    stages = []
+    for number, start in enumerate(np.cumsum([0, *sizes[:-1]]).tolist()):
+        target = lowering.optional_output(number)
+        if target is not None:
+            stages.append(_slice(source, target, {axis: (start, 1)}))
+    return tuple(stages)
+
+
+def _slice(source: Buffer, target: Buffer, steps: dict[int, tuple[int, int]]) -> Stage:
+    def value(axes: Indices) -> Expression:
+        moved_axes = list(axes)
+        for axis, (start, step) in steps.items():
+            moved_axes[axis] = b.add(b.multiply(axes[axis], step), start)
+        return b.load(source, *moved_axes)
+
+    return b.compute(target, value)
+
+
+def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
+    source = lowering.input(0)
+    shape = b.dims(source)
+    starts, ends = integers(lowering.constant(1)), integers(lowering.constant(2))
+    assert starts is not None
+    assert ends is not None
+    axes = integers(lowering.constant(3)) or list(range(len(starts)))
+    steps = integers(lowering.constant(4)) or [1] * len(starts)
+    moves = {}
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        place = normal_axis(axis, len(shape))
+        moves[place] = (slice(start, end, step).indices(shape[place])[0], step)
+    return (_slice(source, lowering.output(), moves),)
+
+
+_add("Concat", _lower_concat)
+_add("Split", _lower_split, 1)
+_add("Slice", _lower_slice, 1, 2, 3, 4)
+
+# ---- Repetition ---------------------------------------------------------------------------------------------------
+
+
+def _lower_expand(lowering: Lowering) -> tuple[Stage, ...]:
+    source = lowering.input(0)
+    return (b.compute(lowering.output(), lambda axes: b.broadcast(source, axes)),)
+
+
+def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
+    source, target = lowering.input(0), lowering.output()
+
+    def value(axes: Indices) -> Expression:
+        pairs = zip(axes, b.dims(source), b.dims(target), strict=True)
+        return b.load(source, *(axis if inner == outer else b.modulo(axis, inner) for axis, inner, outer in pairs))
+
+    return (b.compute(target, value),)
+
+
+_add("Expand", _lower_expand)
+_add("Tile", _lower_tile)
+
+# ---- Padding ------------------------------------------------------------------------------------------------------
+
+
+def _lower_pad(lowering: Lowering) -> tuple[Stage, ...]:
+    source = lowering.input(0)
+    shape = b.dims(source)
+    axes_in = integers(lowering.constant(3))
+    chosen = [normal_axis(axis, len(shape)) for axis in (range(len(shape)) if axes_in is None else axes_in)]
+    amounts = integers(lowering.constant(1))
+    assert amounts is not None
+    begins = dict(zip(chosen, amounts, strict=False))
+    mode = lowering.node.attribute("mode", "constant")
+    return (_padded(lowering, begins, mode),)
+
+
+def _padded(lowering: Lowering, begins: dict[int, int], mode: str) -> Stage:
+    source, target = lowering.input(0), lowering.output()
+    shape, full = b.dims(source), b.dims(target)
+    fill = bound(lowering, 2) if lowering.optional(2) is not None else b.constant(0, source.dtype)
+
+    def value(axes: Indices) -> Expression:
+        positions = [b.subtract(axis, begins.get(d, 0)) for d, axis in enumerate(axes)]
+        if mode != "constant":
+            return b.load(source, *(mirrored(p, n, m, mode) for p, n, m in zip(positions, shape, full, strict=True)))
+        conditions: list[Expression] = []
+        for dimension, position in enumerate(positions):
+            if begins.get(dimension, 0) or shape[dimension] != full[dimension]:
+                conditions += b.inside(position, shape[dimension])
+        element = b.masked_load(source, positions, conditions)
+        mask = b.all_of(conditions)
+        zero = isinstance(fill, Constant) and not fill.value
+        return element if mask is None or zero else b.select(mask, element, fill)
+
+    return b.compute(target, value)
+
+
+def mirrored(position: Expression, extent: int, padded: int, mode: str) -> Expression:
+    """Return the position inside ``[0, extent)`` that Pad's ``reflect``, ``edge`` or ``wrap`` reads at ``position``.
+
+    ``position`` lies in ``(-padded, padded)``.
+    """
+    if mode == "edge":
+        return b.clamp(position, extent)
+    period = extent if mode == "wrap" else max(2 * (extent - 1), 1)
+    lift = -(-padded // period) * period
+    rest = b.modulo(b.add(position, lift), period)
+    if mode == "wrap":
+        return rest
+    return b.minimum(rest, b.subtract(b.index(period), rest)) if extent > 1 else b.index(0)
+
+
+def _accept_pad(node: NodeView) -> Reject | None:
+    if node.attribute("mode", "constant") not in ("constant", "reflect", "edge", "wrap"):
+        return Reject("attribute", f"Pad mode '{node.attribute('mode')}' is not known")
+    return constants_required(1, 3)(node)
+
+
+OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad))
+
+
+def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
+    shape, full = b.dims(lowering.input(0)), b.dims(lowering.output())
+    begins = {}
+    for dimension, (inner, outer) in enumerate(zip(shape, full, strict=True)):
+        begins[dimension] = (outer - inner) // 2 if outer >= inner else -((inner - outer) // 2)
+    return (_padded(lowering, begins, "constant"),)
+
+
+_add("CenterCropPad", _lower_center_crop_pad)
+
+# ---- Triangles ----------------------------------------------------------------------------------------------------
+
+
+def _lower_trilu(lowering: Lowering) -> tuple[Stage, ...]:
+    source, target = lowering.input(0), lowering.output()
+    upper = lowering.node.attribute("upper", 1)
+    diagonal = b.cast(bound(lowering, 1), "int64") if lowering.optional(1) is not None else b.index(0)
+
+    def value(axes: Indices) -> Expression:
+        limit = b.add(axes[-2], diagonal)
+        keep = b.greater_equal(axes[-1], limit) if upper else b.less_equal(axes[-1], limit)
+        return b.select(keep, b.load(source, *axes), b.constant(0, source.dtype))
+
+    return (b.compute(target, value),)
+
+
+def _lower_eye(lowering: Lowering) -> tuple[Stage, ...]:
+    offset = lowering.node.attribute("k", 0)
+    target = lowering.output()
+
+    def value(axes: Indices) -> Expression:
+        on_diagonal = b.equal(b.subtract(axes[1], axes[0]), offset)
+        return b.select(on_diagonal, b.constant(1, target.dtype), 0)
+
+    return (b.compute(target, value),)
+
+
+_add("Trilu", _lower_trilu)
+_add("EyeLike", _lower_eye)
+
+# ---- Contents from shapes and scalars -----------------------------------------------------------------------------
+
+
+def _lower_constant_of_shape(lowering: Lowering) -> tuple[Stage, ...]:
+    target = lowering.output()
+    value = lowering.node.attribute("value")
+    fill = 0 if value is None else np.asarray(value).reshape(-1)[0].item()
+    return (b.compute(target, lambda axes: b.constant(fill, target.dtype)),)
+
+
+def _lower_shape(lowering: Lowering) -> tuple[Stage, ...]:
+    shape = b.dims(lowering.input(0))
+    start, end = lowering.node.attribute("start", 0), lowering.node.attribute("end")
+    extents = shape[start:end]
+
+    def value(axes: Indices) -> Expression:
+        result: Expression = b.index(extents[-1] if extents else 0)
+        for number in range(len(extents) - 2, -1, -1):
+            result = b.select(b.equal(axes[0], number), b.index(extents[number]), result)
+        return result
+
+    return (b.compute(lowering.output(), value),)
+
+
+def _lower_size(lowering: Lowering) -> tuple[Stage, ...]:
+    return (b.compute(lowering.output(), lambda axes: b.index(math.prod(b.dims(lowering.input(0))))),)
+
+
+def _lower_range(lowering: Lowering) -> tuple[Stage, ...]:
+    target = lowering.output()
+
+    def value(axes: Indices) -> Expression:
+        kind = b.wide(target.dtype)
+        start, step = (b.cast(bound(lowering, number), kind) for number in (0, 2))
+        return b.add(start, b.multiply(b.cast(axes[0], kind), step))
+
+    return (b.compute(target, value),)
+
+
+SHAPE_ONLY = INJECTIVE | {Trait.SHAPE_ONLY}
+_add("ConstantOfShape", _lower_constant_of_shape)
+_add("Range", _lower_range)
+OPERATORS.add(Operator("Shape", SHAPE_ONLY, _lower_shape, moved))
+OPERATORS.add(Operator("Size", SHAPE_ONLY, _lower_size, moved))

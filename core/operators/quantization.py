@@ -1,0 +1,100 @@
+"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graft.core.operators import build as b
+from graft.core.operators.cost import per_output
+from graft.core.operators.elementwise import ELEMENTWISE
+from graft.core.operators.manipulation import normal_axis
+from graft.core.operators.reduction import Axes, rows
+from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.types import INTEGERS
+from graft.core.view import NodeView
+
+Indices = Sequence[Expression]
+
+
+def parameter(lowering: Lowering, number: int, i: Indices) -> Expression | None:
+    """Return the scale or zero point (input ``number``) of element ``i``: per tensor, per axis or per block."""
+    buffer = lowering.optional(number)
+    if buffer is None:
+        return None
+    return b.load(buffer, *_place(lowering, buffer, i))
+
+
+def _place(lowering: Lowering, buffer: Buffer, i: Indices) -> list[Expression]:
+    shape, rank = b.dims(buffer), len(i)
+    axis = normal_axis(lowering.node.attribute("axis", 1), rank) if rank else 0
+    if len(shape) <= 1:
+        return [i[axis] if extent != 1 else b.index(0) for extent in shape]
+    block = lowering.node.attribute("block_size", 0) or -(-b.dims(lowering.input(0))[axis] // shape[axis])
+    return [b.divide(place, block) if dimension == axis else place for dimension, place in enumerate(i)]
+
+
+def _lower_quantize(lowering: Lowering) -> tuple[Stage, ...]:
+    """``saturate(round_even(x / scale) + zero_point)``."""
+    source, target = lowering.input(0), lowering.output()
+
+    def value(i: Indices) -> Expression:
+        scale = parameter(lowering, 1, i)
+        assert scale is not None
+        kind = b.wide(scale.type.dtype)
+        quotient = b.divide(b.cast(b.load(source, *i), kind), b.cast(scale, kind))
+        point = parameter(lowering, 2, i)
+        rounded = b.unary("round_even", quotient)
+        return rounded if point is None else b.add(rounded, b.cast(point, kind))
+
+    return (b.compute(target, value),)
+
+
+def _lower_dequantize(lowering: Lowering) -> tuple[Stage, ...]:
+    """``(x - zero_point) * scale``."""
+    source, target = lowering.input(0), lowering.output()
+
+    def value(i: Indices) -> Expression:
+        scale, point = parameter(lowering, 1, i), parameter(lowering, 2, i)
+        assert scale is not None
+        kind = b.wide(scale.type.dtype)
+        x = b.cast(b.load(source, *i), "int32" if source.dtype in INTEGERS else kind)
+        if point is not None:
+            x = b.subtract(x, b.cast(point, x.type.dtype))
+        return b.multiply(b.cast(x, kind), b.cast(scale, kind))
+
+    return (b.compute(target, value),)
+
+
+def _lower_dynamic(lowering: Lowering) -> tuple[Stage, ...]:
+    """The range of the input, widened to hold 0, is mapped to [0, 255]."""
+    source, target, scale, point = lowering.input(0), *(lowering.output(number) for number in range(3))
+    axes = Axes(b.dims(source), frozenset(range(len(source.shape))))
+    low, high = lowering.temporary("float32", ()), lowering.temporary("float32", ())
+
+    def x(place: Indices) -> Expression:
+        return b.load(source, *place)
+
+    def quantized(value: Expression) -> Expression:
+        return b.unary("round_even", b.divide(value, b.load(scale)))
+
+    return (
+        rows(low, "min", axes, x, lambda least: b.minimum(least, 0)),
+        rows(high, "max", axes, x, lambda most: b.maximum(most, 0)),
+        b.compute(scale, lambda _: b.divide(b.subtract(b.load(high), b.load(low)), 255)),
+        b.compute(point, lambda _: quantized(b.subtract(b.constant(0, "float32"), b.load(low)))),
+        b.compute(target, lambda i: b.add(quantized(x(i)), b.cast(b.load(point), "float32"))),
+    )
+
+
+def _accept(node: NodeView) -> Reject | None:
+    stored = node.outputs[0].dtype if node.op_type == "QuantizeLinear" else node.dtype
+    if stored not in INTEGERS:
+        return Reject("dtype", f"{node.op_type} with {stored}; only integers of 8 to 32 bits are lowered")
+    return None
+
+
+OPERATORS.add(Operator("QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept))
+OPERATORS.add(Operator("DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept))
+OPERATORS.add(Operator("DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6)))

@@ -1,0 +1,236 @@
+"""Reductions over axes: Reduce*, ArgMax, ArgMin, and the parts that normalisations share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graft.core.operators import build as b
+from graft.core.operators.cost import per_input
+from graft.core.operators.manipulation import constants_required, integers, normal_axis
+from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Constant, Expression, Stage, Variable
+from graft.core.types import FLOATS, UNSIGNED
+from graft.core.view import NodeView
+
+REDUCTION = frozenset({Trait.REDUCTION})
+Indices = Sequence[Expression]
+Map = Callable[[Expression], Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Which dimensions of a shape are reduced. A result may keep them with extent 1, or not have them."""
+
+    shape: tuple[int, ...]
+    reduced: frozenset[int]
+
+    @property
+    def extents(self) -> list[int]:
+        """The extents of the reduced dimensions."""
+        return [extent for dimension, extent in enumerate(self.shape) if dimension in self.reduced]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The extents of the other dimensions: the shape of a temporary that holds one value per row."""
+        return tuple(extent for dimension, extent in enumerate(self.shape) if dimension not in self.reduced)
+
+    @property
+    def count(self) -> int:
+        """The number of elements that are reduced to one."""
+        return math.prod(self.extents)
+
+    def source(self, axes: Indices, reduced: Indices) -> list[Expression]:
+        """Return the index into the source of an index into the result and one into the reduced dimensions."""
+        outer, inner = self.row(axes), list(reduced)
+        return [inner.pop(0) if d in self.reduced else outer.pop(0) for d in range(len(self.shape))]
+
+    def row(self, axes: Indices) -> list[Expression]:
+        """Return the index into a temporary of shape `kept` of element ``axes`` of the source or of a result."""
+        if len(axes) != len(self.shape):
+            return list(axes)
+        return [axis for dimension, axis in enumerate(axes) if dimension not in self.reduced]
+
+
+def trailing(shape: tuple[int, ...], first: int) -> Axes:
+    """Return the axes that reduce all dimensions from ``first`` on."""
+    return Axes(shape, frozenset(range(normal_axis(first, len(shape)), len(shape))))
+
+
+def rows(
+    target: Buffer, operator: BinaryOperator, axes: Axes, value: Callable[[list[Expression]], Expression],
+    epilogue: Map | None = None,
+) -> Stage:  # fmt: skip
+    """Return the stage that reduces ``value(index into the source)`` into ``target``, one element per row."""
+    return b.reduce(target, operator, axes.extents, lambda i, k: value(axes.source(i, k)), epilogue=epilogue)
+
+
+def reduced_axes(lowering: Lowering) -> Axes | None:
+    """Return the axes of a Reduce operator, None where it is to do nothing."""
+    shape = b.dims(lowering.input(0))
+    axes = integers(lowering.constant(1))
+    if not axes:
+        if lowering.node.attribute("noop_with_empty_axes", 0):
+            return None
+        axes = list(range(len(shape)))
+    return Axes(shape, frozenset(normal_axis(axis, len(shape)) for axis in axes))
+
+
+def _lower_reduce(operator: BinaryOperator, before: Map | None = None, after: Callable[[int], Map] | None = None) -> (
+    LowerFunction
+):  # fmt: skip
+    """Lower to one stage: ``after(count)`` of the reduction of ``before(x)``."""
+
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        source, target, axes = lowering.input(0), lowering.output(), reduced_axes(lowering)
+
+        def value(position: Indices) -> Expression:
+            x = b.cast(b.load(source, *position), b.wide(source.dtype))
+            return before(x) if before is not None else x
+
+        if axes is None or not axes.reduced:
+            finish = after(1) if after is not None else lambda x: x
+            return (b.compute(target, lambda i: finish(value(i))),)
+        return (rows(target, operator, axes, value, after(axes.count) if after is not None else None),)
+
+    return lower
+
+
+def mean_of(count: int) -> Map:
+    """Return the division of a sum by ``count``; of integers it is truncated."""
+
+    def mean(total: Expression) -> Expression:
+        return b.divide(total, float(count) if total.type.is_float else count)
+
+    return mean
+
+
+def square(x: Expression) -> Expression:
+    """Return ``x * x``."""
+    return b.multiply(x, x)
+
+
+def root(x: Expression) -> Expression:
+    """Return the square root, of an integer through float64."""
+    return b.unary("sqrt", x) if x.type.is_float else b.cast(b.unary("sqrt", b.cast(x, "float64")), x.type.dtype)
+
+
+def logarithm(x: Expression) -> Expression:
+    """Return the natural logarithm, of an integer through float64."""
+    return b.intrinsic("log", x) if x.type.is_float else b.cast(_float_log(x), x.type.dtype)
+
+
+def _float_log(x: Expression) -> Expression:
+    return b.intrinsic("log", b.cast(x, "float64"))
+
+
+def _absolute(x: Expression) -> Expression:
+    return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
+
+
+def _always(function: Map) -> Callable[[int], Map]:
+    return lambda count: function
+
+
+def shifted(highest_value: Expression) -> Expression:
+    """Return the maximum that is subtracted before ``exp``: 0 where it is infinite, so that no NaN arises."""
+    infinite = b.equal(b.unary("abs", highest_value), math.inf)
+    return b.select(infinite, b.constant(0.0, highest_value.type.dtype), highest_value)
+
+
+def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
+    """``m + log(sum(exp(x - m)))`` with m the maximum."""
+    source, target, axes = lowering.input(0), lowering.output(), reduced_axes(lowering)
+    kind = b.wide(source.dtype)
+    if axes is None:
+        return (b.compute(target, lambda i: b.load(source, *i)),)
+    top, total = lowering.temporary(kind, axes.kept), lowering.temporary(kind, axes.kept)
+
+    def x(position: Indices) -> Expression:
+        return b.cast(b.load(source, *position), kind)
+
+    def exponential(position: list[Expression]) -> Expression:
+        return b.intrinsic("exp", b.subtract(x(position), b.load(top, *axes.row(position))))
+
+    def value(i: Indices) -> Expression:
+        place = axes.row(i)
+        return b.add(b.intrinsic("log", b.load(total, *place)), b.load(top, *place))
+
+    return (
+        rows(top, "max", axes, x, shifted),
+        rows(total, "add", axes, exponential),
+        b.compute(target, value),
+    )
+
+
+def _accept_reduce(*, floats_only: bool) -> Callable[[NodeView], Reject | None]:
+    constant_axes = constants_required(1)
+
+    def accepts(node: NodeView) -> Reject | None:
+        if floats_only and node.dtype not in FLOATS:
+            return Reject("dtype", f"{node.op_type} of {node.dtype}; only floats are lowered")
+        return constant_axes(node)
+
+    return accepts
+
+
+def _add(name: str, lower: LowerFunction, flops: int = 1, *, floats_only: bool = False) -> None:
+    OPERATORS.add(Operator(name, REDUCTION, lower, per_input(flops), _accept_reduce(floats_only=floats_only)))
+
+
+_add("ReduceSum", _lower_reduce("add"))
+_add("ReduceMean", _lower_reduce("add", after=mean_of))
+_add("ReduceProd", _lower_reduce("mul"))
+_add("ReduceMax", _lower_reduce("max"))
+_add("ReduceMin", _lower_reduce("min"))
+_add("ReduceL1", _lower_reduce("add", _absolute), 2)
+_add("ReduceL2", _lower_reduce("add", square, _always(root)), 2)
+_add("ReduceSumSquare", _lower_reduce("add", square), 2)
+_add("ReduceLogSum", _lower_reduce("add", after=_always(logarithm)))
+OPERATORS.add(
+    Operator(
+        "ReduceLogSumExp",
+        frozenset({Trait.ROW_WISE}),
+        _lower_log_sum_exp,
+        per_input(10),
+        _accept_reduce(floats_only=True),
+    )
+)
+
+# ---- ArgMax and ArgMin --------------------------------------------------------------------------------------------
+
+
+def _lower_arg(operator: BinaryOperator) -> LowerFunction:
+    """The extreme value, then the first (or last) position that holds it; NaN is more extreme than any number."""
+
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        source, target = lowering.input(0), lowering.output()
+        shape = b.dims(source)
+        axis = normal_axis(lowering.node.attribute("axis", 0), len(shape))
+        axes = Axes(shape, frozenset({axis}))
+        best = lowering.temporary(source.dtype, axes.kept)
+        last = bool(lowering.node.attribute("select_last_index", 0))
+        none = b.index(-1 if last else shape[axis])
+
+        def candidate(i: tuple[Variable, ...], k: tuple[Variable, ...]) -> Expression:
+            place = axes.source(i, k)
+            x, extreme = b.load(source, *place), b.load(best, *axes.row(place))
+            matches = b.equal(x, extreme)
+            if x.type.is_float:
+                matches = b.either(matches, b.is_nan(x))
+            return b.select(matches, k[0], none)
+
+        initial = Constant(none.value, none.type)
+        choose: BinaryOperator = "max" if last else "min"
+        return (
+            rows(best, operator, axes, lambda place: b.load(source, *place)),
+            b.reduce(target, choose, axes.extents, candidate, initial),
+        )
+
+    return lower
+
+
+OPERATORS.add(Operator("ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2)))
+OPERATORS.add(Operator("ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2)))

@@ -1,0 +1,226 @@
+"""Resize: one stage per resized dimension, each a weighted sum of a few neighbours.
+
+Positions are computed in float64, as onnx.reference does, because a position that falls exactly between two
+elements decides which one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graft.core.operators import build as b
+from graft.core.operators.cost import per_output
+from graft.core.operators.manipulation import constants_required, normal_axis
+from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.types import FLOATS
+from graft.core.view import NodeView
+
+Indices = Sequence[Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One resized dimension: extents, the scale (output over input), the region of ``tf_crop_and_resize``."""
+
+    axis: int
+    source: int
+    target: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def length(self) -> float:
+        """The output's extent before it is rounded down: what ``align_corners`` aligns."""
+        return self.scale * self.source
+
+
+def _original(node: NodeView, d: Dimension, place: Expression) -> Expression:
+    """The position in the input, float64, of output element ``place`` (ONNX: coordinate_transformation_mode)."""
+    x = b.cast(place, "float64")
+    mode = node.attribute("coordinate_transformation_mode", "half_pixel")
+    half = b.subtract(b.divide(b.add(x, 0.5), d.scale), 0.5)
+    match mode:
+        case "asymmetric":
+            return b.divide(x, d.scale)
+        case "align_corners":
+            return b.multiply(x, (d.source - 1) / (d.length - 1)) if d.length > 1 else b.constant(0.0, "float64")
+        case "pytorch_half_pixel":
+            return half if d.target > 1 else b.constant(0.0, "float64")
+        case "half_pixel_symmetric":
+            adjustment = d.target / (d.scale * d.source)
+            return b.add(half, d.source / 2 * (1 - adjustment))
+        case "tf_crop_and_resize":
+            if d.length <= 1:
+                return b.constant((d.start + d.end) * (d.source - 1) / 2, "float64")
+            step = (d.end - d.start) * (d.source - 1) / (d.length - 1)
+            return b.add(b.multiply(x, step), d.start * (d.source - 1))
+    return half
+
+
+def _nearest(node: NodeView, x: Expression) -> Expression:
+    mode = node.attribute("nearest_mode", "round_prefer_floor")
+    match mode:
+        case "floor":
+            rounded = b.unary("floor", x)
+        case "ceil":
+            rounded = b.unary("ceil", x)
+        case "round_prefer_ceil":
+            rounded = b.unary("floor", b.add(x, 0.5))
+        case _:
+            rounded = b.unary("ceil", b.subtract(x, 0.5))
+    return b.cast(rounded, "int64")
+
+
+def _cubic_weights(fraction: Expression, a: float) -> list[Expression]:
+    """Keys' cubic convolution with parameter ``a`` at distances 1 + f, f, 1 - f, 2 - f (Keys 1981)."""
+
+    def near(t: Expression) -> Expression:
+        return b.add(b.multiply(b.multiply(b.subtract(b.multiply(t, a + 2), a + 3), t), t), 1)
+
+    def far(t: Expression) -> Expression:
+        inner = b.subtract(b.multiply(t, a), 5 * a)
+        return b.subtract(b.multiply(b.add(b.multiply(inner, t), 8 * a), t), 4 * a)
+
+    rest = b.subtract(b.constant(1.0, "float64"), fraction)
+    return [far(b.add(fraction, 1)), near(fraction), near(rest), far(b.add(rest, 1))]
+
+
+def _taps(node: NodeView, d: Dimension, place: Expression) -> list[tuple[Expression, Expression]]:
+    """Positions (not yet inside the input) and weights (float64) of the neighbours of output element ``place``."""
+    x = _original(node, d, place)
+    if node.attribute("mode", "nearest") == "nearest":
+        return [(_nearest(node, x), b.constant(1.0, "float64"))]
+    whole = b.unary("floor", x)
+    first, fraction = b.cast(whole, "int64"), b.subtract(x, whole)
+    if node.attribute("mode") == "linear":
+        return [(first, b.subtract(b.constant(1.0, "float64"), fraction)), (b.add(first, 1), fraction)]
+    weights = _cubic_weights(fraction, node.attribute("cubic_coeff_a", -0.75))
+    taps = [(b.add(first, offset), weight) for offset, weight in zip((-1, 0, 1, 2), weights, strict=True)]
+    return _normalised(taps, d.source) if node.attribute("exclude_outside", 0) else taps
+
+
+def _normalised(taps: list[tuple[Expression, Expression]], extent: int) -> list[tuple[Expression, Expression]]:
+    """Weights outside the input set to 0, the others scaled so that they add up to 1."""
+    kept = []
+    for place, weight in taps:
+        within = b.all_of(b.inside(place, extent))
+        assert within is not None
+        kept.append((place, b.select(within, weight, 0.0)))
+    total = kept[0][1]
+    for _, weight in kept[1:]:
+        total = b.add(total, weight)
+    return [(place, b.divide(weight, total)) for place, weight in kept]
+
+
+def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill: float | None) -> Stage:
+    kind = b.wide(source.dtype)
+
+    def value(i: Indices) -> Expression:
+        total: Expression | None = None
+        for place, weight in _taps(node, d, i[d.axis]):
+            at = [*i[: d.axis], b.clamp(place, d.source), *i[d.axis + 1 :]]
+            element = b.load(source, *at)
+            if node.attribute("mode", "nearest") == "nearest":
+                return _filled(node, d, i, element, fill)
+            term = b.multiply(b.cast(element, kind), b.cast(weight, kind))
+            total = term if total is None else b.add(total, term)
+        assert total is not None
+        return _filled(node, d, i, total, fill)
+
+    return b.compute(target, value)
+
+
+def _filled(node: NodeView, d: Dimension, i: Indices, value: Expression, fill: float | None) -> Expression:
+    if fill is None:
+        return value
+    x = _original(node, d, i[d.axis])
+    within = b.both(b.greater_equal(x, 0.0), b.less_equal(x, float(d.source - 1)))
+    return b.select(within, value, fill)
+
+
+def _dimensions(lowering: Lowering) -> list[Dimension]:
+    node, source, target = lowering.node, b.dims(lowering.input(0)), b.dims(lowering.output())
+    axes = [normal_axis(axis, len(source)) for axis in node.attribute("axes") or range(len(source))]
+    scales, roi = lowering.constant(2), lowering.constant(1)
+    sizes = lowering.constant(3)
+    found = []
+    for number, axis in enumerate(axes):
+        scale = target[axis] / source[axis]
+        if scales is not None and scales.size:
+            scale = float(scales.reshape(-1)[number])
+        elif sizes is not None and node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+            ratios = [int(size) / source[a] for size, a in zip(sizes, axes, strict=True)]
+            scale = min(ratios) if node.attribute("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
+        start, end = _region(roi, number, len(axes))
+        if scale != 1 or source[axis] != target[axis] or (start, end) != (0.0, 1.0):
+            found.append(Dimension(axis, source[axis], target[axis], scale, start, end))
+    return found
+
+
+def _region(roi: np.ndarray | None, number: int, count: int) -> tuple[float, float]:
+    if roi is None or roi.size != 2 * count:
+        return 0.0, 1.0
+    return float(roi[number]), float(roi[count + number])
+
+
+def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
+    node, source, target = lowering.node, lowering.input(0), lowering.output()
+    todo = _dimensions(lowering)
+    crop = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    fill = node.attribute("extrapolation_value", 0.0) if crop else None
+    if not todo:
+        return (b.compute(target, lambda i: b.load(source, *i)),)
+    kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else b.wide(source.dtype)
+    stages: list[Stage] = []
+    shape = list(b.dims(source))
+    for number, dimension in enumerate(todo):
+        shape[dimension.axis] = dimension.target
+        into = target if number == len(todo) - 1 else lowering.temporary(kind, tuple(shape))
+        stages.append(_resized(node, dimension, source, into, fill))
+        source = into
+    return tuple(stages)
+
+
+def _accept_resize(node: NodeView) -> Reject | None:
+    if node.attribute("antialias", 0):
+        return Reject("attribute", "Resize with antialias is not lowered")
+    if node.dtype not in FLOATS and node.attribute("mode", "nearest") != "nearest":
+        return Reject("dtype", f"Resize of {node.dtype} with interpolation is not lowered")
+    crop = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    required: Callable[[NodeView], Reject | None] = constants_required(*((1, 2, 3) if crop else (2, 3)))
+    return required(node)
+
+
+RESIZE = frozenset({Trait.INJECTIVE})
+OPERATORS.add(Operator("Resize", RESIZE, _lower_resize, per_output(8), _accept_resize))
+
+
+def _lower_upsample(lowering: Lowering) -> tuple[Stage, ...]:
+    """Nearest neighbours at ``floor(position / scale)``."""
+    source, target = lowering.input(0), lowering.output()
+    pairs = list(zip(b.dims(source), b.dims(target), strict=True))
+
+    def value(i: Indices) -> Expression:
+        places = [b.divide(b.multiply(axis, inner), outer) for axis, (inner, outer) in zip(i, pairs, strict=True)]
+        return b.load(source, *places)
+
+    return (b.compute(target, value),)
+
+
+def _accept_upsample(node: NodeView) -> Reject | None:
+    mode = node.attribute("mode", "nearest")
+    source, target = node.inputs[0], node.outputs[0]
+    inner, outer = (value.static_shape or () for value in (source, target) if value is not None)
+    whole = all(large % small == 0 for small, large in zip(inner, outer, strict=True) if small)
+    if mode != "nearest" or not whole:
+        return Reject("attribute", f"Upsample of mode '{mode}' by a fraction is not lowered")
+    return None
+
+
+OPERATORS.add(Operator("Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample))

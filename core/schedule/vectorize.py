@@ -1,0 +1,233 @@
+"""From scalar loops to vector code: ``vector`` and ``unrolled`` loops are replaced by what they stand for.
+
+Schedules write scalar loops and mark them; these functions give the vectors. After `lower_loops` a function has only
+``serial`` and ``parallel`` loops left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    Horizontal,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Shuffle,
+    Statement,
+    Store,
+    Unary,
+    Variable,
+)
+from graft.core.tensor_ir.visit import ExpressionMap, children, map_statement, with_children
+from graft.core.types import INT64, Type
+
+
+def vectorize_expression(
+    expression: Expression, values: Mapping[Variable, Expression], mask: Expression | None = None
+) -> Expression:
+    """Return the expression with variables replaced by vectors: operands that stay scalar are broadcast where needed.
+
+    ``values`` maps variables to vectors (a `Ramp`, a vector variable) or to scalars. ``mask`` is added to every `Load`:
+    lanes that are off are not read.
+    """
+    return vectorizer(values, mask)(expression)
+
+
+def vectorizer(values: Mapping[Variable, Expression], mask: Expression | None = None) -> ExpressionMap:
+    """Return the map behind `vectorize_expression`, to be applied to several expressions that share parts."""
+
+    def rule(node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return values.get(node, node)
+        if isinstance(node, Load):
+            return _vector_load(node, mask)
+        return align(node)
+
+    return ExpressionMap(rule)
+
+
+def align(node: Expression) -> Expression:
+    """Broadcast the scalar operands of an operation that has a vector operand."""
+    operands = children(node)
+    lanes = max((operand.type.lanes for operand in operands), default=1)
+    if lanes == 1 or all(operand.type.lanes == lanes for operand in operands):
+        return _retyped(node, lanes)
+    assert not isinstance(node, Horizontal | Shuffle | Ramp), f"a {type(node).__name__} cannot become wider"
+    return _retyped(with_children(node, tuple(broadcast(operand, lanes) for operand in operands)), lanes)
+
+
+def broadcast(expression: Expression, lanes: int) -> Expression:
+    """Return the expression in ``lanes`` lanes: itself if it has them, else the broadcast of the scalar."""
+    if expression.type.lanes == lanes:
+        return expression
+    assert expression.type.lanes == 1, f"{expression.type} cannot become {lanes} lanes"
+    return Broadcast(expression, lanes)
+
+
+def _retyped(node: Expression, lanes: int) -> Expression:
+    if isinstance(node, Intrinsic) and lanes > 1 and node.type.lanes == 1:
+        return replace(node, type=node.type.with_lanes(lanes))
+    return node
+
+
+def both(left: Expression | None, right: Expression | None) -> Expression | None:
+    """Return the conjunction of two masks, either of which may be absent or scalar."""
+    if left is None or right is None:
+        return left if right is None else right
+    return align(Binary("and", left, right))
+
+
+def _vector_load(load: Load, mask: Expression | None) -> Expression:
+    switch = both(load.mask, mask)
+    lanes = max((index.type.lanes for index in load.indices), default=1)
+    if switch is None:
+        return load
+    if lanes > 1:
+        return Load(load.buffer, load.indices, broadcast(switch, lanes))
+    if switch.type.lanes == 1:
+        return Load(load.buffer, load.indices, switch)
+    # One element for many lanes: read it once if any lane wants it.
+    scalar = Load(load.buffer, load.indices, Horizontal("or", switch))
+    zero = zero_of(scalar.type)
+    lanes = switch.type.lanes
+    return Select(switch, Broadcast(scalar, lanes), Broadcast(zero, lanes))
+
+
+def zero_of(kind: Type) -> Constant:
+    """Return the scalar zero of an element type."""
+    if kind.dtype == "bool":
+        return Constant(False, kind.with_lanes(1))
+    return Constant(0.0 if kind.is_float else 0, kind.with_lanes(1))
+
+
+def vectorize_statement(
+    statement: Statement, values: Mapping[Variable, Expression], mask: Expression | None = None
+) -> Statement:
+    """Return the statement for all lanes at once; see `vectorize_expression`.
+
+    ``mask`` switches off loads and stores; an `If` on a vector condition becomes masks. A store whose place does not
+    depend on the lanes must not store a vector.
+    """
+    vector = vectorizer(values, mask)
+
+    def walk(inner: Statement) -> Statement:
+        return vectorize_statement(inner, values, mask)
+
+    match statement:
+        case Store(buffer, indices, value, own_mask):
+            return _vector_store(buffer, tuple(map(vector, indices)), vector(value), _mapped(vector, own_mask), mask)
+        case Let(variable, value, body):
+            bound = vector(value)
+            fresh = Variable(variable.name, bound.type)
+            return Let(fresh, bound, vectorize_statement(body, {**values, variable: fresh}, mask))
+        case For(variable, extent):
+            count = vector(extent)
+            assert count.type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
+            return replace(statement, extent=count, body=walk(statement.body))
+        case If(condition, then_body, else_body):
+            test = vector(condition)
+            if test.type.lanes == 1:
+                return If(test, walk(then_body), None if else_body is None else walk(else_body))
+            on = vectorize_statement(then_body, values, both(mask, test))
+            if else_body is None:
+                return on
+            return Block((on, vectorize_statement(else_body, values, both(mask, Unary("not", test)))))
+        case Allocate(buffer, body):
+            return Allocate(buffer, walk(body))
+        case Block(statements):
+            return Block(tuple(map(walk, statements)))
+        case CallExtern(name):
+            raise AssertionError(f"a call of '{name}' cannot be vectorised")
+        case _:
+            assert_never(statement)
+
+
+def _mapped(function: Callable[[Expression], Expression], expression: Expression | None) -> Expression | None:
+    return None if expression is None else function(expression)
+
+
+def _vector_store(
+    buffer: Buffer,
+    indices: tuple[Expression, ...],
+    value: Expression,
+    own_mask: Expression | None,
+    mask: Expression | None,
+) -> Store:
+    lanes = max((index.type.lanes for index in indices), default=1)
+    switch = both(own_mask, mask)
+    if lanes == 1:
+        assert value.type.lanes == 1, f"all lanes store to one element of '{buffer.name}'"
+        if switch is not None and switch.type.lanes > 1:
+            switch = Horizontal("or", switch)
+        return Store(buffer, indices, value, switch)
+    return Store(buffer, indices, broadcast(value, lanes), None if switch is None else broadcast(switch, lanes))
+
+
+def lower_loops(statement: Statement) -> Statement:
+    """Replace ``vector`` loops by vector code and ``unrolled`` loops by copies of their bodies, innermost first."""
+
+    def rule(inner: Statement) -> Statement:
+        if isinstance(inner, For) and inner.kind in ("vector", "unrolled"):
+            assert isinstance(inner.extent, Constant), f"the extent of {inner.kind} loop '{inner.variable.name}' varies"
+            count = int(inner.extent.value)
+            if inner.kind == "vector" and count > 1:
+                return vectorize_statement(inner.body, {inner.variable: Ramp(Constant(0, INT64), 1, count)})
+            copies = (instantiate(inner.body, {inner.variable: Constant(step, INT64)}) for step in range(count))
+            return Block(tuple(copies))
+        return inner
+
+    return map_statement(statement, lambda expression: expression, rule)
+
+
+def instantiate(statement: Statement, values: Mapping[Variable, Expression]) -> Statement:
+    """Return a copy with variables replaced; variables and buffers that are bound inside get fresh identities."""
+    return _instantiate(statement, dict(values), {})
+
+
+def _instantiate(statement: Statement, values: dict[Variable, Expression], buffers: dict[Buffer, Buffer]) -> Statement:
+    def rule(node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return values.get(node, node)
+        if isinstance(node, Load) and node.buffer in buffers:
+            return replace(node, buffer=buffers[node.buffer])
+        return node
+
+    expression = ExpressionMap(rule)
+    match statement:
+        case Store(buffer, indices, value, mask):
+            places = tuple(map(expression, indices))
+            return Store(buffers.get(buffer, buffer), places, expression(value), _mapped(expression, mask))
+        case For(variable, extent):
+            fresh = Variable(variable.name, variable.type)
+            body = _instantiate(statement.body, {**values, variable: fresh}, buffers)
+            return replace(statement, variable=fresh, extent=expression(extent), body=body)
+        case Let(variable, value, body):
+            fresh = Variable(variable.name, variable.type)
+            return Let(fresh, expression(value), _instantiate(body, {**values, variable: fresh}, buffers))
+        case Allocate(buffer, body):
+            copy = replace(buffer, shape=tuple(map(expression, buffer.shape)))
+            return Allocate(copy, _instantiate(body, values, {**buffers, buffer: copy}))
+        case If(condition, then_body, else_body):
+            other = None if else_body is None else _instantiate(else_body, values, buffers)
+            return If(expression(condition), _instantiate(then_body, values, buffers), other)
+        case Block(statements):
+            return Block(tuple(_instantiate(inner, values, buffers) for inner in statements))
+        case CallExtern(name, arguments):
+            return CallExtern(name, tuple(map(expression, arguments)))
+        case _:
+            assert_never(statement)

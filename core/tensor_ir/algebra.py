@@ -1,0 +1,135 @@
+"""Rules of algebra on single operations: constants folded, identities, what intervals decide."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graft.core.tensor_ir import numerics
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Bitcast,
+    Broadcast,
+    Cast,
+    Constant,
+    Expression,
+    Intrinsic,
+    Select,
+    Unary,
+)
+from graft.core.tensor_ir.linear import Interval
+from graft.core.tensor_ir.visit import children, with_children
+from graft.core.types import Type
+
+
+def splat_value(expression: Expression) -> int | float | bool | None:
+    """Return the number of a constant or of its broadcast."""
+    if isinstance(expression, Broadcast):
+        expression = expression.value
+    return expression.value if isinstance(expression, Constant) else None
+
+
+def decide(operator: str, low: int, high: int) -> bool | None:
+    """Return whether ``difference operator 0`` holds for all differences in the interval, or for none."""
+    match operator:
+        case "lt":
+            return True if high < 0 else False if low >= 0 else None
+        case "le":
+            return True if high <= 0 else False if low > 0 else None
+        case "gt":
+            return True if low > 0 else False if high <= 0 else None
+        case "ge":
+            return True if low >= 0 else False if high < 0 else None
+        case "eq" | "ne":
+            equal = True if low == high == 0 else False if low > 0 or high < 0 else None
+            return equal if equal is None or operator == "eq" else not equal
+        case _:
+            raise AssertionError(f"'{operator}' is not a comparison")
+
+
+def binary_bounds(operator: str, left: Interval, right: Interval) -> Interval | None:
+    """Return bounds of an int64 operation from bounds of its operands, None where there are none."""
+    match operator:
+        case "min":
+            return min(left[0], right[0]), min(left[1], right[1])
+        case "max":
+            return max(left[0], right[0]), max(left[1], right[1])
+        case "mul":
+            ends = [a * b for a in left for b in right]
+            return min(ends), max(ends)
+        case "div" if right[0] == right[1] > 0:
+            return tuple(abs(end) // right[0] * (1 if end >= 0 else -1) for end in left)  # type: ignore[return-value]
+        case "mod" if right[0] == right[1] > 0:
+            limit = right[0] - 1
+            return max(-limit, min(left[0], 0)), min(limit, max(left[1], 0))
+        case _:
+            return None
+
+
+def identity(operator: str, left: Expression, right: Expression) -> Expression | None:
+    """Return what ``left operator right`` is if one side makes it trivial, without touching any float's bits."""
+    first, second = splat_value(left), splat_value(right)
+    if left.type.dtype == "bool":
+        if operator in ("and", "or") and first is None and second is None:
+            return left if left is right else None
+        known, other = (left, right) if first is not None else (right, left)
+        if operator in ("and", "or") and splat_value(known) is not None:
+            return other if bool(splat_value(known)) == (operator == "and") else known
+        return None
+    if (operator in ("mul", "div") and second == 1) or (operator == "sub" and second == 0 and not _negative(second)):
+        return left
+    if operator == "mul" and first == 1:
+        return right
+    if left.type.is_integer and operator == "add" and 0 in (first, second):
+        return right if first == 0 else left
+    if operator in ("min", "max") and left is right:
+        return left
+    return None
+
+
+def _negative(value: int | float | bool) -> bool:
+    return bool(np.signbit(float(value)))
+
+
+def unbroadcast(expression: Expression, operands: tuple[Expression, ...]) -> Expression | None:
+    """Return the scalar operation if every operand is a broadcast."""
+    scalars = tuple(operand.value for operand in operands if isinstance(operand, Broadcast))
+    if len(scalars) != len(operands):
+        return None
+    if isinstance(expression, Intrinsic):
+        return None if ":" in expression.name else Intrinsic(expression.name, scalars, expression.type.with_lanes(1))
+    return with_children(expression, scalars)
+
+
+def fold(expression: Expression) -> Expression:
+    """Return the constant that an operation on constants gives, or the operation where it cannot be computed here."""
+    operands = children(expression)
+    types = [expression.type, *(operand.type for operand in operands)]
+    if any(kind.is_custom or kind.lanes > 1 or kind.dtype.startswith(("float8", "complex")) for kind in types):
+        return expression
+    values = [
+        numerics.constant(operand.value, operand.type.dtype) for operand in operands if isinstance(operand, Constant)
+    ]
+    with np.errstate(all="ignore"):
+        match expression:
+            case Unary():
+                result = numerics.unary(expression.operator, values[0], expression.type.dtype)
+            case Binary():
+                result = numerics.binary(expression.operator, values[0], values[1])
+            case Cast():
+                result = numerics.cast(values[0], types[1].dtype, expression.dtype)
+            case Bitcast():
+                result = numerics.bitcast(values[0], expression.dtype)
+            case Intrinsic(name) if name in numerics.FLOAT_INTRINSICS:
+                result = numerics.intrinsic(name, tuple(values), expression.type.dtype)
+            case Select():
+                result = values[1] if values[0] else values[2]
+            case _:
+                return expression
+    return constant_of(result, expression.type)
+
+
+def constant_of(value: numerics.Array, kind: Type) -> Constant:
+    """Return the constant of a zero-dimensional array."""
+    if kind.dtype == "bool":
+        return Constant(bool(value), kind)
+    return Constant(int(value) if kind.is_integer else float(value), kind)

@@ -1,0 +1,236 @@
+"""Walking and rebuilding expressions and statements: children, map, substitute, free variables.
+
+Expressions share subexpressions (they are graphs, not trees), so every walk remembers nodes by identity and takes time
+linear in the number of distinct nodes; a rebuild keeps what did not change and keeps the sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Bitcast,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Cast,
+    Constant,
+    Expression,
+    For,
+    Horizontal,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Shuffle,
+    Statement,
+    Store,
+    Unary,
+    Variable,
+)
+
+
+def children(expression: Expression) -> tuple[Expression, ...]:
+    """Return the operands of an expression in order (of a `Load`: its indices, then its mask if it has one)."""
+    match expression:
+        case Constant() | Variable():
+            return ()
+        case Load():
+            return expression.indices if expression.mask is None else (*expression.indices, expression.mask)
+        case Ramp():
+            return (expression.base,)
+        case Broadcast() | Unary() | Cast() | Bitcast() | Horizontal():
+            return (expression.value,)
+        case Binary():
+            return (expression.left, expression.right)
+        case Select():
+            return (expression.condition, expression.on_true, expression.on_false)
+        case Intrinsic():
+            return expression.arguments
+        case Shuffle():
+            return expression.vectors
+        case _:
+            assert_never(expression)
+
+
+def with_children(expression: Expression, operands: tuple[Expression, ...]) -> Expression:
+    """Return the expression with other operands, the same object if none differs."""
+    if all(new is old for new, old in zip(operands, children(expression), strict=True)):
+        return expression
+    match expression:
+        case Constant() | Variable():
+            return expression
+        case Load():
+            rank = len(expression.indices)
+            return Load(expression.buffer, operands[:rank], operands[rank] if expression.mask is not None else None)
+        case Ramp():
+            return Ramp(operands[0], expression.stride, expression.lanes)
+        case Broadcast():
+            return Broadcast(operands[0], expression.lanes)
+        case Unary():
+            return Unary(expression.operator, operands[0])
+        case Cast():
+            return Cast(operands[0], expression.dtype)
+        case Bitcast():
+            return Bitcast(operands[0], expression.dtype)
+        case Horizontal():
+            return Horizontal(expression.operator, operands[0])
+        case Binary():
+            return Binary(expression.operator, operands[0], operands[1])
+        case Select():
+            return Select(operands[0], operands[1], operands[2])
+        case Intrinsic():
+            return Intrinsic(expression.name, operands, expression.type)
+        case Shuffle():
+            return Shuffle(operands, expression.lanes)
+        case _:
+            assert_never(expression)
+
+
+class ExpressionMap:
+    """A function on expressions applied from the leaves up, once to each distinct node.
+
+    ``rule`` gets a node whose operands are already mapped, and returns its replacement (or the node itself). One map
+    may be applied to many expressions; it keeps them alive, since it remembers them by identity.
+    """
+
+    def __init__(self, rule: Callable[[Expression], Expression]) -> None:
+        self.rule = rule
+        self._known: dict[int, tuple[Expression, Expression]] = {}
+
+    def __call__(self, expression: Expression) -> Expression:
+        """Return the mapped expression."""
+        known = self._known.get(id(expression))
+        if known is not None:
+            return known[1]
+        operands = children(expression)
+        result = self.rule(with_children(expression, tuple(map(self, operands))) if operands else expression)
+        self._known[id(expression)] = (expression, result)
+        return result
+
+
+def substitute(expression: Expression, values: Mapping[Variable, Expression]) -> Expression:
+    """Return the expression with variables replaced; the values are not substituted into again."""
+    return substitution(values)(expression)
+
+
+def substitution(values: Mapping[Variable, Expression]) -> ExpressionMap:
+    """Return the map that replaces variables, to be applied to several expressions that share parts."""
+    return ExpressionMap(lambda node: values.get(node, node) if isinstance(node, Variable) else node)
+
+
+def map_statement(
+    statement: Statement,
+    expression: Callable[[Expression], Expression],
+    rule: Callable[[Statement], Statement] = lambda statement: statement,
+) -> Statement:
+    """Rebuild a statement: ``expression`` maps every expression, then ``rule`` every statement, innermost first."""
+
+    def walk(inner: Statement) -> Statement:
+        return map_statement(inner, expression, rule)
+
+    def address(argument: Expression) -> Expression:
+        # A Load argument of an extern is an address: it must stay a Load.
+        if isinstance(argument, Load):
+            return replace(argument, indices=tuple(map(expression, argument.indices)))
+        return expression(argument)
+
+    match statement:
+        case Store(buffer, indices, value, mask):
+            places = tuple(map(expression, indices))
+            return rule(Store(buffer, places, expression(value), None if mask is None else expression(mask)))
+        case For():
+            return rule(replace(statement, extent=expression(statement.extent), body=walk(statement.body)))
+        case If(condition, then_body, else_body):
+            return rule(If(expression(condition), walk(then_body), None if else_body is None else walk(else_body)))
+        case Let(variable, value, body):
+            return rule(Let(variable, expression(value), walk(body)))
+        case Allocate(buffer, body):
+            return rule(Allocate(buffer, walk(body)))
+        case Block(statements):
+            return rule(Block(tuple(map(walk, statements))))
+        case CallExtern(name, arguments):
+            return rule(CallExtern(name, tuple(map(address, arguments))))
+        case _:
+            assert_never(statement)
+
+
+def statement_expressions(statement: Statement) -> tuple[Expression, ...]:
+    """Return the expressions that stand directly in a statement, not those of statements inside it."""
+    match statement:
+        case Store(_, indices, value, mask):
+            return (*indices, value) if mask is None else (*indices, value, mask)
+        case For():
+            return (statement.extent,)
+        case If(condition):
+            return (condition,)
+        case Let(_, value):
+            return (value,)
+        case Allocate(buffer):
+            return buffer.shape
+        case Block():
+            return ()
+        case CallExtern(_, arguments):
+            return arguments
+        case _:
+            assert_never(statement)
+
+
+def statement_children(statement: Statement) -> tuple[Statement, ...]:
+    """Return the statements directly inside a statement."""
+    match statement:
+        case For() | Let() | Allocate():
+            return (statement.body,)
+        case If(_, then_body, else_body):
+            return (then_body,) if else_body is None else (then_body, else_body)
+        case Block(statements):
+            return statements
+        case Store() | CallExtern():
+            return ()
+        case _:
+            assert_never(statement)
+
+
+def walk_statements(statement: Statement) -> Iterator[Statement]:
+    """Yield a statement and all statements inside it, outermost first."""
+    yield statement
+    for inner in statement_children(statement):
+        yield from walk_statements(inner)
+
+
+def walk_expressions(*roots: Expression) -> Iterator[Expression]:
+    """Yield every distinct node (by identity) of some expressions, operands before their users."""
+    done: set[int] = set()
+    stack: list[tuple[Expression, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        if ready:
+            done.add(id(node))
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((operand, False) for operand in reversed(children(node)))
+
+
+def free_variables(*roots: Expression) -> set[Variable]:
+    """Return the variables that occur in some expressions."""
+    return {node for node in walk_expressions(*roots) if isinstance(node, Variable)}
+
+
+def loads(*roots: Expression) -> list[Load]:
+    """Return the distinct `Load` nodes of some expressions, those inside indices first."""
+    return [node for node in walk_expressions(*roots) if isinstance(node, Load)]
+
+
+def buffers_read(statement: Statement) -> set[Buffer]:
+    """Return the buffers that a statement, or one inside it, loads from or passes to an extern."""
+    return {load.buffer for inner in walk_statements(statement) for load in loads(*statement_expressions(inner))}

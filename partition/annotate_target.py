@@ -1,0 +1,110 @@
+"""AnnotateTarget: one backend for every unit (a composite or a single node), and reasons for all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from graft.core.reject import LOST_TO, Reject
+from graft.core.view import NodeView
+from graft.partition.backend_like import BackendLike, ask_supports
+from graft.partition.graph import RUNTIME, IndexedGraph, has_bodies, is_call
+from graft.partition.merge_composite import NO_PATTERN, Grouping
+from graft.partition.units import Unit
+
+Refusals = Mapping[tuple[int, str], Reject]
+
+
+@dataclass(slots=True)
+class Annotation:
+    """The backend of every unit (None: nobody takes it) and the reasons by (node, backend)."""
+
+    placement: list[str | None] = field(default_factory=list)
+    rejects: dict[tuple[int, str], Reject] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotateTarget:
+    """Asks the backends in order of preference.
+
+    1. A composite belongs to its backend; a call of a region to the backend that the region was made for.
+    2. Control flow whose values are tensors is the runtime's, unless a backend with ``control_flow = True`` takes it.
+    3. Nodes tied together by values that are not tensors go to the first backend that takes them all.
+    4. Any other node goes to the first backend that is not refused beforehand and supports it.
+    5. Every backend that does not get a node has one reason: the refusal given beforehand, its own answer, that of a
+       composite's check where it has no rule for the single node, or ``lost-to``.
+    """
+
+    name: ClassVar[str] = "annotate-target"
+    backends: tuple[BackendLike, ...]
+
+    def run(self, graph: IndexedGraph, units: Sequence[Unit], grouping: Grouping, refusals: Refusals) -> Annotation:
+        """Return the placement of every unit; ``refusals`` are the nodes that a backend may not have."""
+        result = Annotation()
+        for unit in units:
+            result.placement.append(self._place(graph, unit, grouping, refusals, result.rejects))
+        return result
+
+    def _place(
+        self,
+        graph: IndexedGraph,
+        unit: Unit,
+        grouping: Grouping,
+        refusals: Refusals,
+        rejects: dict[tuple[int, str], Reject],
+    ) -> str | None:
+        first = graph.nodes[unit.nodes[0]]
+        if is_call(first):
+            return first.metadata_props.get("Compiler")
+        winner: str | None = None
+        for backend in self.backends:
+            if winner is not None:
+                reasons = {node: refusals.get((node, backend.name), lost_to(winner)) for node in unit.nodes}
+            elif unit.group is not None and unit.group.backend == backend.name:
+                winner = backend.name
+                continue
+            else:
+                wanted = self._answers(graph, unit, backend, grouping, refusals)
+                if wanted is None:
+                    winner = backend.name
+                    continue
+                reasons = wanted
+            for node, reason in reasons.items():
+                rejects[node, backend.name] = reason
+        if winner is None and len(unit.nodes) == 1 and has_bodies(first) and not unit.opaque:
+            return RUNTIME
+        return winner
+
+    def _answers(
+        self, graph: IndexedGraph, unit: Unit, backend: BackendLike, grouping: Grouping, refusals: Refusals
+    ) -> dict[int, Reject] | None:
+        """Return None if the backend takes all nodes of the unit, else its reason for each."""
+        answers: dict[int, Reject | None] = {}
+        for node in unit.nodes:
+            answer = refusals.get((node, backend.name))
+            if answer is None:
+                answer = _ask(backend, graph.views[node], unit.opaque)
+                kept = grouping.rejects.get((node, backend.name))
+                if answer is not None and answer.code == NO_PATTERN and kept is not None:
+                    answer = kept
+            answers[node] = answer
+        if unit.group is None and all(answer is None for answer in answers.values()):
+            return None
+        if unit.group is not None:
+            other = lost_to(unit.group.backend)
+            return {node: other if answer is None else answer for node, answer in answers.items()}
+        first = next(reason for reason in answers.values() if reason is not None)
+        other = Reject(first.code, f"it must be with a node that is refused: {first.text}")
+        return {node: other if answer is None else answer for node, answer in answers.items()}
+
+
+def lost_to(backend: str) -> Reject:
+    """Return the reason of a backend that another one came before."""
+    return Reject(f"{LOST_TO}{backend}", f"{backend} comes first")
+
+
+def _ask(backend: BackendLike, view: NodeView, opaque: bool) -> Reject | None:
+    if has_bodies(view.node) and not opaque and not getattr(backend, "control_flow", False):
+        return Reject(NO_PATTERN, f"{view.op_type} is run by the runtime; its bodies are placed node by node")
+    return ask_supports(backend, view)

@@ -1,0 +1,195 @@
+"""MergeComposite: groups of nodes that the pattern tables want computed as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import OperatorTable
+from graft.core.reject import Reject
+from graft.core.view import NodeView
+from graft.partition.backend_like import ask_check
+from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
+from graft.patterns.composite import Composite
+from graft.patterns.graph_matching import roots_of
+from graft.patterns.match import Match
+from graft.patterns.matcher import Matcher, value_of
+from graft.patterns.walk import root_operators
+
+NO_PATTERN = "no-pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The pattern table of one backend and the nodes (by number) that it may not have."""
+
+    backend: str
+    rows: Sequence[Composite]
+    refused: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A composite found in the graph: its nodes by number, ascending."""
+
+    composite: Composite
+    backend: str
+    nodes: tuple[int, ...]
+    match: Match
+
+
+@dataclass(slots=True)
+class Grouping:
+    """What `MergeComposite` found: disjoint groups, and the refusals of checks by (node, backend)."""
+
+    groups: list[Group] = field(default_factory=list)
+    rejects: dict[tuple[int, str], Reject] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeComposite:
+    """Finds composites, table by table and row by row, from the outputs towards the inputs.
+
+    1. A node belongs to at most one composite; rows and tables that come first choose first. With ``longest`` a
+       backend's larger matches go before its smaller ones, whatever their rows.
+    2. A match stands only if every value inside it that is not an output of its root is used inside alone: otherwise
+       the next way to match is tried, and the refusal is ``fused-use``.
+    3. A check that refuses makes the matcher try the next way; its reason is kept.
+    4. Calls of composites and regions, and control flow, are never part of a composite.
+    """
+
+    name: ClassVar[str] = "merge-composite"
+    tables: tuple[Table, ...]
+    longest: bool = False
+    operators: OperatorTable = OPERATORS
+
+    def run(self, graph: IndexedGraph) -> Grouping:
+        """Return the groups found; the graph is not changed."""
+        result = Grouping()
+        if not any(table.rows for table in self.tables):
+            return result
+        order = list(reversed(graph.canonical()))
+        by_operator: dict[tuple[str, str], list[int]] = {}
+        for rank, index in enumerate(order):
+            node = graph.nodes[index]
+            by_operator.setdefault((node.domain, node.op_type), []).append(rank)
+        free = [not is_call(node) and not has_bodies(node) for node in graph.nodes]
+        search = _Search(graph, free, result, Matcher(self.operators))
+        for table in self.tables:
+            found = ((row, index) for row in table.rows for index in _candidates(row, order, by_operator))
+            if self.longest:
+                search.take_longest(table, found)
+            else:
+                for row, index in found:
+                    search.take_first(table, row, index)
+        return result
+
+
+@dataclass(slots=True)
+class _Search:
+    graph: IndexedGraph
+    free: list[bool]
+    result: Grouping
+    matcher: Matcher
+    tied: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The groups with several roots that are taken, by member: only through these can an edge lead backwards."""
+
+    def take_first(self, table: Table, row: Composite, index: int) -> None:
+        """Take the first match of a row at a node that stands."""
+        if self.free[index] and index not in table.refused:
+            group = next(self._standing(table, row, index), None)
+            if group is not None:
+                self._take(group)
+
+    def take_longest(self, table: Table, candidates: Iterable[tuple[Composite, int]]) -> None:
+        """Take all matches that stand, larger ones first."""
+        groups = [
+            group
+            for row, index in candidates
+            if self.free[index] and index not in table.refused
+            for group in self._standing(table, row, index)
+        ]
+        for group in sorted(groups, key=lambda group: -len(group.nodes)):
+            if all(self.free[node] for node in group.nodes):
+                self._take(group)
+
+    def _take(self, group: Group) -> None:
+        for node in group.nodes:
+            self.free[node] = False
+        if len(root_nodes(group.match)) > 1:
+            self.tied.update(dict.fromkeys(group.nodes, group.nodes))
+        self.result.groups.append(group)
+
+    def _is_convex(self, members: set[int]) -> bool:
+        """Whether no path leaves the members and comes back, groups with several roots being one node."""
+        stack = [other for node in members for other in self.graph.successors[node] if other not in members]
+        seen: set[int] = set()
+        last = max(members)
+        while stack:
+            node = stack.pop()
+            if node in members:
+                return False
+            if node not in seen and (node < last or self.tied):
+                group = self.tied.get(node, (node,))
+                seen.update(group)
+                stack.extend(other for inner in group for other in self.graph.successors[inner])
+        return True
+
+    def _standing(self, table: Table, row: Composite, index: int) -> Iterator[Group]:
+        number = self.graph.number
+        for match in self.matcher.matches(row.pattern, self.graph.nodes[index]):
+            members = match.members
+            nodes = sorted(number.get(node, -1) for node in members)
+            if not nodes or nodes[0] < 0:
+                continue
+            if not all(self.free[node] and node not in table.refused for node in nodes):
+                continue
+            roots = root_nodes(match)
+            reject = fused_use(match, members, roots)
+            if reject is None and len(roots) > 1 and not self._is_convex(set(nodes)):
+                reject = Reject("cycle", "a node outside the match lies between its nodes")
+            if reject is None:
+                reject = ask_check(table.backend, row, match)
+            if reject is None:
+                yield Group(row, table.backend, tuple(nodes), match)
+            else:
+                self.result.rejects.setdefault((index, table.backend), reject)
+
+
+def root_nodes(match: Match) -> frozenset[ir.Node]:
+    """Return the nodes of a match whose values may be used outside of it."""
+    found = (value_of(pattern, dict(match.bindings)) for pattern in roots_of(match.pattern))
+    producers = (value.producer() for value in found if value is not None)
+    return frozenset((match.root.node, *(node for node in producers if node is not None)))
+
+
+def fused_use(match: Match, members: frozenset[ir.Node], roots: frozenset[ir.Node]) -> Reject | None:
+    """Return a refusal if a value inside a match is needed outside, or one of them is not a tensor."""
+    for node in match.sorted_members():
+        for value in node.outputs:
+            if node not in roots:
+                outside = next((use.node for use in value.uses() if use.node not in members), None)
+                if outside is not None or value.is_graph_output():
+                    user = NodeView(outside).where if outside is not None else "the graph's outputs"
+                    return Reject("fused-use", f"'{value.name}' inside the match is also used by {user}")
+            if not is_tensor(value):
+                return Reject("dtype", f"'{value.name}' is not a tensor")
+        for read in node.inputs:
+            if read is not None and not is_tensor(read):
+                return Reject("dtype", f"'{read.name}' is not a tensor")
+    return None
+
+
+def _candidates(row: Composite, order: list[int], by_operator: dict[tuple[str, str], list[int]]) -> Iterable[int]:
+    roots = root_operators(row.pattern)
+    if roots is None:
+        return order
+    if len(roots) == 1:
+        ranks = by_operator.get(next(iter(roots)), [])
+    else:
+        ranks = sorted(rank for root in roots for rank in by_operator.get(root, ()))
+    return [order[rank] for rank in ranks]

@@ -1,0 +1,272 @@
+"""PartitionGraph: the model whose graphs call region functions, built anew from the decisions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from graft.partition.annotate_target import Annotation
+from graft.partition.copying import ValueMap, copy_node, fresh_outputs
+from graft.partition.graph import IndexedGraph, bodies, is_call, is_constant_node, topological, unique_name
+from graft.partition.merge_composite import Group
+from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
+from graft.partition.units import Unit, Units
+
+IR_VERSION = 10
+"""The first ONNX IR version in which functions carry types of values."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """One region: its backend (None: the nodes stay in the graph) and its units, in topological order."""
+
+    backend: str | None
+    units: list[int]
+    nodes: list[int]
+    name: str = ""
+    """The global symbol, given when the result is built."""
+
+
+@dataclass(slots=True)
+class GraphCuts:
+    """A graph cut into regions, and likewise the bodies of the control flow that stays in it."""
+
+    graph: IndexedGraph
+    units: Units
+    annotation: Annotation
+    cuts: list[Cut]
+    inner: dict[int, dict[str, GraphCuts]] = field(default_factory=dict)
+    """By node number, then by body (`graft.partition.graph.bodies`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGraph:
+    """Builds the partitioned model. The model given is only read.
+
+    1. A region becomes a function in `REGION_DOMAIN`, a composite one in `COMPOSITE_DOMAIN` that the region calls.
+    2. Inputs and outputs of a function are distinct values in order of first use; they keep their names.
+    3. Constants stay initialisers of the graph that holds them and are passed to the functions.
+    4. Control flow of the runtime stays in its graph, with its bodies partitioned.
+    """
+
+    name: ClassVar[str] = "partition-graph"
+
+    def run(self, model: ir.Model, cuts: GraphCuts) -> ir.Model:
+        """Return the new model; gives every cut its name."""
+        builder = _Builder(dict(model.opset_imports), {name for _, name, _ in model.functions})
+        builder.taken.update(_node_names(cuts))
+        functions = [function.clone() for function in model.functions.values()]
+        graph = builder.graph(cuts, {})
+        functions.extend(builder.functions)
+        domains = {function.domain for function in functions} & {REGION_DOMAIN, COMPOSITE_DOMAIN}
+        for domain in sorted(domains):
+            graph.opset_imports[domain] = 1
+        return ir.Model(
+            graph,
+            ir_version=max(model.ir_version or IR_VERSION, IR_VERSION),
+            producer_name="graft",
+            domain=model.domain,
+            model_version=model.model_version,
+            doc_string=model.doc_string,
+            functions=functions,
+            metadata_props=dict(model.metadata_props),
+        )
+
+
+@dataclass(slots=True)
+class _Builder:
+    opsets: dict[str, int]
+    symbols: set[str]
+    taken: set[str] = field(default_factory=set)
+    functions: list[ir.Function] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def graph(self, cuts: GraphCuts, outer: Mapping[ir.Value, ir.Value]) -> ir.Graph:
+        """Return the partitioned graph; ``outer`` maps the values of enclosing graphs."""
+        source = cuts.graph.graph
+        values = ValueMap(outer)
+        inputs = [values.add(value) for value in source.inputs]
+        initializers = [values.add_once(value) for value in source.initializers.values()]
+        for node in source:
+            if is_constant_node(node):
+                tensor = node.attributes["value"].as_tensor()
+                initializers.append(values.add(node.outputs[0], tensor))
+        nodes: list[ir.Node] = []
+        crossing = _crossing(cuts)
+        for cut in _emission_order(cuts):
+            if cut.backend is None or is_call(cuts.graph.nodes[cut.nodes[0]]):
+                nodes.extend(self._plain(cuts, index, values) for index in cut.nodes)
+            else:
+                nodes.append(self._region(cuts, cut, values, crossing))
+        result = ir.Graph(
+            inputs,
+            [values[value] for value in source.outputs],
+            nodes=nodes,
+            initializers=initializers,
+            doc_string=source.doc_string,
+            opset_imports=dict(source.opset_imports),
+            name=source.name,
+            metadata_props=dict(source.metadata_props),
+        )
+        return result
+
+    def _plain(self, cuts: GraphCuts, index: int, values: ValueMap) -> ir.Node:
+        node = cuts.graph.nodes[index]
+        replaced: dict[str, ir.Attr] = {}
+        built = {key: self.graph(inner, values.all) for key, inner in cuts.inner.get(index, {}).items()}
+        for name, attribute in node.attributes.items():
+            if attribute.type == ir.AttributeType.GRAPH and name in built:
+                replaced[name] = ir.AttrGraph(name, built[name])
+            elif attribute.type == ir.AttributeType.GRAPHS and f"{name}[0]" in built:
+                count = len(attribute.as_graphs())
+                replaced[name] = ir.AttrGraphs(name, [built[f"{name}[{i}]"] for i in range(count)])
+        return copy_node(node, values, name=cuts.graph.names[index], replaced=replaced)
+
+    def _region(self, cuts: GraphCuts, cut: Cut, values: ValueMap, crossing: set[ir.Value]) -> ir.Node:
+        assert cut.backend is not None
+        graph, units = cuts.graph, cuts.units.units
+        cut.name = self._symbol(cut.backend)
+        read = external_reads(graph, cut.nodes)
+        written = written_values(graph, cut.nodes, crossing)
+        inner = ValueMap({})
+        inputs = [inner.add(value) for value in read]
+        needed = set(written)
+        nodes: list[ir.Node] = []
+        for number in cut.units:
+            unit = units[number]
+            if unit.group is None:
+                nodes.extend(copy_node(graph.nodes[i], inner, name=graph.names[i]) for i in unit.nodes)
+            else:
+                nodes.append(self._composite(cuts, unit, unit.group, inner, needed))
+        metadata = {"Compiler": cut.backend, "global_symbol": cut.name}
+        outputs = [inner[value] for value in written]
+        self._add_function(REGION_DOMAIN, cut.name, inputs, outputs, nodes, metadata)
+        return self._call(REGION_DOMAIN, cut.name, read, written, values, metadata)
+
+    def _composite(self, cuts: GraphCuts, unit: Unit, group: Group, values: ValueMap, needed: set[ir.Value]) -> ir.Node:
+        graph = cuts.graph
+        symbol = self._symbol(group.composite.name)
+        read = external_reads(graph, unit.nodes)
+        written = written_values(graph, unit.nodes, needed | _read_outside(graph, unit.nodes))
+        inner = ValueMap({})
+        inputs = [inner.add(value) for value in read]
+        nodes = [copy_node(graph.nodes[i], inner, name=graph.names[i]) for i in unit.nodes]
+        metadata = {
+            "Compiler": group.backend,
+            "Composite": group.composite.name,
+            "PartitionedFromPattern": "_".join(graph.nodes[i].op_type for i in unit.nodes),
+        }
+        outputs = [inner[value] for value in written]
+        self._add_function(COMPOSITE_DOMAIN, symbol, inputs, outputs, nodes, metadata)
+        return self._call(COMPOSITE_DOMAIN, symbol, read, written, values, metadata)
+
+    def _call(
+        self,
+        domain: str,
+        symbol: str,
+        read: Sequence[ir.Value],
+        written: Sequence[ir.Value],
+        values: ValueMap,
+        metadata: dict[str, str],
+    ) -> ir.Node:
+        return ir.Node(
+            domain,
+            symbol,
+            [values[value] for value in read],
+            outputs=fresh_outputs(written, values),
+            name=unique_name(symbol, self.taken),
+            metadata_props=dict(metadata),
+        )
+
+    def _add_function(
+        self,
+        domain: str,
+        name: str,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[ir.Value],
+        nodes: Sequence[ir.Node],
+        metadata: dict[str, str],
+    ) -> None:
+        used = {node.domain for node in nodes} | {""}
+        opsets = {key: self.opsets.get(key, 1) for key in sorted(used | set(_body_domains(nodes)))}
+        graph = ir.Graph(inputs, outputs, nodes=nodes, opset_imports=opsets, name=name)
+        function = ir.Function(domain, name, graph=graph, attributes=())
+        function.metadata_props.update(metadata)
+        self.functions.append(function)
+
+    def _symbol(self, wish: str) -> str:
+        stem = re.sub(r"\W", "_", wish, flags=re.ASCII)
+        stem = f"_{stem}" if not stem or stem[0].isdigit() else stem
+        while True:
+            number = self.counts.get(stem, 0)
+            self.counts[stem] = number + 1
+            symbol = f"{stem}_{number}"
+            if symbol not in self.symbols:
+                self.symbols.add(symbol)
+                return symbol
+
+
+def external_reads(graph: IndexedGraph, nodes: Sequence[int]) -> list[ir.Value]:
+    """Return the values that a set of nodes reads and does not produce, each once, in order of first use."""
+    inside = {value for index in nodes for value in graph.nodes[index].outputs}
+    found: dict[ir.Value, None] = {}
+    for index in nodes:
+        for value in graph.reads(index):
+            if value not in inside:
+                found[value] = None
+    return list(found)
+
+
+def written_values(graph: IndexedGraph, nodes: Sequence[int], needed: set[ir.Value]) -> list[ir.Value]:
+    """Return the values of a set of nodes that are needed outside, in order; the last output where none is."""
+    written = [value for index in nodes for value in graph.nodes[index].outputs if value in needed]
+    return written or [graph.nodes[nodes[-1]].outputs[0]]
+
+
+def _read_outside(graph: IndexedGraph, nodes: Sequence[int]) -> set[ir.Value]:
+    """Return the values of a composite that other nodes of the graph read."""
+    inside = {graph.nodes[index] for index in nodes}
+    return {value for node in inside for value in node.outputs if any(use.node not in inside for use in value.uses())}
+
+
+def _crossing(cuts: GraphCuts) -> set[ir.Value]:
+    """Return the values that some cut reads from another, and the graph's outputs."""
+    crossing = set(cuts.graph.graph.outputs)
+    for cut in cuts.cuts:
+        crossing.update(external_reads(cuts.graph, cut.nodes))
+    return crossing
+
+
+def _emission_order(cuts: GraphCuts) -> list[Cut]:
+    """Return the cuts in a topological order that keeps close to the model's order."""
+    ordered = sorted(cuts.cuts, key=lambda cut: cut.nodes[-1])
+    cut_of = [0] * len(cuts.graph.nodes)
+    for number, cut in enumerate(ordered):
+        for node in cut.nodes:
+            cut_of[node] = number
+    predecessors: list[set[int]] = []
+    for number, cut in enumerate(ordered):
+        before = {cut_of[other] for node in cut.nodes for other in cuts.graph.predecessors[node]}
+        predecessors.append(before - {number})
+    if all(other < number for number, before in enumerate(predecessors) for other in before):
+        return ordered
+    return [ordered[number] for number in topological(predecessors, cuts.graph.graph)]
+
+
+def _node_names(cuts: GraphCuts) -> Iterable[str]:
+    yield from cuts.graph.names
+    for inner in cuts.inner.values():
+        for body in inner.values():
+            yield from _node_names(body)
+
+
+def _body_domains(nodes: Iterable[ir.Node]) -> Iterable[str]:
+    for node in nodes:
+        for _, body in bodies(node):
+            for inner in body:
+                yield inner.domain
+            yield from _body_domains(body)

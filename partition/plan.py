@@ -1,0 +1,189 @@
+"""The plan: where every operator of a model goes, and why it does not go elsewhere, as data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graft.core.reject import Reject
+from graft.errors import PlanError, UnsupportedError
+
+FORMAT = "graft.plan"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One operator: where it goes and, for every other backend, the one reason why not."""
+
+    node: str
+    op_type: str
+    backend: str
+    """The backend, ``runtime`` for control flow that the executor runs, "" where nobody takes the operator."""
+    region: str = ""
+    """The region's global symbol; "" for what stands in no region."""
+    composite: str = ""
+    flops: int = 0
+    reasons: Mapping[str, Reject] = field(default_factory=dict)
+    """By backend, in order of preference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One refusal, as `graft plan --why` prints it."""
+
+    node: str
+    op_type: str
+    backend: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The placements of a model's operators, in the model's order, bodies after their node.
+
+    ``model`` is a fingerprint of the model's structure; ``backends`` stand in order of preference.
+    """
+
+    backends: tuple[str, ...]
+    placements: tuple[Placement, ...]
+    model: str = ""
+
+    def __getitem__(self, node: str) -> Placement:
+        """Return the placement of a node; raise PlanError if the model has no such node."""
+        for placement in self.placements:
+            if placement.node == node:
+                return placement
+        raise PlanError(f"the plan has no node '{node}'", node=node)
+
+    @property
+    def unplaced(self) -> tuple[Placement, ...]:
+        """The operators that nobody takes."""
+        return tuple(placement for placement in self.placements if not placement.backend)
+
+    def require_complete(self) -> None:
+        """Raise UnsupportedError, with every backend's reason for the first operator that nobody takes."""
+        left = self.unplaced
+        if left:
+            first = left[0]
+            reasons = "; ".join(f"{backend}: {reject}" for backend, reject in first.reasons.items())
+            more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+            raise UnsupportedError(
+                f"no backend takes {first.op_type} (node '{first.node}'){more}: {reasons or 'no backend was allowed'}; "
+                "add 'reference' to the backends",
+                nodes=tuple(placement.node for placement in left),
+            )
+
+    def regions(self, backend: str | None = None) -> tuple[str, ...]:
+        """Return the regions' names (of one backend), in the model's order."""
+        names = (
+            placement.region
+            for placement in self.placements
+            if placement.region and backend in (None, placement.backend)
+        )
+        return tuple(dict.fromkeys(names))
+
+    def coverage(self, backend: str) -> float:
+        """Return the share of operators that a backend has, between 0 and 1."""
+        count = sum(placement.backend == backend for placement in self.placements)
+        return count / len(self.placements) if self.placements else 0.0
+
+    def why(self, backend: str | None = None) -> tuple[Why, ...]:
+        """Return every refusal (of one backend), in the model's order, backends in order of preference."""
+        return tuple(
+            Why(placement.node, placement.op_type, name, reject.code, reject.text)
+            for placement in self.placements
+            for name, reject in placement.reasons.items()
+            if backend in (None, name)
+        )
+
+    def reasons(self, backend: str) -> dict[str, int]:
+        """Return how often a backend gave each reason code, most frequent first."""
+        counts = Counter(row.code for row in self.why(backend))
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def summary(self) -> str:
+        """Return one line: ``onednn 118/142 ops (83.1 %, 2 regions, 94 % of FLOPs) · llvm 24/142 · ...``."""
+        total = len(self.placements)
+        counts = Counter(placement.backend for placement in self.placements)
+        parts: list[str] = []
+        for name in (*self.backends, *sorted(set(counts) - set(self.backends))):
+            if not parts:
+                parts.append(self._first(name, counts[name], total))
+            elif counts[name]:
+                parts.append(f"{name or 'nobody'} {counts[name]}/{total}")
+        top = (
+            [f"{code} {count}" for code, count in list(self.reasons(self.backends[0]).items())[:3]]
+            if self.backends
+            else []
+        )
+        if top:
+            parts.append(f"top reasons: {', '.join(top)}")
+        return " · ".join(parts)
+
+    def _first(self, name: str, count: int, total: int) -> str:
+        regions = len(self.regions(name))
+        facts = [f"{100 * self.coverage(name):.1f} %", f"{regions} region{'' if regions == 1 else 's'}"]
+        flops = sum(placement.flops for placement in self.placements)
+        if flops:
+            own = sum(placement.flops for placement in self.placements if placement.backend == name)
+            facts.append(f"{100 * own / flops:.0f} % of FLOPs")
+        return f"{name} {count}/{total} ops ({', '.join(facts)})"
+
+    def to_json(self) -> str:
+        """Return the plan as JSON that `from_json` reads back."""
+        nodes = [
+            {
+                "node": placement.node,
+                "op": placement.op_type,
+                "backend": placement.backend,
+                "region": placement.region,
+                "composite": placement.composite,
+                "flops": placement.flops,
+                "reasons": {name: [reject.code, reject.text] for name, reject in placement.reasons.items()},
+            }
+            for placement in self.placements
+        ]
+        content = {"format": FORMAT, "version": VERSION, "model": self.model, "backends": self.backends, "nodes": nodes}
+        return json.dumps(content, indent=1, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Read a plan; raise PlanError if the text is not one."""
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise PlanError(f"the plan is not JSON: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise PlanError(f"the file is not a plan: its format is not '{FORMAT}'")
+        if content.get("version") != VERSION:
+            raise PlanError(f"the plan has version {content.get('version')}, this Graft reads version {VERSION}")
+        try:
+            placements = tuple(_placement(row) for row in content["nodes"])
+            return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PlanError(f"the plan is damaged: {type(error).__name__} {error}") from error
+
+
+def _placement(row: Mapping[str, object]) -> Placement:
+    reasons = row["reasons"]
+    flops = row["flops"]
+    if not isinstance(reasons, dict) or not isinstance(flops, int):
+        raise TypeError(f"node '{row['node']}' has no proper reasons or flops")
+    return Placement(
+        str(row["node"]),
+        str(row["op"]),
+        str(row["backend"]),
+        str(row["region"]),
+        str(row["composite"]),
+        flops,
+        {str(name): _reject(pair) for name, pair in reasons.items()},
+    )
+
+
+def _reject(pair: Sequence[str]) -> Reject:
+    code, text = pair
+    return Reject(code, text)

@@ -1,0 +1,38 @@
+"""What the user wishes about placement, beside the order of backends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+MatchOrder = Literal["table", "longest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Wishes about placement; the defaults leave everything to the order of backends.
+
+    A region below ``min_region_ops`` or ``min_region_flops`` is taken from its backend (reason
+    ``region-too-small``), as are the smallest regions of a backend beyond ``max_regions``; the nodes go to the next
+    backend. Bounds hold for every backend but those in ``unbounded``, which must be there to take what is left.
+    """
+
+    min_region_ops: int = 0
+    min_region_flops: int = 0
+    max_regions: int | None = None
+    """The most regions that one backend may have in the model."""
+    unbounded: tuple[str, ...] = ("llvm", "reference")
+    exclude_op: tuple[str, ...] = ()
+    """Operators that no backend but the unbounded ones may have: ``Softmax``, or ``onednn:Softmax`` for one backend."""
+    exclude_node: tuple[str, ...] = ()
+    """Nodes likewise, by name: ``conv1`` or ``onednn:conv1``."""
+    pin: Mapping[str, str] = field(default_factory=dict)
+    """Node name to the backend that must have it."""
+    match_order: MatchOrder = "table"
+    """Whether a backend's composites choose by the rows of its table or the larger match first."""
+
+    @property
+    def bounds_regions(self) -> bool:
+        """Whether regions must be looked at after merging."""
+        return self.min_region_ops > 1 or self.min_region_flops > 0 or self.max_regions is not None

@@ -1,0 +1,83 @@
+"""The user's wishes about single nodes and operators, as refusals."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from graft.core.reject import Reject
+from graft.errors import PlanError
+from graft.partition.graph import IndexedGraph
+from graft.partition.plan import Plan
+from graft.partition.policy import Policy
+
+
+def wished_refusals(
+    graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy
+) -> dict[tuple[str, str], Reject]:
+    """Return the refusals, by (node name, backend), that a policy's exclusions and pins amount to.
+
+    Raises PlanError for an unknown node, operator or backend and for a node both pinned and excluded.
+    """
+    result: dict[tuple[str, str], Reject] = {}
+    by_name: dict[str, list[str]] = {}
+    by_operator: dict[str, list[str]] = {}
+    if policy.exclude_op or policy.exclude_node or policy.pin:
+        for graph in graphs:
+            for name, view in zip(graph.names, graph.views, strict=True):
+                by_name[name] = [name]
+                by_operator.setdefault(view.op_type, []).append(name)
+    for kind, wishes, known in (("operator", policy.exclude_op, by_operator), ("node", policy.exclude_node, by_name)):
+        for wish in wishes:
+            named, target = _split(wish, backends, known)
+            chosen = [named] if named else [name for name in backends if name not in policy.unbounded]
+            for node in _look_up(kind, target, known):
+                for backend in chosen:
+                    result[node, backend] = Reject("user-excluded", f"{kind} '{target}' is excluded by the user")
+    for node, backend in policy.pin.items():
+        _look_up("node", node, by_name)
+        if backend not in backends:
+            raise PlanError(
+                f"node '{node}' is pinned to backend '{backend}', which is not among {', '.join(backends) or 'none'}",
+                node=node,
+                backend=backend,
+            )
+        if (node, backend) in result:
+            raise PlanError(
+                f"node '{node}' is pinned to '{backend}' and excluded from it; drop one of the two", node=node
+            )
+        for other in backends:
+            if other != backend:
+                result[node, other] = Reject("user-excluded", f"the user pinned the node to {backend}")
+    return result
+
+
+def require_pins(plan: Plan, policy: Policy) -> None:
+    """Raise PlanError if a pinned node did not reach its backend, with that backend's reason."""
+    if not policy.pin:
+        return
+    rows = {placement.node: placement for placement in plan.placements}
+    for node, backend in policy.pin.items():
+        row = rows[node]
+        if row.backend != backend:
+            raise PlanError(
+                f"{row.op_type} (node '{node}') is pinned to '{backend}', which refuses it: {row.reasons[backend]}",
+                node=node,
+                backend=backend,
+            )
+
+
+def _split(wish: str, backends: Sequence[str], known: Iterable[str]) -> tuple[str, str]:
+    """Split ``backend:name``; a name that itself has a colon stays whole."""
+    backend, colon, rest = wish.partition(":")
+    if colon and wish not in known and backend in backends:
+        return backend, rest
+    return "", wish
+
+
+def _look_up(kind: str, name: str, known: dict[str, list[str]]) -> list[str]:
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    raise PlanError(f"the model has no {kind} '{name}'{hint}", name=name)

@@ -1,0 +1,83 @@
+"""Plugins by their metadata: what is installed, without importing any of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from graft import __version__
+from graft.plugins.hooks import PROJECT
+
+DISTRIBUTION = "graft-compiler"
+BUILT_IN = {
+    "llvm": "graft.plugins.llvm.plugin",
+    "onednn": "graft.plugins.onednn.plugin",
+    "reference": "graft.plugins.reference.plugin",
+}
+"""The plugins in the tree, as `pyproject.toml` declares them: so a checkout that is not installed has them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSource:
+    """An entry point of group ``graft``, or a file: where a plugin comes from."""
+
+    name: str
+    value: str
+    """``my_package.npu`` or ``my_package:Npu``; the path of a file."""
+    distribution: str = ""
+    version: str = ""
+    is_file: bool = False
+
+    @property
+    def provider(self) -> str:
+        """``graft-npu 0.1``, or ``file npu.py``: how messages name who brings the plugin."""
+        if self.is_file:
+            return f"file {Path(self.value).name}"
+        return f"{self.distribution} {self.version}".strip() or f"entry point '{self.value}'"
+
+    def load(self) -> object:
+        """Import and return what the source names; any exception of the plugin's code passes through."""
+        if not self.is_file:
+            return EntryPoint(self.name, self.value, PROJECT).load()
+        return _load_file(Path(self.value), f"graft_plugin_{self.name}")
+
+
+def discover() -> list[PluginSource]:
+    """Return the installed plugins and the built-in ones, sorted by name and distribution; imports none of them."""
+    found = {}
+    for entry in entry_points(group=PROJECT):
+        name, version = (entry.dist.name, entry.dist.version) if entry.dist else ("", "")
+        found[entry.name, entry.value, name] = PluginSource(entry.name, entry.value, name, version)
+    present = {(name, value) for name, value, distribution in found if distribution == DISTRIBUTION}
+    built_in = (
+        PluginSource(name, value, DISTRIBUTION, __version__)
+        for name, value in BUILT_IN.items()
+        if (name, value) not in present
+    )
+    return sorted((*found.values(), *built_in), key=lambda source: (source.name, source.distribution, source.value))
+
+
+def clashes(sources: Iterable[PluginSource]) -> dict[str, list[PluginSource]]:
+    """Return the names that several sources claim, with those sources."""
+    by_name: dict[str, list[PluginSource]] = {}
+    for source in sources:
+        by_name.setdefault(source.name, []).append(source)
+    return {name: claims for name, claims in by_name.items() if len(claims) > 1}
+
+
+def _load_file(path: Path, module_name: str) -> object:
+    specification = importlib.util.spec_from_file_location(module_name, path)
+    if specification is None or specification.loader is None:
+        raise ImportError(f"'{path.name}' is not a Python file")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[module_name] = module  # dataclasses and pickling look a class's module up there
+    try:
+        specification.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module

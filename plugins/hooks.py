@@ -1,0 +1,109 @@
+"""The hook specifications: everything by which a plugin hands objects to Graft.
+
+Hooks hand over objects; the objects do the work. A plugin implements any of them as functions marked with `hookimpl`
+and names its module in an entry point of group ``graft``. A plugin that is only a backend needs no hook at all: its
+entry point may name the `Backend` class, or a module that defines it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from graft.partition.region import Region
+    from graft.plugins.backend import Backend, CompiledRegion
+    from graft.runtime.procedure import Module
+
+PROJECT = "graft"
+"""The pluggy project name and the entry-point group."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def graft_backends() -> Iterable[Backend | type[Backend]]:  # type: ignore[empty-body]
+    """Return the backends of this plugin, as classes or instances.
+
+    >>> from graft.plugins.backend import Backend
+    >>> from graft.plugins.hooks import hookimpl
+    >>> class Npu(Backend):
+    ...     name = "npu"
+    >>> @hookimpl
+    ... def graft_backends():
+    ...     return [Npu]
+    """
+
+
+@hookspec
+def graft_datatypes() -> Iterable[Any]:  # type: ignore[empty-body]
+    """Return the custom datatypes of this plugin, as `graft.datatypes.register` takes them.
+
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_datatypes():
+    ...     return [("posit", 150)]
+    """
+
+
+@hookspec
+def graft_operators() -> Iterable[Any]:  # type: ignore[empty-body]
+    """Return rows for the operator table: `Operator` definitions in the plugin's own domain.
+
+    >>> from graft.core.operators.table import Operator, Trait
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_operators():
+    ...     return [Operator("FastGelu", traits=frozenset({Trait.ELEMENTWISE}), domain="com.example")]
+    """
+
+
+@hookspec
+def graft_module_loaders() -> Iterable[Any]:  # type: ignore[empty-body]
+    """Return the loaders of the module kinds that this plugin's backends produce.
+
+    Called where a program is loaded, so it must need neither onnx nor a compiler. A loader has a ``kind`` and either
+    the path of a shared library (`NativeLoader`) or a Python function (`PythonLoader`) of `graft.runtime.loaders`.
+
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_module_loaders():
+    ...     from graft.runtime.loaders import PythonLoader
+    ...     return [PythonLoader("twice", lambda name, data, constants: {name: lambda inputs: [2 * inputs[0]]})]
+    """
+
+
+@hookspec
+def graft_passes(stage: str) -> Iterable[Any]:  # type: ignore[empty-body]
+    """Return the graph passes that this plugin adds at a stage: ``"import"`` or ``"before-partition"``.
+
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_passes(stage):
+    ...     return []
+    """
+
+
+@hookspec
+def graft_region_compiled(region: Region, module: Module | CompiledRegion, seconds: float) -> None:
+    """Hear that a region was compiled: for logs, caches and statistics.
+
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_region_compiled(region, seconds):
+    ...     print(f"{region.name} took {seconds:.3f} s")
+    """
+
+
+@hookspec
+def graft_report_sections(report: Any) -> Sequence[tuple[str, str]]:  # type: ignore[empty-body]
+    """Return sections, as (title, HTML), that this plugin adds to a report.
+
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_report_sections(report):
+    ...     return [("NPU occupancy", "<p>87 %</p>")]
+    """

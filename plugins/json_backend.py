@@ -1,0 +1,66 @@
+"""The backend that serialises a region to a JSON graph and lets the vendor's engine run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graft.errors import PluginError
+from graft.plugins.backend import Backend
+from graft.plugins.json_graph import JsonGraph
+from graft.runtime.procedure import Module
+
+if TYPE_CHECKING:
+    from graft.core.target import CompileOptions
+    from graft.partition.region import Region
+
+Engine = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+"""What `JsonBackend.load` returns: run-time inputs in, outputs out, in the graph's order."""
+
+
+class JsonBackend(Backend):
+    """A backend with a library behind it: say what it supports, and how to load a graph; the rest is done.
+
+    A region becomes a module of kind ``json:<name>``: a `JsonGraph` and its constants. At load the graph and the
+    constants go to `load` once; the engine that it returns is called with the run-time inputs.
+    """
+
+    def compile(self, region: Region, options: CompileOptions) -> Module:
+        """Return the region as a JSON graph; raise CompileError for what such a graph cannot hold."""
+        from graft.plugins.json_codegen import serialize
+
+        graph, constants = serialize(region)
+        return Module(region.name, self.kind(), (region.name,), graph.to_json(), constants, install=self.install)
+
+    def load(self, graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> Engine:
+        """Build the engine of a region, once, where the program is loaded.
+
+        ``constants`` holds read-only arrays by the names of ``graph.constants``. The engine takes the arrays of
+        ``graph.inputs``, read-only, in order, and returns one array per head of the dtype that the graph states.
+        """
+        raise TypeError(f"backend '{self.name}' does not define load(graph, constants)")
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the kind of this backend's modules."""
+        return f"json:{cls.name}"
+
+    @classmethod
+    def module_loaders(cls) -> list[Any]:
+        """Return the loader of this backend's modules."""
+        from graft.runtime.loaders import PythonLoader
+
+        return [PythonLoader(cls.kind(), cls()._load_module)]
+
+    def _load_module(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Engine]:
+        graph = JsonGraph.from_json(data)
+        engine: object = self.load(graph, constants)
+        if not callable(engine):
+            raise PluginError(
+                f"backend '{self.name}': load of region '{name}' returned {type(engine).__name__}; "
+                "return a function that takes the inputs and returns the outputs",
+                plugin=self.name,
+            )
+        return {graph.symbol: engine}

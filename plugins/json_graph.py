@@ -1,0 +1,259 @@
+"""The JSON graph: a region as plain data, which library vendors read at load time.
+
+This module needs neither onnx nor a compiler, so that a loader may use it where a program is deployed. The form:
+
+    {"symbol": "npu_0",
+     "nodes": [{"op": "input", "name": "x", "attrs": {"dtype": ["float32"], "shape": [[1, 4]]}},
+               {"op": "const", "name": "w", "attrs": {"dtype": ["float32"], "shape": [[4, 2]]}},
+               {"op": "kernel", "name": "npu.matmul_relu", "inputs": [[0, 0, 0], [1, 0, 0]],
+                "attrs": {"dtype": ["float32"], "shape": [[1, 2]], "attributes": {}, "origin": ["mm", "act"],
+                          "body": [{"op": "MatMul", "inputs": [[-1, 0], [-1, 1]]}, {"op": "Relu", "inputs": [[0, 0]]}],
+                          "results": [[1, 0]]}}],
+     "arg_nodes": [0, 1], "heads": [[2, 0, 0]], "node_row_ptr": [0, 1, 2, 3]}
+
+An entry ``[node, index, version]`` is output ``index`` of a node; the version is 0 and node -1 is an absent optional
+input. ``dtype`` and ``shape`` have one row per output; an unknown dimension is its symbol's name or null.
+``node_row_ptr`` is the prefix sum of the output counts, so ``node_row_ptr[node] + index`` numbers all tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Literal
+
+import numpy as np
+
+from graft.errors import ArtifactError
+
+ABSENT = -1
+"""The node of an entry for an optional input that is not given."""
+
+Dimension = int | str | None
+NodeKind = Literal["input", "const", "kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Output ``index`` of node ``node``; node `ABSENT` stands for no tensor."""
+
+    node: int
+    index: int = 0
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether this is an optional input that is not given."""
+        return self.node == ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class BodyOperator:
+    """One ONNX operator of a kernel.
+
+    An input is (operator, output) for a result of an earlier operator of the same body, (-1, i) for input ``i`` of
+    the kernel and None for an absent optional input. Attributes that have a default in the ONNX schema are always
+    there. A non-finite float is the string "inf", "-inf" or "nan"; a tensor is ``{"dtype", "shape", "data"}``.
+    """
+
+    op: str
+    inputs: tuple[tuple[int, int] | None, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonNode:
+    """A node: an input, a constant, or a kernel (a composite, or one operator) with the operators in its body."""
+
+    op: NodeKind
+    name: str
+    """The name of the input or constant; of a kernel, the composite's name or the operator's."""
+    dtype: tuple[str, ...]
+    shape: tuple[tuple[Dimension, ...] | None, ...]
+    inputs: tuple[Entry, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Those attributes of the body's operators whose name only one of them has."""
+    body: tuple[BodyOperator, ...] = ()
+    results: tuple[tuple[int, int], ...] = ()
+    """Where in the body each output of the kernel comes from, as in `BodyOperator.inputs`."""
+    origin: tuple[str, ...] = ()
+    """The names of the model's nodes in this kernel."""
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute by its name, or as ``"Conv.strides"`` where several operators of the body have it."""
+        operator, dot, plain = name.partition(".")
+        if not dot:
+            return self.attributes.get(name, default)
+        return next(
+            (row.attributes[plain] for row in self.body if row.op == operator and plain in row.attributes), default
+        )
+
+    @property
+    def where(self) -> str:
+        """``npu.matmul_relu (node 'mm')``: how messages name this node."""
+        return f"{self.name} (node '{self.origin[0] if self.origin else self.name}')"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonGraph:
+    """A region as a list of nodes in execution order: inputs first, in the order of the call; then the others."""
+
+    symbol: str
+    nodes: tuple[JsonNode, ...]
+    heads: tuple[Entry, ...]
+
+    @property
+    def arg_nodes(self) -> tuple[int, ...]:
+        """The numbers of the inputs and constants."""
+        return tuple(number for number, node in enumerate(self.nodes) if node.op != "kernel")
+
+    @property
+    def node_row_ptr(self) -> tuple[int, ...]:
+        """The prefix sum of the nodes' output counts, one longer than ``nodes``."""
+        return tuple(accumulate((len(node.dtype) for node in self.nodes), initial=0))
+
+    @property
+    def inputs(self) -> tuple[JsonNode, ...]:
+        """The inputs, in the order in which the compiled function gets them."""
+        return tuple(node for node in self.nodes if node.op == "input")
+
+    @property
+    def constants(self) -> tuple[JsonNode, ...]:
+        """The constants; their contents travel beside the graph, by name."""
+        return tuple(node for node in self.nodes if node.op == "const")
+
+    @property
+    def kernels(self) -> tuple[JsonNode, ...]:
+        """The kernels in execution order."""
+        return tuple(node for node in self.nodes if node.op == "kernel")
+
+    def run(
+        self,
+        inputs: Sequence[np.ndarray],
+        constants: Mapping[str, np.ndarray],
+        kernel: Callable[[JsonNode, list[np.ndarray | None]], Sequence[np.ndarray]],
+    ) -> list[np.ndarray]:
+        """Compute the heads: call ``kernel(node, arrays)`` for every kernel; a Python engine needs no more."""
+        waiting = iter(inputs)
+        values: list[Sequence[np.ndarray]] = []
+        for node in self.nodes:
+            match node.op:
+                case "input":
+                    values.append((next(waiting),))
+                case "const":
+                    values.append((constants[node.name],))
+                case "kernel":
+                    arrays = [None if one.is_absent else values[one.node][one.index] for one in node.inputs]
+                    values.append(kernel(node, arrays))
+        return [values[head.node][head.index] for head in self.heads]
+
+    def to_json(self) -> bytes:
+        """Return the graph as JSON text in UTF-8; equal graphs give equal bytes."""
+        graph = {
+            "symbol": self.symbol,
+            "nodes": [_node_to_json(node) for node in self.nodes],
+            "arg_nodes": list(self.arg_nodes),
+            "heads": [_entry_to_json(head) for head in self.heads],
+            "node_row_ptr": list(self.node_row_ptr),
+        }
+        return json.dumps(graph, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> JsonGraph:
+        """Return the graph that `to_json` wrote; raise ArtifactError if the text is damaged."""
+        try:
+            graph = json.loads(data, parse_constant=_no_constant)
+            nodes = tuple(_node_from_json(node) for node in graph["nodes"])
+            result = JsonGraph(graph["symbol"], nodes, tuple(_entry_from_json(head) for head in graph["heads"]))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+            raise ArtifactError(
+                f"damaged JSON graph: {type(error).__name__} {error}; compile the model again"
+            ) from error
+        _verify(result)
+        return result
+
+
+def _node_to_json(node: JsonNode) -> dict[str, Any]:
+    shapes = [None if shape is None else list(shape) for shape in node.shape]
+    attrs: dict[str, Any] = {"dtype": list(node.dtype), "shape": shapes}
+    row: dict[str, Any] = {"op": node.op, "name": node.name}
+    if node.op == "kernel":
+        row["inputs"] = [_entry_to_json(entry) for entry in node.inputs]
+        attrs |= {
+            "attributes": dict(node.attributes),
+            "origin": list(node.origin),
+            "body": [_operator_to_json(operator) for operator in node.body],
+            "results": [list(result) for result in node.results],
+        }
+    return row | {"attrs": attrs}
+
+
+def _operator_to_json(operator: BodyOperator) -> dict[str, Any]:
+    row: dict[str, Any] = {"op": operator.op}
+    if operator.domain:
+        row["domain"] = operator.domain
+    row["inputs"] = [None if source is None else list(source) for source in operator.inputs]
+    if operator.attributes:
+        row["attributes"] = dict(operator.attributes)
+    return row
+
+
+def _entry_to_json(entry: Entry) -> list[int]:
+    return [entry.node, entry.index, 0]
+
+
+def _node_from_json(row: Mapping[str, Any]) -> JsonNode:
+    attrs = row["attrs"]
+    return JsonNode(
+        op=row["op"],
+        name=row["name"],
+        dtype=tuple(attrs["dtype"]),
+        shape=tuple(None if shape is None else tuple(shape) for shape in attrs["shape"]),
+        inputs=tuple(_entry_from_json(entry) for entry in row.get("inputs", ())),
+        attributes=dict(attrs.get("attributes", {})),
+        body=tuple(_operator_from_json(operator) for operator in attrs.get("body", ())),
+        results=tuple((operator, output) for operator, output in attrs.get("results", ())),
+        origin=tuple(attrs.get("origin", ())),
+    )
+
+
+def _operator_from_json(row: Mapping[str, Any]) -> BodyOperator:
+    inputs = tuple(None if source is None else (source[0], source[1]) for source in row["inputs"])
+    return BodyOperator(row["op"], inputs, dict(row.get("attributes", {})), row.get("domain", ""))
+
+
+def _entry_from_json(row: Sequence[int]) -> Entry:
+    node, index, _version = row
+    return Entry(node, index)
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _verify(graph: JsonGraph) -> None:
+    """Check what `JsonGraph.run` and loaders rely on: every entry names an output of an earlier node."""
+    if not all(isinstance(name, str) for name in (graph.symbol, *(node.name for node in graph.nodes))):
+        raise ArtifactError("damaged JSON graph: a name is not a string; compile the model again")
+    for number, node in enumerate(graph.nodes):
+        if node.op not in ("input", "const", "kernel") or len(node.dtype) != len(node.shape):
+            raise ArtifactError(f"damaged JSON graph: node {number} is malformed; compile the model again")
+        for entry in node.inputs:
+            if not (isinstance(entry.node, int) and ABSENT <= entry.node < number) or _misses(graph, entry):
+                raise ArtifactError(
+                    f"damaged JSON graph: node {number} reads [{entry.node}, {entry.index}], which no earlier node "
+                    "writes; compile the model again"
+                )
+    for entry in graph.heads:
+        if not (isinstance(entry.node, int) and 0 <= entry.node < len(graph.nodes)) or _misses(graph, entry):
+            raise ArtifactError(
+                f"damaged JSON graph: head [{entry.node}, {entry.index}] does not exist; compile the model again"
+            )
+
+
+def _misses(graph: JsonGraph, entry: Entry) -> bool:
+    if entry.is_absent:
+        return False
+    return not (isinstance(entry.index, int) and 0 <= entry.index < len(graph.nodes[entry.node].dtype))

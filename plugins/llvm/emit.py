@@ -1,0 +1,101 @@
+"""Native code from tensor IR through LLVM.
+
+LLVM sees explicit vectors, so the passes that look for vectors are switched off, as are those that make library calls
+out of loops. The result is a position-independent image that `graft.plugins.llvm.object` links: no external symbol,
+no linker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from graft.core.target import Target
+from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.vector_math import expand
+from graft.errors import CompileError
+from graft.plugins.llvm.emit_builder import ModuleText
+from graft.plugins.llvm.emit_function import emit_function
+from graft.plugins.llvm.object import link
+
+_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+
+
+def emit_ir(function: Function, target: Target) -> str:
+    """Return the LLVM IR of one function, before LLVM's own passes."""
+    return module_ir((function,), target)
+
+
+def module_ir(functions: Sequence[Function], target: Target) -> str:
+    """Return one LLVM module with all of ``functions``."""
+    module = ModuleText(target)
+    for function in functions:
+        emit_function(module, expand(function))
+    return f'target triple = "{_triple(target)}"\n\n{module.text()}'
+
+
+def compile_functions(functions: Sequence[Function], target: Target) -> bytes:
+    """Return a native image with a GraftFunction for each of ``functions``, called by its name.
+
+    Raises CompileError where a function needs what native code here cannot have (an unknown intrinsic, an external
+    symbol), naming the function.
+    """
+    objects = [compile_object(function, target) for function in functions]
+    return link(objects, [function.name for function in functions])
+
+
+def compile_object(function: Function, target: Target) -> bytes:
+    """Return the ELF object of one function."""
+    text = module_ir((function,), target)
+    machine = _target_machine(target)
+    # A context of its own: types and constants of one kernel do not pile up in a global one.
+    try:
+        module = llvm.parse_assembly(text, context=llvm.create_context())
+    except RuntimeError as error:
+        raise CompileError(f"LLVM refused the code of '{function.name}': {error}", function=function.name) from error
+    _optimise(module, machine)
+    return bytes(machine.emit_object(module))
+
+
+def assembly(function: Function, target: Target) -> str:
+    """Return the assembly of one function, for people."""
+    machine = _target_machine(target)
+    module = llvm.parse_assembly(module_ir((function,), target), context=llvm.create_context())
+    _optimise(module, machine)
+    return str(machine.emit_assembly(module))
+
+
+def _optimise(module: Any, machine: Any) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_interleaving = False
+    options.loop_unrolling = False
+    llvm.create_pass_builder(machine, options).getModulePassManager().run(
+        module, llvm.create_pass_builder(machine, options)
+    )
+
+
+def _triple(target: Target) -> str:
+    try:
+        return _TRIPLES[target.arch]
+    except KeyError:
+        known = ", ".join(_TRIPLES)
+        raise CompileError(
+            f"the built-in compiler has no code generator for '{target.arch}'; it has {known}", arch=target.arch
+        ) from None
+
+
+@cache
+def _target_machine(target: Target) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    features = ",".join(f"+{name}" for name in sorted(target.features))
+    if "avx512f" in target.features:
+        features += ",-prefer-256-bit"
+    return llvm.Target.from_triple(_triple(target)).create_target_machine(
+        cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small"
+    )

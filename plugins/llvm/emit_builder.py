@@ -1,0 +1,185 @@
+"""A builder of LLVM assembly text: types, literals, fresh names and blocks.
+
+Text, not an object model: it is what LLVM parses anyway, several times faster to make in Python, and what golden
+tests compare.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from graft.core.target import Target
+from graft.core.types import Type, element_bits
+from graft.errors import CompileError
+
+SMALL_FLOATS = frozenset({"float16", "bfloat16"})
+
+
+class Value(NamedTuple):
+    """An LLVM operand (``%v3``, ``7``, ``splat (i32 1)``) and its tensor IR type."""
+
+    text: str
+    type: Type
+
+    @property
+    def integer(self) -> int | None:
+        """The number, if this is a literal scalar integer."""
+        digits = self.text[1:] if self.text.startswith("-") else self.text
+        return int(self.text) if digits.isdigit() and self.type.lanes == 1 else None
+
+
+@cache
+def register_type(type: Type) -> str:
+    """Return the LLVM type of a value: bools are ``i1``, 16-bit floats and custom datatypes integers of their bits."""
+    if type.lanes > 1:
+        return f"<{type.lanes} x {register_type(type.with_lanes(1))}>"
+    match type.dtype:
+        case "float32":
+            return "float"
+        case "float64":
+            return "double"
+        case "bool":
+            return "i1"
+        case "complex64":
+            raise CompileError("complex64 cannot be compiled by the built-in compiler", dtype=type.dtype)
+    return f"i{element_bits(type.dtype)}"
+
+
+@cache
+def memory_type(type: Type) -> str:
+    """Return the LLVM type of a value in memory: as in a register, but a bool takes a byte."""
+    return register_type(Type("uint8", type.lanes) if type.dtype == "bool" else type)
+
+
+def mangled(llvm_type: str) -> str:
+    """Return the suffix of an overloaded intrinsic: ``v16f32`` for ``<16 x float>``."""
+    if llvm_type.startswith("<"):
+        lanes, _, element = llvm_type[1:-1].split(" ")
+        return f"v{lanes}{mangled(element)}"
+    return {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(llvm_type, llvm_type)
+
+
+def literal(value: int | float | bool, type: Type) -> str:
+    """Return a constant of a scalar or (splat) vector type as LLVM writes it."""
+    if type.lanes > 1:
+        scalar = type.with_lanes(1)
+        return f"splat ({register_type(scalar)} {literal(value, scalar)})"
+    match type.dtype:
+        case "bool":
+            return "true" if value else "false"
+        case "float32" | "float64":
+            number = float(value)
+            if type.dtype == "float32":
+                number = _round_to_float32(number)
+            return f"0x{struct.unpack('>Q', struct.pack('>d', number))[0]:016X}"
+        case "float16":
+            return str(struct.unpack("<H", struct.pack("<e", _clamp_to_half(float(value))))[0])
+        case "bfloat16":
+            return str(_bfloat16_bits(float(value)))
+    if not type.is_integer:
+        raise CompileError(f"a constant of type {type} has no bits before its datatype is lowered", dtype=type.dtype)
+    bits = element_bits(type.dtype)
+    wrapped = int(value) & ((1 << bits) - 1)
+    return str(wrapped - (1 << bits) if type.dtype.startswith("int") and wrapped >> (bits - 1) else wrapped)
+
+
+def _round_to_float32(number: float) -> float:
+    if number != number or number in (float("inf"), float("-inf")):
+        return number
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+    return rounded
+
+
+def _clamp_to_half(number: float) -> float:
+    return float("inf") * (1 if number > 0 else -1) if 65520 <= abs(number) < float("inf") else number
+
+
+def _bfloat16_bits(number: float) -> int:
+    if number != number:
+        return 0x7FC0
+    bits: int = struct.unpack("<I", struct.pack("<f", _round_to_float32(number)))[0]
+    if bits & 0x7FFFFFFF == 0x7F800000:
+        return bits >> 16
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+@dataclass(slots=True)
+class ModuleText:
+    """An LLVM module under construction: declarations of intrinsics and finished functions."""
+
+    target: Target
+    declarations: dict[str, str] = field(default_factory=dict)
+    functions: list[str] = field(default_factory=list)
+
+    def has(self, *features: str) -> bool:
+        """Whether the target has all of ``features``; they are names of one architecture."""
+        return all(feature in self.target.features for feature in features)
+
+    def text(self) -> str:
+        """Return the whole module."""
+        return "\n".join((*self.functions, *self.declarations.values(), ""))
+
+
+class Builder:
+    """The text of one LLVM function: straight-line instructions, blocks, and allocas of its entry block."""
+
+    def __init__(self, module: ModuleText) -> None:
+        self.module = module
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        self.block = "entry"
+        self._names = 0
+
+    def fresh(self, stem: str = "v") -> str:
+        """Return a name that is new in this function, without its ``%``."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def emit(self, line: str) -> None:
+        """Append an instruction without a result."""
+        self.lines.append(f"  {line}")
+
+    def let(self, instruction: str) -> str:
+        """Append an instruction and return the name of its result."""
+        name = f"%{self.fresh()}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def let_entry(self, instruction: str) -> str:
+        """Append an instruction to the entry block (allocas) and return the name of its result."""
+        name = f"%{self.fresh()}"
+        self.entry.append(f"  {name} = {instruction}")
+        return name
+
+    def label(self, name: str) -> None:
+        """Begin the block ``name``."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def intrinsic(self, name: str, result: str, arguments: list[tuple[str, str]], overloads: list[str]) -> str:
+        """Call ``llvm.<name>`` with (type, operand) pairs; declare it; return the result ("" for void)."""
+        full = ".".join(("llvm", name, *(mangled(overload) for overload in overloads)))
+        parameters = ", ".join(kind for kind, _ in arguments)
+        self.module.declarations.setdefault(full, f"declare {result} @{full}({parameters})")
+        call = f"call {result} @{full}({', '.join(f'{kind} {operand}' for kind, operand in arguments)})"
+        if result == "void":
+            self.emit(call)
+            return ""
+        return self.let(call)
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """Return ``value`` in every one of ``lanes`` lanes."""
+        if lanes == 1 or value.type.lanes == lanes:
+            return value
+        scalar, vector = register_type(value.type), register_type(value.type.with_lanes(lanes))
+        if not value.text.startswith("%"):
+            return Value(f"splat ({scalar} {value.text})", value.type.with_lanes(lanes))
+        first = self.let(f"insertelement {vector} poison, {scalar} {value.text}, i64 0")
+        text = self.let(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
+        return Value(text, value.type.with_lanes(lanes))

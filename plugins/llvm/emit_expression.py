@@ -1,0 +1,215 @@
+"""Expressions of the tensor IR in LLVM IR.
+
+Expressions are shared DAGs: within one statement each node is emitted once, by identity.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    Binary, Bitcast, Broadcast, Buffer, Cast, Constant, Expression, Horizontal, Intrinsic, Load, Ramp, Select,
+    Shuffle, Unary, Variable,
+)  # fmt: skip
+from graft.core.types import INT64, Type, element_bits
+from graft.errors import CompileError
+from graft.plugins.llvm import emit_arithmetic, emit_memory
+from graft.plugins.llvm.emit_builder import SMALL_FLOATS, Builder, ModuleText, Value, literal, register_type
+from graft.plugins.llvm.emit_cast import cast
+
+
+class ExpressionEmitter(Builder):
+    """Emits expressions of one LLVM function; variables and buffers are bound by the enclosing statements."""
+
+    def __init__(self, module: ModuleText) -> None:
+        super().__init__(module)
+        self.variables: dict[Variable, Value] = {}
+        self.pointers: dict[Buffer, str] = {}
+        self._emitted: dict[int, tuple[Expression, Value]] = {}
+        self._addresses: list[dict[object, str]] = [{}]
+        self._dummies: dict[tuple[str, str], str] = {}
+
+    def begin_statement(self) -> None:
+        """Forget what was emitted: memory, or the block, is about to change."""
+        self._emitted.clear()
+
+    def push_scope(self) -> None:
+        """Enter a block: addresses computed outside stay known, those computed inside are forgotten at its end."""
+        self._addresses.append({})
+
+    def pop_scope(self) -> None:
+        """Leave a block."""
+        self._addresses.pop()
+
+    def find_address(self, key: object) -> str | None:
+        """Return the address kept under ``key`` in this block or one that encloses it."""
+        return next((scope[key] for scope in reversed(self._addresses) if key in scope), None)
+
+    def keep_address(self, key: object, address: str) -> None:
+        """Remember an address for the rest of this block."""
+        self._addresses[-1][key] = address
+
+    def dummy(self, llvm_type: str, purpose: str) -> str:
+        """Return a stack slot for switched-off scalar accesses: ``zero`` is read, ``sink`` written."""
+        key = (llvm_type, purpose)
+        if key not in self._dummies:
+            self._dummies[key] = self.let_entry(f"alloca {llvm_type}, align 8")
+            if purpose == "zero":
+                self.entry.append(f"  store {llvm_type} zeroinitializer, ptr {self._dummies[key]}, align 8")
+        return self._dummies[key]
+
+    def value(self, expression: Expression) -> Value:
+        """Return the value of an expression, emitting it unless this statement already has."""
+        known = self._emitted.get(id(expression))
+        if known is not None:
+            return known[1]
+        result = self._emit(expression)
+        self._emitted[id(expression)] = (expression, result)
+        return result
+
+    def _emit(self, expression: Expression) -> Value:
+        match expression:
+            case Constant(value, type):
+                return Value(literal(value, type), type)
+            case Variable():
+                return self._variable(expression)
+            case Load():
+                return emit_memory.load(self, expression)
+            case Ramp(base, stride, lanes):
+                return self._ramp(base, stride, lanes)
+            case Broadcast(inner, lanes):
+                return self.splat(self.value(inner), lanes)
+            case Unary(operator, inner):
+                return emit_arithmetic.unary(self, operator, self.value(inner))
+            case Binary(operator, left, right):
+                counted = emit_memory.counting_mask(self, expression)
+                if counted is not None:
+                    return counted
+                return emit_arithmetic.binary(self, operator, self.value(left), self.value(right))
+            case Select(condition, on_true, on_false):
+                return self._select(self.value(condition), self.value(on_true), self.value(on_false))
+            case Cast(inner, dtype):
+                return cast(self, self.value(inner), dtype)
+            case Bitcast(inner, dtype):
+                return self._bitcast(self.value(inner), Type(dtype, inner.type.lanes))
+            case Intrinsic():
+                return self._intrinsic(expression)
+            case Shuffle(vectors, lanes):
+                return self._shuffle([self.value(vector) for vector in vectors], lanes)
+            case Horizontal(operator, inner):
+                return self._horizontal(operator, self.value(inner))
+            case _:
+                assert_never(expression)
+
+    def _variable(self, variable: Variable) -> Value:
+        value = self.variables.get(variable)
+        assert value is not None, f"variable '{variable.name}' is not bound here"
+        return value
+
+    def _ramp(self, base: Expression, stride: int, lanes: int) -> Value:
+        type = INT64.with_lanes(lanes)
+        steps = ", ".join(f"i64 {lane * stride}" for lane in range(lanes))
+        start = self.value(base)
+        if start.integer is not None:
+            numbers = ", ".join(f"i64 {start.integer + lane * stride}" for lane in range(lanes))
+            return Value(f"<{numbers}>", type)
+        return Value(self.let(f"add {register_type(type)} {self.splat(start, lanes).text}, <{steps}>"), type)
+
+    def _select(self, condition: Value, on_true: Value, on_false: Value) -> Value:
+        lanes = on_true.type.lanes
+        kind, test = register_type(on_true.type), register_type(condition.type)
+        assert condition.type.lanes in (1, lanes), (condition.type, on_true.type)
+        text = self.let(f"select {test} {condition.text}, {kind} {on_true.text}, {kind} {on_false.text}")
+        return Value(text, on_true.type)
+
+    def _bitcast(self, value: Value, to: Type) -> Value:
+        source, target = register_type(value.type), register_type(to)
+        if source == target:
+            return Value(value.text, to)
+        if value.type.dtype == "bool":
+            return Value(self.let(f"zext {source} {value.text} to {target}"), to)
+        if to.dtype == "bool":
+            return Value(self.let(f"icmp ne {source} {value.text}, {literal(0, value.type)}"), to)
+        assert element_bits(value.type.dtype) == element_bits(to.dtype), (value.type, to)
+        return Value(self.let(f"bitcast {source} {value.text} to {target}"), to)
+
+    def _intrinsic(self, expression: Intrinsic) -> Value:
+        arguments = [self.value(argument) for argument in expression.arguments]
+        match expression.name:
+            case "fma":
+                return self._fma(*arguments)
+        raise CompileError(
+            f"the built-in compiler has no intrinsic '{expression.name}' of type {expression.type}; "
+            "expand it to arithmetic first",
+            intrinsic=expression.name,
+        )
+
+    def _fma(self, left: Value, right: Value, addend: Value) -> Value:
+        if left.type.dtype in SMALL_FLOATS:
+            wide = self._fma(*(cast(self, value, "float32") for value in (left, right, addend)))
+            return cast(self, wide, left.type.dtype)
+        kind = register_type(left.type)
+        native = self.module.target.arch != "x86_64" or self.module.has("fma") or self.module.has("avx512f")
+        arguments = [(kind, value.text) for value in (left, right, addend)]
+        return Value(self.intrinsic("fma" if native else "fmuladd", kind, arguments, [kind]), left.type)
+
+    def _shuffle(self, vectors: list[Value], lanes: tuple[int, ...]) -> Value:
+        to = vectors[0].type.with_lanes(len(lanes))
+        widths = [vector.type.lanes for vector in vectors]
+        if len(lanes) > 1 and len(vectors) <= 2 and len(set(widths)) == 1 and widths[0] > 1:
+            kind = register_type(vectors[0].type)
+            second = vectors[1].text if len(vectors) == 2 else "poison"
+            chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+            mask = f"<{len(lanes)} x i32> <{chosen}>"
+            return Value(self.let(f"shufflevector {kind} {vectors[0].text}, {kind} {second}, {mask}"), to)
+        elements = [self._element(vectors, lane) for lane in lanes]
+        if len(lanes) == 1:
+            return elements[0]
+        kind, scalar, text = register_type(to), register_type(to.with_lanes(1)), "poison"
+        for lane, element in enumerate(elements):
+            text = self.let(f"insertelement {kind} {text}, {scalar} {element.text}, i64 {lane}")
+        return Value(text, to)
+
+    def _element(self, vectors: list[Value], lane: int) -> Value:
+        for vector in vectors:
+            if lane < vector.type.lanes:
+                if vector.type.lanes == 1:
+                    return vector
+                text = self.let(f"extractelement {register_type(vector.type)} {vector.text}, i64 {lane}")
+                return Value(text, vector.type.with_lanes(1))
+            lane -= vector.type.lanes
+        raise AssertionError(f"lane {lane} is past the end of the vectors")
+
+    def _horizontal(self, operator: str, value: Value) -> Value:
+        type = value.type
+        scalar = type.with_lanes(1)
+        if type.lanes == 1:
+            return value
+        if type.dtype in SMALL_FLOATS:
+            return cast(self, self._horizontal(operator, cast(self, value, "float32")), type.dtype)
+        kind, result = register_type(type), register_type(scalar)
+        if type.is_float and operator in ("add", "mul"):
+            full = f"llvm.vector.reduce.f{operator}.v{type.lanes}f{element_bits(type.dtype)}"
+            self.module.declarations.setdefault(full, f"declare {result} @{full}({result}, {kind})")
+            start = literal(0.0 if operator == "add" else 1.0, scalar)
+            return Value(self.let(f"call reassoc {result} @{full}({result} {start}, {kind} {value.text})"), scalar)
+        if type.is_float:
+            return self._tree(operator, value)
+        name = operator
+        if operator in ("min", "max"):
+            name = f"{'s' if type.dtype.startswith('int') else 'u'}{operator}"
+        return Value(self.intrinsic(f"vector.reduce.{name}", result, [(kind, value.text)], [kind]), scalar)
+
+    def _tree(self, operator: str, value: Value) -> Value:
+        """Halve the vector until one lane is left; an odd lane is put aside."""
+        rest: Value | None = None
+        while value.type.lanes > 1:
+            lanes = value.type.lanes
+            if lanes % 2:
+                last = self._element([value], lanes - 1)
+                rest = last if rest is None else emit_arithmetic.binary(self, operator, rest, last)  # type: ignore[arg-type]
+            half = lanes // 2
+            low = self._shuffle([value], tuple(range(half)))
+            high = self._shuffle([value], tuple(range(half, 2 * half)))
+            value = emit_arithmetic.binary(self, operator, low, high)  # type: ignore[arg-type]
+        return value if rest is None else emit_arithmetic.binary(self, operator, value, rest)  # type: ignore[arg-type]

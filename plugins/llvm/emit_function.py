@@ -1,0 +1,353 @@
+"""Statements and functions of the tensor IR in LLVM IR.
+
+A tensor IR function becomes ``@name``, which takes the tensors apart, and ``@name.body``, whose ``noalias`` pointers
+let LLVM move loads out of loops. The outermost parallel loops become tasks of the same make, run by the runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    Allocate, Binary, Block, Buffer, CallExtern, Constant, Expression, For, Function, If, Let, Load, Statement, Store,
+    Variable,
+)  # fmt: skip
+from graft.core.types import INT64, Type, element_bits
+from graft.errors import CompileError
+from graft.plugins.llvm import emit_memory
+from graft.plugins.llvm.emit_analysis import used, work
+from graft.plugins.llvm.emit_arithmetic import binary
+from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
+from graft.plugins.llvm.emit_expression import ExpressionEmitter
+
+STACK_BYTES = 32 * 1024
+"""Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
+SERIAL_WORK = 16 * 1024
+"""A parallel loop of less work (operations, see `work`) runs serially, and no task gets less."""
+ERROR_MEMORY = 1
+_API_PARALLEL_FOR, _API_SCRATCH = 8, 16
+_TENSOR_SHAPE, _TENSOR_OFFSET = 24, 40
+ATTRIBUTES = 'nounwind "no-builtins" "prefer-vector-width"="512"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Capture:
+    """A buffer or variable of the enclosing function that a task uses: its operand there and how it is passed on."""
+
+    binds: Variable | Buffer
+    operand: Value
+    llvm_type: str
+    attributes: str = ""
+
+
+class FunctionEmitter(ExpressionEmitter):
+    """Emits the body of one LLVM function; ``%context`` is the runtime's context in every one of them."""
+
+    def __init__(self, module: ModuleText, name: str, in_parallel: bool) -> None:
+        super().__init__(module)
+        self.name = name
+        self.in_parallel = in_parallel
+        self.tasks = 0
+        self.prologue: list[str] = []
+        self.block = "start"
+        self._stack = 0
+
+    # ---- Statements ----
+
+    def statement(self, statement: Statement) -> None:
+        """Emit a statement and what is inside."""
+        self.begin_statement()
+        match statement:
+            case Store(buffer, indices, value, mask):
+                emit_memory.store(self, buffer, indices, self.value(value), mask)
+            case For():
+                self._for(statement)
+            case If(condition, then_body, else_body):
+                self._if(self.value(condition), then_body, else_body)
+            case Let(variable, value, body):
+                self.variables[variable] = self.value(value)
+                self.statement(body)
+            case Allocate(buffer, body):
+                self.pointers[buffer] = self._allocate(buffer)
+                self.statement(body)
+            case Block(statements):
+                for inner in statements:
+                    self.statement(inner)
+            case CallExtern():
+                self._call(statement)
+            case _:
+                assert_never(statement)
+        self.begin_statement()
+
+    def _for(self, loop: For) -> None:
+        if loop.kind == "parallel" and not self.in_parallel and work(loop) >= SERIAL_WORK:
+            self._parallel(loop)
+            return
+        extent = self.value(loop.extent)
+        count = extent.integer
+        if loop.kind == "unrolled" and count is not None:
+            for number in range(count):
+                self.variables[loop.variable] = Value(literal(number, loop.variable.type), loop.variable.type)
+                self.statement(loop.body)
+        elif count == 1:
+            self.variables[loop.variable] = Value("0", INT64)
+            self.statement(loop.body)
+        elif count is None or count > 0:
+            self._loop(loop.variable, "0", extent.text, loop.body, guarded=count is None)
+
+    def _loop(self, variable: Variable, begin: str, end: str, body: Statement, guarded: bool) -> None:
+        name, before = self.fresh("loop"), self.block
+        after = f"{name}.end"
+        if guarded:
+            some = self.let(f"icmp slt i64 {begin}, {end}")
+            self.emit(f"br i1 {some}, label %{name}, label %{after}")
+        else:
+            self.emit(f"br label %{name}")
+        self.label(name)
+        phi = len(self.lines)
+        index = f"%{name}.{_identifier(variable.name)}"
+        self.variables[variable] = Value(index, INT64)
+        self.push_scope()
+        self.statement(body)
+        self.pop_scope()
+        self.lines.insert(phi, f"  {index} = phi i64 [ {begin}, %{before} ], [ {index}.next, %{self.block} ]")
+        self.emit(f"{index}.next = add nuw nsw i64 {index}, 1")
+        more = self.let(f"icmp slt i64 {index}.next, {end}")
+        self.emit(f"br i1 {more}, label %{name}, label %{after}")
+        self.label(after)
+
+    def _if(self, condition: Value, then_body: Statement, else_body: Statement | None) -> None:
+        if condition.text in ("true", "false"):
+            chosen = then_body if condition.text == "true" else else_body
+            if chosen is not None:
+                self.statement(chosen)
+            return
+        name = self.fresh("if")
+        otherwise = f"{name}.end" if else_body is None else f"{name}.else"
+        self.emit(f"br i1 {condition.text}, label %{name}, label %{otherwise}")
+        for label, body in ((name, then_body), (otherwise, else_body)):
+            if body is not None:
+                self.label(label)
+                self.push_scope()
+                self.statement(body)
+                self.pop_scope()
+                self.emit(f"br label %{name}.end")
+        self.label(f"{name}.end")
+
+    def _call(self, call: CallExtern) -> None:
+        if call.name == "prefetch" and len(call.arguments) == 1 and isinstance(call.arguments[0], Load):
+            address = emit_memory.address_of(self, call.arguments[0])
+            self.intrinsic("prefetch", "void", [("ptr", address), ("i32", "0"), ("i32", "3"), ("i32", "1")], ["ptr"])
+            return
+        raise CompileError(
+            f"function '{self.name}' calls the external symbol '{call.name}'; native code of the built-in compiler "
+            "has no external symbols",
+            symbol=call.name,
+        )
+
+    # ---- Memory ----
+
+    def _allocate(self, buffer: Buffer) -> str:
+        count = emit_memory.element_count(buffer)
+        element = memory_type(Type(buffer.dtype))
+        if count is None:
+            return self._scratch(self._symbolic_bytes(buffer).text, at_entry=False)
+        size = max(count, 1) * (element_bits(buffer.dtype) // 8)
+        if buffer.memory == "register":
+            return self.let_entry(f"alloca [{max(count, 1)} x {element}], align 64")
+        if self._stack + size <= STACK_BYTES:
+            self._stack += size
+            return self.let_entry(f"alloca [{max(count, 1)} x {element}], align 64")
+        return self._scratch(str(size), at_entry=True)
+
+    def _symbolic_bytes(self, buffer: Buffer) -> Value:
+        total = Value(str(element_bits(buffer.dtype) // 8), INT64)
+        for extent in buffer.shape:
+            total = binary(self, "mul", total, self.value(extent))
+        return total
+
+    def _scratch(self, size: str, at_entry: bool) -> str:
+        """Ask the runtime; in the entry block where the size allows, since blocks live until the function returns."""
+        name = self.fresh("scratch")
+        lines = [
+            f"  %{name}.api = load ptr, ptr %context, align 8",
+            f"  %{name}.slot = getelementptr inbounds i8, ptr %{name}.api, i64 {_API_SCRATCH}",
+            f"  %{name}.function = load ptr, ptr %{name}.slot, align 8",
+            f"  %{name} = call noalias align 64 ptr %{name}.function(ptr %context, i64 {size})",
+            f"  %{name}.none = icmp eq ptr %{name}, null",
+            f"  br i1 %{name}.none, label %{name}.fail, label %{name}.ok",
+            f"{name}.fail:",
+            f"  ret i32 {ERROR_MEMORY}",
+            f"{name}.ok:",
+        ]
+        if at_entry:
+            self.prologue += lines
+        else:
+            self.lines += lines
+            self.block = f"{name}.ok"
+        return f"%{name}"
+
+    # ---- Parallel loops ----
+
+    def _parallel(self, loop: For) -> None:
+        """Outline a nest of parallel loops as one task over the product of their extents."""
+        variable, extent, body = _collapse(loop)
+        self.tasks += 1
+        name = f"{self.name}.task{self.tasks}"
+        captures = self._captures(body)
+        task = FunctionEmitter(self.module, name, in_parallel=True)
+        task.variables = {v: value for v, value in self.variables.items() if not value.text.startswith("%")}
+        task.task(variable, body, captures)
+        closure = self._closure(captures)
+        grain = max(1, SERIAL_WORK // work(body))
+        api = self.let("load ptr, ptr %context, align 8")
+        slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_PARALLEL_FOR}")
+        run = self.let(f"load ptr, ptr {slot}, align 8")
+        arguments = f"ptr %context, i64 {self.value(extent).text}, i64 {grain}, ptr @{name}, ptr {closure}"
+        self.return_unless_ok(self.let(f"call i32 {run}({arguments})"))
+
+    def return_unless_ok(self, status: str) -> None:
+        """Return ``status`` from the LLVM function unless it is 0."""
+        name = self.fresh("status")
+        failed = self.let(f"icmp ne i32 {status}, 0")
+        self.emit(f"br i1 {failed}, label %{name}.fail, label %{name}.ok")
+        self.lines += [f"{name}.fail:", f"  ret i32 {status}"]
+        self.label(f"{name}.ok")
+
+    def _captures(self, body: Statement) -> list[_Capture]:
+        variables, buffers = used(body)
+        captures = []
+        for buffer in buffers:
+            if buffer in self.pointers:
+                operand = Value(self.pointers[buffer], INT64)
+                captures.append(_Capture(buffer, operand, "ptr", pointer_attributes(buffer)))
+        for variable in variables:
+            value = self.variables.get(variable)
+            if value is not None and value.text.startswith("%"):
+                captures.append(_Capture(variable, value, register_type(value.type)))
+        return captures
+
+    def _closure(self, captures: list[_Capture]) -> str:
+        layout = _layout(captures)
+        closure = self.let_entry(f"alloca {layout}")
+        for number, capture in enumerate(captures):
+            slot = self.let(f"getelementptr inbounds {layout}, ptr {closure}, i64 0, i32 {number}")
+            self.emit(f"store {capture.llvm_type} {capture.operand.text}, ptr {slot}")
+        return closure
+
+    def task(self, variable: Variable, body: Statement, captures: list[_Capture]) -> None:
+        """Add ``@name``, which opens the closure, and ``@name.body``, the loop from %begin to %end, to the module."""
+        opening, layout = [], _layout(captures)
+        parameters, arguments = ["ptr %context", "i64 %begin", "i64 %end"], ["ptr %context", "i64 %begin", "i64 %end"]
+        for number, capture in enumerate(captures):
+            opening.append(f"  %s{number} = getelementptr inbounds {layout}, ptr %closure, i64 0, i32 {number}")
+            opening.append(f"  %c{number} = load {capture.llvm_type}, ptr %s{number}")
+            parameters.append(" ".join(filter(None, (capture.llvm_type, capture.attributes, f"%c{number}"))))
+            arguments.append(f"{capture.llvm_type} %c{number}")
+            if isinstance(capture.binds, Buffer):
+                self.pointers[capture.binds] = f"%c{number}"
+            else:
+                self.variables[capture.binds] = Value(f"%c{number}", capture.operand.type)
+        self._loop(variable, "%begin", "%end", body, guarded=True)
+        self.module.functions.append(
+            f"define internal i32 @{self.name}(ptr %context, ptr %closure, i64 %begin, i64 %end) {ATTRIBUTES} {{\n"
+            + "\n".join(opening)
+            + f"\n  %status = call i32 @{self.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
+        )
+        self.finish(f"{self.name}.body", parameters)
+
+    def finish(self, name: str, parameters: list[str]) -> None:
+        """Add ``define internal i32 @name(parameters)`` with everything emitted so far to the module."""
+        head = f"define internal i32 @{name}({', '.join(parameters)}) noinline {ATTRIBUTES} {{"
+        start = ["  br label %start", "start:"]
+        lines = [head, "entry:", *self.entry, *self.prologue, *start, *self.lines, "  ret i32 0", "}"]
+        self.module.functions.append("\n".join(lines))
+
+
+def _collapse(loop: For) -> tuple[Variable, Expression, Statement]:
+    """Return the variable, extent and body of one loop over a nest of parallel loops."""
+    nest = [loop]
+    while isinstance(nest[-1].body, For) and nest[-1].body.kind == "parallel":
+        if not isinstance(nest[-1].body.extent, Constant):
+            break
+        nest.append(nest[-1].body)
+    if len(nest) == 1:
+        return loop.variable, loop.extent, loop.body
+    index = Variable("index")
+    extent, body, rest = loop.extent, nest[-1].body, index
+    lets: list[tuple[Variable, Expression]] = []
+    quotient: Expression = rest
+    for level in reversed(nest[1:]):
+        lets.append((level.variable, Binary("mod", quotient, level.extent)))
+        quotient = Binary("div", quotient, level.extent)
+        extent = Binary("mul", extent, level.extent)
+    for variable, value in ((loop.variable, quotient), *lets):
+        body = Let(variable, value, body)
+    return index, extent, body
+
+
+def _layout(captures: list[_Capture]) -> str:
+    return f"{{ {', '.join(capture.llvm_type for capture in captures)} }}"
+
+
+def pointer_attributes(buffer: Buffer, writes: bool = True) -> str:
+    """Return the parameter attributes of a buffer: no two buffers overlap, and a constant size is readable."""
+    attributes = ["noalias"] if writes else ["noalias", "readonly"]
+    if buffer.alignment > 1:
+        attributes.append(f"align {buffer.alignment}")
+    count = emit_memory.element_count(buffer)
+    if count:
+        attributes.append(f"dereferenceable({count * element_bits(buffer.dtype) // 8})")
+    return " ".join(attributes)
+
+
+def emit_function(module: ModuleText, function: Function) -> None:
+    """Add the LLVM functions of a tensor IR function to ``module``; ``@function.name`` has the ABI of GraftFunction."""
+    emitter = FunctionEmitter(module, function.name, in_parallel=False)
+    outer = Builder(module)
+    parameters, arguments = ["ptr %context"], ["ptr %context"]
+    for number, buffer in enumerate(function.parameters):
+        is_output = number >= len(function.parameters) - function.outputs
+        tensors = "%outputs" if is_output else "%inputs"
+        position = number - (len(function.parameters) - function.outputs) if is_output else number
+        tensor = _tensor(outer, tensors, position)
+        attributes = pointer_attributes(buffer, writes=is_output)
+        emitter.pointers[buffer] = f"%p{number}"
+        parameters.append(f"ptr {attributes} %p{number}")
+        arguments.append(f"ptr {_data(outer, tensor)}")
+        for axis, extent in enumerate(buffer.shape):
+            if isinstance(extent, Variable) and extent not in emitter.variables:
+                emitter.variables[extent] = Value(f"%{_identifier(extent.name)}.{number}.{axis}", INT64)
+                parameters.append(f"i64 {emitter.variables[extent].text}")
+                arguments.append(f"i64 {_extent(outer, tensor, axis)}")
+    emitter.statement(function.body)
+    head = f"define i32 @{function.name}(ptr %context, ptr %state, ptr %inputs, ptr %outputs) {ATTRIBUTES} {{"
+    call = f"  %status = call i32 @{function.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
+    module.functions.append("\n".join((head, *outer.lines, call)))
+    emitter.finish(f"{function.name}.body", parameters)
+
+
+def _tensor(builder: Builder, tensors: str, position: int) -> str:
+    slot = builder.let(f"getelementptr inbounds ptr, ptr {tensors}, i64 {position}")
+    return builder.let(f"load ptr, ptr {slot}, align 8")
+
+
+def _data(builder: Builder, tensor: str) -> str:
+    """Return ``tensor->data + tensor->byte_offset``."""
+    data = builder.let(f"load ptr, ptr {tensor}, align 8")
+    slot = builder.let(f"getelementptr inbounds i8, ptr {tensor}, i64 {_TENSOR_OFFSET}")
+    offset = builder.let(f"load i64, ptr {slot}, align 8")
+    return builder.let(f"getelementptr inbounds i8, ptr {data}, i64 {offset}")
+
+
+def _extent(builder: Builder, tensor: str, axis: int) -> str:
+    slot = builder.let(f"getelementptr inbounds i8, ptr {tensor}, i64 {_TENSOR_SHAPE}")
+    shape = builder.let(f"load ptr, ptr {slot}, align 8")
+    element = builder.let(f"getelementptr inbounds i64, ptr {shape}, i64 {axis}")
+    return builder.let(f"load i64, ptr {element}, align 8")
+
+
+def _identifier(name: str) -> str:
+    """Return ``name`` with every character that LLVM does not allow bare in a name replaced."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._") else "_" for letter in name)

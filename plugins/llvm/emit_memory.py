@@ -1,0 +1,316 @@
+"""Loads, stores and addresses in LLVM IR.
+
+An index is taken apart into a linear form over what cannot be taken apart (loop indices, quotients): accesses that
+differ by a constant then share one address computation, and a constant step from lane to lane is seen whatever way it
+was written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp
+from graft.core.types import INT64, Type, element_bits
+from graft.plugins.llvm.emit_arithmetic import binary
+from graft.plugins.llvm.emit_builder import Value, literal, memory_type, register_type
+
+if TYPE_CHECKING:
+    from graft.plugins.llvm.emit_expression import ExpressionEmitter
+
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+@dataclass(slots=True)
+class Linear:
+    """The int64 number ``sum(factor * operand) + constant + lane * lane_number``."""
+
+    terms: dict[str, int] = field(default_factory=dict)
+    constant: int = 0
+    lane: int = 0
+
+    def add(self, other: Linear, factor: int) -> None:
+        """Add ``factor * other`` in place."""
+        for operand, weight in other.terms.items():
+            total = self.terms.pop(operand, 0) + weight * factor
+            if total:
+                self.terms[operand] = total
+        self.constant += other.constant * factor
+        self.lane += other.lane * factor
+
+
+def linear(emitter: ExpressionEmitter, expression: Expression) -> Linear | None:
+    """Return the linear form of an int64 expression, None for a vector that has no constant step."""
+    match expression:
+        case Ramp(base, stride, _):
+            form = linear(emitter, base)
+            assert form is not None, "the base of a ramp is a scalar"
+            form.lane += stride
+            return form
+        case Broadcast(inner, _):
+            return linear(emitter, inner)
+        case Constant(number, _):
+            return Linear(constant=int(number))
+        case Binary("add" | "sub" as operator, left, right):
+            first, second = linear(emitter, left), linear(emitter, right)
+            if first is None or second is None:
+                return None
+            first.add(second, 1 if operator == "add" else -1)
+            return first
+        case Binary("mul", left, right):
+            first, second = linear(emitter, left), linear(emitter, right)
+            if first is not None and second is not None:
+                for number, form in ((first, second), (second, first)):
+                    if not number.terms and not number.lane:
+                        product = Linear()
+                        product.add(form, number.constant)
+                        return product
+    if expression.type.lanes > 1:
+        return None
+    value = emitter.value(expression)
+    return Linear(constant=value.integer) if value.integer is not None else Linear({value.text: 1})
+
+
+def scalar(emitter: ExpressionEmitter, form: Linear, with_constant: bool = True) -> Value:
+    """Return the value of a linear form (of lane 0); larger factors, which are outer loops', come first."""
+    total: Value | None = None
+    for operand, factor in sorted(form.terms.items(), key=lambda term: (-abs(term[1]), term[0])):
+        product = operand if factor == 1 else emitter.let(f"mul nsw i64 {operand}, {factor}")
+        total = Value(product if total is None else emitter.let(f"add nsw i64 {total.text}, {product}"), INT64)
+    if total is None:
+        return Value(str(form.constant if with_constant else 0), INT64)
+    if form.constant and with_constant:
+        return Value(emitter.let(f"add nsw i64 {total.text}, {form.constant}"), INT64)
+    return total
+
+
+def row_major_strides(emitter: ExpressionEmitter, buffer: Buffer) -> list[Value]:
+    """Return the element strides of a buffer's dimensions."""
+    if buffer.strides is not None:
+        return [emitter.value(stride) for stride in buffer.strides]
+    strides = [Value("1", INT64)]
+    for extent in reversed(buffer.shape[1:]):
+        strides.append(binary(emitter, "mul", strides[-1], emitter.value(extent)))
+    return strides[::-1][: len(buffer.shape)]
+
+
+def element_count(buffer: Buffer) -> int | None:
+    """Return the number of elements of a contiguous buffer of constant shape, else None."""
+    if buffer.strides is not None or not all(isinstance(extent, Constant) for extent in buffer.shape):
+        return None
+    return math.prod(int(extent.value) for extent in buffer.shape if isinstance(extent, Constant))
+
+
+def _offset(emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expression]) -> Linear | None:
+    total = Linear()
+    for index, stride in zip(indices, row_major_strides(emitter, buffer), strict=True):
+        form = linear(emitter, index)
+        if form is None:
+            return None
+        if stride.integer is not None:
+            total.add(form, stride.integer)
+        elif form.lane == 0:
+            product = binary(emitter, "mul", scalar(emitter, form), stride)
+            total.add(Linear({product.text: 1}) if product.integer is None else Linear(constant=product.integer), 1)
+        else:
+            return None
+    return total
+
+
+def pointer(emitter: ExpressionEmitter, buffer: Buffer, offset: Linear) -> str:
+    """Return the address of the element at ``offset`` (its lane 0)."""
+    base = emitter.pointers[buffer]
+    element = memory_type(Type(buffer.dtype))
+    if offset.terms:
+        key = (base, tuple(sorted(offset.terms.items())))
+        known = emitter.find_address(key)
+        if known is None:
+            index = scalar(emitter, offset, with_constant=False).text
+            known = emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}")
+            emitter.keep_address(key, known)
+        base = known
+    if not offset.constant:
+        return base
+    return emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {offset.constant}")
+
+
+def _pointers(emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expression], lanes: int) -> str:
+    """Return the vector of addresses of a gather or scatter; 32-bit offsets where they suffice are twice as fast."""
+    total: Value | None = None
+    for index, stride in zip(indices, row_major_strides(emitter, buffer), strict=True):
+        position = emitter.splat(emitter.value(index), lanes)
+        product = position
+        if stride.integer != 1:
+            product = binary(emitter, "mul", position, emitter.splat(stride, lanes))
+        total = product if total is None else binary(emitter, "add", total, product)
+    assert total is not None, "a buffer without dimensions has no vector access"
+    kind, text = register_type(total.type), total.text
+    count = element_count(buffer)
+    if count is not None and count < 2**31:
+        narrow = kind.replace("i64", "i32")
+        text, kind = emitter.let(f"trunc {kind} {text} to {narrow}"), narrow
+    element = memory_type(Type(buffer.dtype))
+    return emitter.let(f"getelementptr inbounds {element}, ptr {emitter.pointers[buffer]}, {kind} {text}")
+
+
+def _mask(emitter: ExpressionEmitter, mask: Expression | None, lanes: int) -> Value | None:
+    """Return the mask in ``lanes`` lanes, None if it is absent or always true."""
+    if mask is None:
+        return None
+    value = emitter.value(mask)
+    if value.text in ("true", literal(True, value.type)):
+        return None
+    return emitter.splat(value, lanes)
+
+
+def _bytes(buffer: Buffer) -> int:
+    return element_bits(buffer.dtype) // 8
+
+
+def load(emitter: ExpressionEmitter, expression: Load) -> Value:
+    """Emit a load: scalar, contiguous vector, splat or gather, each with or without a mask."""
+    type = expression.type
+    mask = _mask(emitter, expression.mask, type.lanes)
+    offset = _offset(emitter, expression.buffer, expression.indices)
+    memory, align = memory_type(type), _bytes(expression.buffer)
+    if offset is not None and (type.lanes == 1 or offset.lane == 1):
+        address = pointer(emitter, expression.buffer, offset)
+        if mask is None:
+            text = emitter.let(f"load {memory}, ptr {address}, align {align}")
+        elif type.lanes == 1:
+            safe = emitter.let(f"select i1 {mask.text}, ptr {address}, ptr {emitter.dummy(memory, 'zero')}")
+            text = emitter.let(f"load {memory}, ptr {safe}, align {align}")
+        else:
+            text = _masked_load(emitter, memory, address, mask, align)
+    elif offset is not None and offset.lane == 0 and mask is None:
+        element = memory_type(type.with_lanes(1))
+        address = pointer(emitter, expression.buffer, offset)
+        one = Value(emitter.let(f"load {element}, ptr {address}, align {align}"), _stored(type).with_lanes(1))
+        text = emitter.splat(one, type.lanes).text
+    elif offset is not None and 2 <= offset.lane <= 4 and mask is None:
+        text = _strided(emitter, pointer(emitter, expression.buffer, offset), offset.lane, type, align)
+    else:
+        addresses = _pointers(emitter, expression.buffer, expression.indices, type.lanes)
+        text = _gather(emitter, memory, addresses, mask, type, align)
+    if type.dtype == "bool":
+        return Value(emitter.let(f"icmp ne {memory} {text}, {literal(0, _stored(type))}"), type)
+    return Value(text, type)
+
+
+def _stored(type: Type) -> Type:
+    return Type("uint8", type.lanes) if type.dtype == "bool" else type
+
+
+def _masked_load(emitter: ExpressionEmitter, memory: str, address: str, mask: Value, align: int) -> str:
+    arguments = [(f"ptr align {align}", address), (register_type(mask.type), mask.text), (memory, "zeroinitializer")]
+    return emitter.intrinsic("masked.load", memory, arguments, [memory, "ptr"])
+
+
+def _strided(emitter: ExpressionEmitter, address: str, stride: int, type: Type, align: int) -> str:
+    """Load every ``stride``-th element through whole vectors, not reading past the last element."""
+    span = type.with_lanes((type.lanes - 1) * stride + 1)
+    memory = memory_type(span)
+    wide = emitter.let(f"load {memory}, ptr {address}, align {align}")
+    chosen = ", ".join(f"i32 {lane * stride}" for lane in range(type.lanes))
+    return emitter.let(f"shufflevector {memory} {wide}, {memory} poison, <{type.lanes} x i32> <{chosen}>")
+
+
+def _gather(emitter: ExpressionEmitter, memory: str, addresses: str, mask: Value | None, type: Type, align: int) -> str:
+    mask = mask or Value(literal(True, Type("bool", type.lanes)), Type("bool", type.lanes))
+    pointers = f"<{type.lanes} x ptr>"
+    arguments = [
+        (f"{pointers} align {align}", addresses),
+        (register_type(mask.type), mask.text),
+        (memory, "zeroinitializer"),
+    ]
+    return emitter.intrinsic("masked.gather", memory, arguments, [memory, pointers])
+
+
+def store(
+    emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expression], value: Value, mask: Expression | None
+) -> None:
+    """Emit a store: scalar, contiguous vector or scatter, each with or without a mask."""
+    lanes = max(max((index.type.lanes for index in indices), default=1), 1 if mask is None else mask.type.lanes)
+    type = value.type.with_lanes(lanes)
+    value = emitter.splat(value, lanes)
+    condition = _mask(emitter, mask, lanes)
+    memory, align = memory_type(type), _bytes(buffer)
+    text = value.text
+    if type.dtype == "bool":
+        text = emitter.let(f"zext {register_type(type)} {text} to {memory}")
+    offset = _offset(emitter, buffer, indices)
+    if offset is None or (lanes > 1 and offset.lane != 1):
+        addresses = _pointers(emitter, buffer, indices, lanes)
+        condition = condition or Value(literal(True, Type("bool", lanes)), Type("bool", lanes))
+        pointers = f"<{lanes} x ptr>"
+        arguments = [(memory, text), (f"{pointers} align {align}", addresses), (f"<{lanes} x i1>", condition.text)]
+        emitter.intrinsic("masked.scatter", "void", arguments, [memory, pointers])
+        return
+    address = pointer(emitter, buffer, offset)
+    if condition is None:
+        emitter.emit(f"store {memory} {text}, ptr {address}, align {align}")
+    elif lanes == 1:
+        safe = emitter.let(f"select i1 {condition.text}, ptr {address}, ptr {emitter.dummy(memory, 'sink')}")
+        emitter.emit(f"store {memory} {text}, ptr {safe}, align {align}")
+    else:
+        arguments = [(memory, text), (f"ptr align {align}", address), (f"<{lanes} x i1>", condition.text)]
+        emitter.intrinsic("masked.store", "void", arguments, [memory, "ptr"])
+
+
+def address_of(emitter: ExpressionEmitter, expression: Load) -> str:
+    """Return the address of the element that a scalar load would read."""
+    offset = _offset(emitter, expression.buffer, expression.indices)
+    assert offset is not None, "the address of a vector access"
+    return pointer(emitter, expression.buffer, offset)
+
+
+def counting_mask(emitter: ExpressionEmitter, expression: Binary) -> Value | None:
+    """Return the mask of ``ramp < bound`` and its like, None for other expressions.
+
+    The first lanes up to a count, or from it on: one comparison of small integers instead of several of int64.
+    """
+    operator, lanes = expression.operator, expression.left.type.lanes
+    if lanes == 1 or operator not in _MIRRORED or expression.left.type.dtype != "int64":
+        return None
+    left, right = linear(emitter, expression.left), linear(emitter, expression.right)
+    if left is None or right is None:
+        return None
+    left.add(right, -1)
+    if left.lane < 0:
+        operator, negated = _MIRRORED[operator], Linear()
+        negated.add(left, -1)
+        left = negated
+    if left.lane == 0:
+        return None
+    # lane * n + rest < 0 exactly for n < ceil(-rest / lane)
+    count = Linear()
+    count.add(Linear(dict(left.terms), left.constant), -1)
+    count.constant += left.lane - 1 + (operator in ("le", "gt"))
+    inside = operator in ("lt", "le")
+    type = Type("bool", lanes)
+    number = _count(emitter, count, left.lane, lanes)
+    if number.integer is not None:
+        bits = ", ".join(f"i1 {str((lane < number.integer) == inside).lower()}" for lane in range(lanes))
+        always = all((lane < number.integer) == inside for lane in range(lanes))
+        return Value(literal(True, type) if always else f"<{bits}>", type)
+    small = "i32" if lanes <= 16 else "i8" if lanes <= 64 else "i16"
+    narrow = Value(
+        emitter.let(f"trunc i64 {number.text} to {small}"), Type("uint32" if small == "i32" else f"uint{small[1:]}")
+    )
+    steps = ", ".join(f"{small} {lane}" for lane in range(lanes))
+    comparison = "ult" if inside else "uge"
+    bound = emitter.splat(narrow, lanes).text
+    return Value(emitter.let(f"icmp {comparison} <{lanes} x {small}> <{steps}>, {bound}"), type)
+
+
+def _count(emitter: ExpressionEmitter, count: Linear, stride: int, lanes: int) -> Value:
+    """Return ``count // stride`` clamped to ``[0, lanes]``."""
+    number = scalar(emitter, count)
+    if number.integer is not None:
+        return Value(str(min(max(number.integer // stride, 0), lanes)), INT64)
+    positive = emitter.intrinsic("smax", "i64", [("i64", number.text), ("i64", "0")], ["i64"])
+    if stride != 1:
+        positive = emitter.let(f"udiv i64 {positive}, {stride}")
+    return Value(emitter.intrinsic("umin", "i64", [("i64", positive), ("i64", str(lanes))], ["i64"]), INT64)

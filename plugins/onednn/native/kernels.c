@@ -1,0 +1,238 @@
+/* From a kernel node to a step: describe the primitive, let oneDNN choose, fetch the operands in the layouts it wants. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel.h"
+
+int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status) {
+  return onednn_fail(kernel->module, kernel->node, what, status);
+}
+
+const Shape *kernel_shape(const Kernel *kernel, int32_t input) {
+  return &kernel->module->graph.nodes[kernel->self->inputs[input]].shape;
+}
+
+int32_t kernel_operand(Kernel *kernel, int32_t arg, int32_t input, DnnlDesc view) {
+  if (kernel->operand_count == MAX_OPERANDS) {
+    kernel->module->dnnl.memory_desc_destroy(view);
+    return kernel_fail(kernel, "too many operands", DNNL_SUCCESS);
+  }
+  kernel->operands[kernel->operand_count++] = (Operand){arg, kernel->self->inputs[input], view};
+  return GRAFT_OK;
+}
+
+int32_t kernel_unary(Kernel *kernel) {
+  const Module *module = kernel->module;
+  DnnlConstDesc current = onednn_current(module, kernel->self->inputs[0])->desc;
+  DnnlStatus status = module->dnnl.memory_desc_clone(&kernel->source, current);
+  if (status != DNNL_SUCCESS) {
+    return kernel_fail(kernel, "describing a tensor", status);
+  }
+  return onednn_any_layout(kernel->module, kernel->node, &kernel->self->shape, &kernel->target);
+}
+
+int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, int64_t least, int64_t *values) {
+  const JsonValue *list = graft_json_member(kernel->self->attributes, name);
+  bool valid = graft_json_count(list) == (size_t)count;
+  for (int32_t i = 0; i < count && valid; i++) {
+    values[i] = graft_json_integer(graft_json_item(list, (size_t)i), -1);
+    valid = values[i] >= least && values[i] < INT32_MAX;
+  }
+  char what[80];
+  snprintf(what, sizeof what, "'%s' has the wrong length or a value out of range", name);
+  return valid ? GRAFT_OK : kernel_fail(kernel, what, DNNL_SUCCESS);
+}
+
+float kernel_number(const Kernel *kernel, const char *name, double fallback) {
+  return (float)graft_json_number(graft_json_member(kernel->self->attributes, name), fallback);
+}
+
+bool kernel_flag(const Kernel *kernel, const char *name) {
+  return graft_json_integer(graft_json_member(kernel->self->attributes, name), 0) != 0;
+}
+
+DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name) {
+  for (size_t i = 0; i < count; i++) {
+    if (strcmp(table[i].name, name) == 0) {
+      return table[i].value;
+    }
+  }
+  return 0;
+}
+
+/* The buffer of the destination: a new one, or that of the value which the post-operation "sum" adds to. */
+static int32_t destination(Kernel *kernel, DnnlConstDesc desc, int32_t *buffer) {
+  Module *module = kernel->module;
+  if (kernel->replaced < 0) {
+    return onednn_new_buffer(module, BUFFER_WORKSPACE, module->dnnl.memory_desc_get_size(desc), buffer);
+  }
+  return onednn_fetch(module, kernel->node, kernel->replaced, desc, kernel->replaced_view, buffer);
+}
+
+static int32_t collect_args(Kernel *kernel, StepArg *args, int32_t *count) {
+  Module *module = kernel->module;
+  for (int32_t i = 0; i < kernel->operand_count; i++) {
+    const Operand *operand = &kernel->operands[i];
+    DnnlConstDesc desc = module->dnnl.primitive_desc_query_md(kernel->recipe, DNNL_QUERY_ARG_DESC, operand->arg);
+    if (desc == NULL || module->dnnl.memory_desc_get_size(desc) == 0) {
+      return kernel_fail(kernel, "oneDNN does not know an operand", DNNL_SUCCESS);
+    }
+    args[*count] = (StepArg){operand->arg, -1, (DnnlDesc)desc};
+    int32_t code = onednn_fetch(module, kernel->node, operand->value, desc, operand->view, &args[*count].buffer);
+    if (code != GRAFT_OK) {
+      return code;
+    }
+    (*count)++;
+  }
+  return GRAFT_OK;
+}
+
+static int32_t emit(Kernel *kernel) {
+  Module *module = kernel->module;
+  const Dnnl *dnnl = &module->dnnl;
+  StepArg args[MAX_OPERANDS + 2];
+  int32_t count = 0;
+  int32_t code = collect_args(kernel, args, &count);
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  StepArg *target = &args[count++];
+  *target = (StepArg){ARG_DST, -1, (DnnlDesc)dnnl->primitive_desc_query_md(kernel->recipe, DNNL_QUERY_ARG_DESC, ARG_DST)};
+  code = destination(kernel, target->desc, &target->buffer);
+  DnnlConstDesc scratchpad = dnnl->primitive_desc_query_md(kernel->recipe, DNNL_QUERY_ARG_DESC, ARG_SCRATCHPAD);
+  uint64_t bytes = scratchpad == NULL ? 0 : dnnl->memory_desc_get_size(scratchpad);
+  if (code == GRAFT_OK && bytes > 0) {
+    args[count] = (StepArg){ARG_SCRATCHPAD, -1, (DnnlDesc)scratchpad};
+    code = onednn_new_buffer(module, BUFFER_WORKSPACE, bytes, &args[count++].buffer);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlDesc desc = NULL;
+  code = kernel->reshaped ? onednn_row_major(module, kernel->node, &kernel->self->shape, &desc) : GRAFT_OK;
+  if (code == GRAFT_OK) {
+    code = onednn_store(module, kernel->node, target->buffer, desc != NULL ? desc : target->desc, NULL);
+  }
+  dnnl->memory_desc_destroy(desc);
+  if (code == GRAFT_OK) {
+    DnnlRecipe recipe = kernel->recipe;
+    kernel->recipe = NULL;
+    code = onednn_add_step(module, kernel->node, recipe, args, count, false);
+  }
+  return code;
+}
+
+/* A reshape moves no bytes: the result is the row-major source under another shape. */
+static int32_t lower_reshape(Module *module, int32_t index) {
+  const Node *node = &module->graph.nodes[index];
+  DnnlDesc before = NULL;
+  DnnlDesc after = NULL;
+  int32_t buffer = -1;
+  int32_t code = onednn_row_major(module, index, &module->graph.nodes[node->inputs[0]].shape, &before);
+  if (code == GRAFT_OK) {
+    code = onednn_row_major(module, index, &node->shape, &after);
+  }
+  if (code == GRAFT_OK && module->dnnl.memory_desc_get_size(before) != module->dnnl.memory_desc_get_size(after)) {
+    code = onednn_fail(module, index, "the shapes before and after have different sizes", DNNL_SUCCESS);
+  }
+  if (code == GRAFT_OK) {
+    code = onednn_fetch(module, index, node->inputs[0], before, NULL, &buffer);
+  }
+  if (code == GRAFT_OK) {
+    module->buffers[buffer].shared = true;
+    code = onednn_store(module, index, buffer, after, NULL);
+  }
+  module->dnnl.memory_desc_destroy(before);
+  module->dnnl.memory_desc_destroy(after);
+  return code;
+}
+
+/* A transpose moves no bytes either: it permutes the description. */
+static int32_t lower_transpose(Module *module, int32_t index) {
+  const Node *node = &module->graph.nodes[index];
+  const JsonValue *list = graft_json_member(node->attributes, "permutation");
+  const Stored *source = onednn_current(module, node->inputs[0]);
+  const Shape *shape = &module->graph.nodes[node->inputs[0]].shape;
+  int positions[DNNL_MAX_RANK];
+  int64_t seen = 0;
+  bool valid = graft_json_count(list) == (size_t)shape->rank && node->shape.rank == shape->rank;
+  for (int32_t i = 0; i < shape->rank && valid; i++) {
+    int64_t from = graft_json_integer(graft_json_item(list, (size_t)i), -1);
+    valid = from >= 0 && from < shape->rank && !(seen & (int64_t)1 << from) && node->shape.sizes[i] == shape->sizes[from];
+    seen |= valid ? (int64_t)1 << from : 0;
+    positions[valid ? from : 0] = i;
+  }
+  if (!valid) {
+    return onednn_fail(module, index, "'permutation' does not fit the shapes", DNNL_SUCCESS);
+  }
+  DnnlDesc desc = NULL;
+  DnnlStatus status = module->dnnl.memory_desc_permute_axes(&desc, source->desc, positions);
+  if (status != DNNL_SUCCESS) {
+    return onednn_fail(module, index, "permuting axes", status);
+  }
+  module->buffers[source->buffer].shared = true;
+  int32_t code = onednn_store(module, index, source->buffer, desc, NULL);
+  module->dnnl.memory_desc_destroy(desc);
+  return code;
+}
+
+static const PrimitiveRow PRIMITIVES[] = {
+    {"convolution", 2, 3 + MAX_POST_OPS, describe_convolution},
+    {"matmul", 2, 3 + MAX_POST_OPS, describe_matmul},
+    {"pooling", 1, 1 + MAX_POST_OPS, describe_pooling},
+    {"eltwise", 1, 1 + MAX_POST_OPS, describe_eltwise},
+    {"binary", 2, 2 + MAX_POST_OPS, describe_binary},
+    {"softmax", 1, 1, describe_softmax},
+    {"layer_normalization", 2, 3, describe_layer_normalization},
+    {"lrn", 1, 1, describe_lrn},
+    {"batch_normalization", 5, 5, describe_batch_normalization},
+    {"concat", 1, MAX_OPERANDS, describe_concat},
+};
+
+static void release(Kernel *kernel) {
+  const Dnnl *dnnl = &kernel->module->dnnl;
+  for (int32_t i = 0; i < kernel->operand_count; i++) {
+    dnnl->memory_desc_destroy(kernel->operands[i].view);
+  }
+  dnnl->memory_desc_destroy(kernel->replaced_view);
+  dnnl->memory_desc_destroy(kernel->source);
+  dnnl->memory_desc_destroy(kernel->target);
+  if (kernel->attr != NULL) {
+    dnnl->primitive_attr_destroy(kernel->attr);
+  }
+  if (kernel->recipe != NULL) {
+    dnnl->primitive_desc_destroy(kernel->recipe);
+  }
+}
+
+static int32_t lower_primitive(Module *module, int32_t node, const PrimitiveRow *row) {
+  const Node *self = &module->graph.nodes[node];
+  if (self->input_count < row->least || self->input_count > row->most) {
+    return onednn_fail(module, node, "wrong number of inputs", DNNL_SUCCESS);
+  }
+  Kernel kernel = {.module = module, .node = node, .self = self, .shape = self->shape, .replaced = -1};
+  int32_t code = row->describe(&kernel);
+  if (code == GRAFT_OK) {
+    code = emit(&kernel);
+  }
+  release(&kernel);
+  return code;
+}
+
+int32_t onednn_lower(Module *module, int32_t node) {
+  const Node *self = &module->graph.nodes[node];
+  const char *primitive = graft_json_string(graft_json_member(self->attributes, "primitive"), "");
+  if (self->input_count == 1 && strcmp(primitive, "reshape") == 0) {
+    return lower_reshape(module, node);
+  }
+  if (self->input_count == 1 && strcmp(primitive, "transpose") == 0) {
+    return lower_transpose(module, node);
+  }
+  for (size_t i = 0; i < sizeof PRIMITIVES / sizeof PRIMITIVES[0]; i++) {
+    if (strcmp(primitive, PRIMITIVES[i].name) == 0) {
+      return lower_primitive(module, node, &PRIMITIVES[i]);
+    }
+  }
+  return onednn_fail(module, node, "unknown primitive", DNNL_SUCCESS);
+}

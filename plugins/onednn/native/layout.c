@@ -1,0 +1,259 @@
+/* Where values lie and in which layout: buffers, stored values, and the reorders between layouts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "module.h"
+
+static const char *status_text(DnnlStatus status) {
+  static const char *const TEXTS[] = {"success",       "out of memory", "invalid arguments", "unimplemented",
+                                      "last reached",  "runtime error", "not required",      "invalid graph",
+                                      "invalid graph", "invalid shape", "invalid data type"};
+  bool known = status >= 0 && (size_t)status < sizeof TEXTS / sizeof TEXTS[0];
+  return known ? TEXTS[status] : "unknown status";
+}
+
+int32_t onednn_fail(Module *module, int32_t node, const char *what, DnnlStatus status) {
+  const char *region = module->graph.symbol;
+  const char *name = module->graph.nodes[node].name;
+  const char *origin = module->graph.nodes[node].origin;
+  if (status == DNNL_SUCCESS) {
+    return module->host->fail(module->host, "region '%s', %s (node '%s'): %s", region, name, origin, what);
+  }
+  return module->host->fail(module->host, "region '%s', %s (node '%s'): %s: oneDNN says '%s'", region, name, origin,
+                            what, status_text(status));
+}
+
+void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size) {
+  if (count < *capacity) {
+    return array;
+  }
+  size_t larger = *capacity == 0 ? 16 : *capacity * 2;
+  void *grown = realloc(array, larger * size);
+  if (grown != NULL) {
+    *capacity = larger;
+  }
+  return grown;
+}
+
+int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
+  int64_t strides[DNNL_MAX_RANK];
+  int64_t step = 1;
+  for (int32_t i = shape->rank - 1; i >= 0; i--) {
+    strides[i] = step;
+    step *= shape->sizes[i];
+  }
+  DnnlStatus status = module->dnnl.memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, strides);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+}
+
+int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
+  DnnlStatus status = module->dnnl.memory_desc_create_with_tag(desc, shape->rank, shape->sizes, DNNL_F32, DNNL_ANY);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+}
+
+int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32_t *buffer) {
+  Buffer *grown = onednn_grow(module->buffers, module->buffer_count, &module->buffer_capacity, sizeof *grown);
+  if (grown == NULL) {
+    return onednn_fail(module, 0, "memory ran out", DNNL_SUCCESS);
+  }
+  module->buffers = grown;
+  *buffer = (int32_t)module->buffer_count++;
+  grown[*buffer] = (Buffer){.kind = kind, .index = -1, .bytes = bytes, .first = INT32_MAX, .last = -1};
+  return GRAFT_OK;
+}
+
+static int32_t copy_desc(Module *module, int32_t node, DnnlConstDesc desc, DnnlDesc *copy) {
+  *copy = NULL;
+  DnnlStatus status = desc == NULL ? DNNL_SUCCESS : module->dnnl.memory_desc_clone(copy, desc);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+}
+
+int32_t onednn_store(Module *module, int32_t value, int32_t buffer, DnnlConstDesc desc, DnnlConstDesc view) {
+  Stored *grown = onednn_grow(module->stored, module->stored_count, &module->stored_capacity, sizeof *grown);
+  if (grown == NULL) {
+    return onednn_fail(module, value, "memory ran out", DNNL_SUCCESS);
+  }
+  module->stored = grown;
+  Stored *stored = &grown[module->stored_count++];
+  *stored = (Stored){.value = value, .buffer = buffer};
+  int32_t code = copy_desc(module, value, desc, &stored->desc);
+  return code == GRAFT_OK ? copy_desc(module, value, view, &stored->view) : code;
+}
+
+const Stored *onednn_current(const Module *module, int32_t value) {
+  for (size_t i = 0; i < module->stored_count; i++) {
+    if (module->stored[i].value == value) {
+      return &module->stored[i];
+    }
+  }
+  return NULL;
+}
+
+static bool same(const Module *module, DnnlConstDesc left, DnnlConstDesc right) {
+  return left == right || (left != NULL && right != NULL && module->dnnl.memory_desc_equal(left, right) != 0);
+}
+
+/* Runs a reorder of a constant now, once: the result is shared by all calls. */
+static int32_t reorder_now(Module *module, int32_t node, DnnlConstRecipe recipe, const StepArg *args) {
+  const Dnnl *dnnl = &module->dnnl;
+  DnnlPrimitive primitive = NULL;
+  DnnlStream stream = NULL;
+  DnnlArg memories[3] = {{args[0].arg, NULL}, {args[1].arg, NULL}, {args[2].arg, NULL}};
+  void *scratchpad = onednn_allocate(module->buffers[args[2].buffer].bytes);
+  DnnlStatus status = scratchpad == NULL ? 1 : dnnl->primitive_create(&primitive, recipe);
+  if (status == DNNL_SUCCESS) {
+    status = dnnl->stream_create(&stream, module->engine, DNNL_IN_ORDER);
+  }
+  for (int32_t i = 0; i < 3 && status == DNNL_SUCCESS; i++) {
+    void *data = i == 2 ? scratchpad : module->buffers[args[i].buffer].data;
+    status = dnnl->memory_create(&memories[i].memory, args[i].desc, module->engine, data);
+  }
+  if (status == DNNL_SUCCESS) {
+    status = dnnl->primitive_execute(primitive, stream, 3, memories);
+  }
+  if (stream != NULL) {
+    dnnl->stream_wait(stream);
+    dnnl->stream_destroy(stream);
+  }
+  for (int32_t i = 0; i < 3; i++) {
+    if (memories[i].memory != NULL) {
+      dnnl->memory_destroy(memories[i].memory);
+    }
+  }
+  if (primitive != NULL) {
+    dnnl->primitive_destroy(primitive);
+  }
+  free(scratchpad);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "laying out a constant", status);
+}
+
+static int32_t reorder_recipe(Module *module, int32_t node, DnnlConstDesc from, DnnlConstDesc to,
+                              DnnlRecipe *recipe) {
+  const Dnnl *dnnl = &module->dnnl;
+  DnnlAttr attr = NULL;
+  DnnlStatus status = dnnl->primitive_attr_create(&attr);
+  if (status == DNNL_SUCCESS) {
+    status = dnnl->primitive_attr_set_scratchpad_mode(attr, DNNL_SCRATCHPAD_USER);
+  }
+  if (status == DNNL_SUCCESS) {
+    status = dnnl->reorder_primitive_desc_create(recipe, from, module->engine, to, module->engine, attr);
+  }
+  if (attr != NULL) {
+    dnnl->primitive_attr_destroy(attr);
+  }
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "changing a layout", status);
+}
+
+static int32_t reorder(Module *module, int32_t node, int32_t source, DnnlConstDesc from, DnnlConstDesc to,
+                       int32_t *buffer) {
+  bool constant = module->buffers[source].kind == BUFFER_CONSTANT;
+  uint64_t bytes = module->dnnl.memory_desc_get_size(to);
+  int32_t scratchpad = -1;
+  DnnlRecipe recipe = NULL;
+  int32_t code = reorder_recipe(module, node, from, to, &recipe);
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlConstDesc scratch = module->dnnl.primitive_desc_query_md(recipe, DNNL_QUERY_ARG_DESC, ARG_SCRATCHPAD);
+  code = onednn_new_buffer(module, constant ? BUFFER_CONSTANT : BUFFER_WORKSPACE, bytes, buffer);
+  if (code == GRAFT_OK) {
+    code = onednn_new_buffer(module, BUFFER_WORKSPACE, module->dnnl.memory_desc_get_size(scratch), &scratchpad);
+  }
+  StepArg args[3] = {{ARG_SRC, source, (DnnlDesc)from}, {ARG_DST, *buffer, (DnnlDesc)to},
+                     {ARG_SCRATCHPAD, scratchpad, (DnnlDesc)scratch}};
+  if (code == GRAFT_OK && !constant) {
+    return onednn_add_step(module, node, recipe, args, 3, true);
+  }
+  if (code == GRAFT_OK) {
+    Buffer *packed = &module->buffers[*buffer];
+    packed->data = onednn_allocate(bytes);
+    packed->owned = true;
+    code = packed->data == NULL ? onednn_fail(module, node, "memory ran out for a constant", DNNL_SUCCESS)
+                                : reorder_now(module, node, recipe, args);
+  }
+  module->dnnl.primitive_desc_destroy(recipe);
+  return code;
+}
+
+/* The buffer that holds the value's row-major bytes. */
+static int32_t fetch_row_major(Module *module, int32_t node, int32_t value, int32_t *buffer) {
+  DnnlDesc plain = NULL;
+  int32_t code = onednn_row_major(module, node, &module->graph.nodes[value].shape, &plain);
+  if (code == GRAFT_OK) {
+    code = onednn_fetch(module, node, value, plain, NULL, buffer);
+    module->dnnl.memory_desc_destroy(plain);
+  }
+  return code;
+}
+
+int32_t onednn_fetch(Module *module, int32_t node, int32_t value, DnnlConstDesc desc, DnnlConstDesc view,
+                     int32_t *buffer) {
+  for (size_t i = 0; i < module->stored_count; i++) {
+    const Stored *stored = &module->stored[i];
+    if (stored->value == value && same(module, stored->view, view) && same(module, stored->desc, desc)) {
+      *buffer = stored->buffer;
+      return GRAFT_OK;
+    }
+  }
+  const Stored *current = onednn_current(module, value);
+  int32_t source = current->buffer;
+  DnnlConstDesc from = current->desc;
+  if (view != NULL) {
+    int32_t code = fetch_row_major(module, node, value, &source);
+    if (code != GRAFT_OK) {
+      return code;
+    }
+    from = view;
+  }
+  *buffer = source;
+  int32_t code = same(module, from, desc) ? GRAFT_OK : reorder(module, node, source, from, desc, buffer);
+  return code == GRAFT_OK ? onednn_store(module, value, *buffer, desc, view) : code;
+}
+
+static int32_t fill_step(Module *module, Step *step, DnnlRecipe recipe, const StepArg *args, int32_t count) {
+  const Dnnl *dnnl = &module->dnnl;
+  DnnlStatus status = dnnl->primitive_create(&step->primitive, recipe);
+  if (status != DNNL_SUCCESS) {
+    return onednn_fail(module, step->node, "building a primitive", status);
+  }
+  const char *implementation = NULL;
+  dnnl->primitive_desc_query(recipe, DNNL_QUERY_IMPLEMENTATION, 0, (void *)&implementation);
+  snprintf(step->implementation, sizeof step->implementation, "%s", implementation != NULL ? implementation : "");
+  step->args = calloc((size_t)count, sizeof *step->args);
+  if (step->args == NULL) {
+    return onednn_fail(module, step->node, "memory ran out", DNNL_SUCCESS);
+  }
+  int32_t position = (int32_t)module->step_count - 1;
+  for (int32_t i = 0; i < count; i++) {
+    StepArg *arg = &step->args[step->arg_count];
+    int32_t code = copy_desc(module, step->node, args[i].desc, &arg->desc);
+    if (code != GRAFT_OK) {
+      return code;
+    }
+    arg->arg = args[i].arg;
+    arg->buffer = args[i].buffer;
+    step->arg_count++;
+    module->arg_count++;
+    Buffer *used = &module->buffers[arg->buffer];
+    used->first = position < used->first ? position : used->first;
+    used->last = position > used->last ? position : used->last;
+  }
+  return GRAFT_OK;
+}
+
+int32_t onednn_add_step(Module *module, int32_t node, DnnlRecipe recipe, const StepArg *args, int32_t count,
+                        bool reorder) {
+  Step *grown = onednn_grow(module->steps, module->step_count, &module->step_capacity, sizeof *grown);
+  int32_t code = GRAFT_OK;
+  if (grown == NULL) {
+    code = onednn_fail(module, node, "memory ran out", DNNL_SUCCESS);
+  } else {
+    module->steps = grown;
+    Step *step = &grown[module->step_count++];
+    *step = (Step){.node = node, .reorder = reorder};
+    code = fill_step(module, step, recipe, args, count);
+  }
+  module->dnnl.primitive_desc_destroy(recipe);
+  return code;
+}

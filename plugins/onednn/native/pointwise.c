@@ -1,0 +1,229 @@
+/* Elementwise operators, normalisations, softmax and concatenation. */
+#include "kernel.h"
+
+/* Ends a description: checks the status, then adds input 0 as the source. */
+static int32_t described(Kernel *kernel, DnnlStatus status, const char *what) {
+  return status == DNNL_SUCCESS ? kernel_operand(kernel, ARG_SRC, 0, NULL) : kernel_fail(kernel, what, status);
+}
+
+int32_t describe_eltwise(Kernel *kernel) {
+  const Module *module = kernel->module;
+  DnnlEnum algorithm = onednn_eltwise(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
+  int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown elementwise algorithm", DNNL_SUCCESS) : GRAFT_OK;
+  if (code == GRAFT_OK) {
+    code = kernel_unary(kernel);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlStatus status = module->dnnl.eltwise_forward_primitive_desc_create(
+      &kernel->recipe, module->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target,
+      kernel_number(kernel, "alpha", 0), kernel_number(kernel, "beta", 0), kernel->attr);
+  return described(kernel, status, "describing an elementwise operator");
+}
+
+static bool whole(const Kernel *kernel, int32_t input) {
+  const Shape *shape = kernel_shape(kernel, input);
+  bool equal = shape->rank == kernel->shape.rank;
+  for (int32_t i = 0; i < shape->rank && equal; i++) {
+    equal = shape->sizes[i] == kernel->shape.sizes[i];
+  }
+  return equal;
+}
+
+/* Adds a source of a binary operator. A whole one takes the layout `leader`; one that is broadcast gets ones in front,
+ * and the layout that oneDNN wants where there is a leader. */
+static int32_t add_source(Kernel *kernel, int32_t arg, int32_t input, DnnlConstDesc leader, DnnlDesc *desc) {
+  const Shape *shape = kernel_shape(kernel, input);
+  Module *module = kernel->module;
+  DnnlDesc view = NULL;
+  if (leader != NULL && whole(kernel, input)) {
+    DnnlStatus status = module->dnnl.memory_desc_clone(desc, leader);
+    return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
+                                  : kernel_fail(kernel, "describing a tensor", status);
+  }
+  if (shape->rank > kernel->shape.rank) {
+    return kernel_fail(kernel, "an operand has too many axes", DNNL_SUCCESS);
+  }
+  Shape padded = {.rank = kernel->shape.rank};
+  for (int32_t i = 0; i < padded.rank; i++) {
+    int32_t from = i - (padded.rank - shape->rank);
+    padded.sizes[i] = from >= 0 ? shape->sizes[from] : 1;
+  }
+  int32_t code = leader != NULL && arg == ARG_SRC_1 ? onednn_any_layout(module, kernel->node, &padded, desc)
+                                                    : onednn_row_major(module, kernel->node, &padded, desc);
+  if (code == GRAFT_OK) {
+    code = onednn_row_major(module, kernel->node, &padded, &view);
+  }
+  return code == GRAFT_OK ? kernel_operand(kernel, arg, input, view) : code;
+}
+
+/* The layout that both whole sources take: that of a value made in this region, where there is one. */
+static DnnlConstDesc leading_layout(const Kernel *kernel) {
+  DnnlConstDesc leader = NULL;
+  for (int32_t input = 1; input >= 0; input--) {
+    const Stored *stored = onednn_current(kernel->module, kernel->self->inputs[input]);
+    bool made_here = kernel->module->buffers[stored->buffer].kind == BUFFER_WORKSPACE;
+    if (whole(kernel, input) && (leader == NULL || made_here)) {
+      leader = stored->desc;
+    }
+  }
+  return leader;
+}
+
+int32_t describe_binary(Kernel *kernel) {
+  Module *module = kernel->module;
+  DnnlDesc second = NULL;
+  DnnlEnum algorithm = onednn_binary(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
+  int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown binary algorithm", DNNL_SUCCESS) : GRAFT_OK;
+  DnnlConstDesc leader = leading_layout(kernel);
+  if (code == GRAFT_OK) {
+    code = add_source(kernel, ARG_SRC, 0, leader, &kernel->source);
+  }
+  if (code == GRAFT_OK) {
+    code = add_source(kernel, ARG_SRC_1, 1, leader, &second);
+  }
+  if (code == GRAFT_OK) {
+    code = onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code == GRAFT_OK) {
+    DnnlStatus status = module->dnnl.binary_primitive_desc_create(&kernel->recipe, module->engine, algorithm,
+                                                                  kernel->source, second, kernel->target, kernel->attr);
+    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a binary operator", status);
+  }
+  module->dnnl.memory_desc_destroy(second);
+  return code;
+}
+
+int32_t describe_softmax(Kernel *kernel) {
+  static const NamedValue ALGORITHMS[] = {{"softmax", 196608}, {"log_softmax", 196609}};
+  const Module *module = kernel->module;
+  const char *name = graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), "");
+  int64_t axis = graft_json_integer(graft_json_member(kernel->self->attributes, "axis"), -1);
+  DnnlEnum algorithm = onednn_named(ALGORITHMS, 2, name);
+  if (algorithm == 0 || axis < 0 || axis >= kernel->shape.rank) {
+    return kernel_fail(kernel, "'algorithm' or 'axis' is out of range", DNNL_SUCCESS);
+  }
+  int32_t code = kernel_unary(kernel);
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlStatus status =
+      module->dnnl.softmax_forward_primitive_desc_create(&kernel->recipe, module->engine, DNNL_INFERENCE, algorithm,
+                                                         kernel->source, kernel->target, (int)axis, kernel->attr);
+  return described(kernel, status, "describing a softmax");
+}
+
+/* Rows are folded into one axis: [..., c] is normalised as [rows, c]. */
+static int32_t rows_of(Kernel *kernel, DnnlDesc *view) {
+  Shape folded = {.rank = 2, .sizes = {1, kernel->self->shape.sizes[kernel->self->shape.rank - 1]}};
+  for (int32_t i = 0; i < kernel->self->shape.rank - 1; i++) {
+    folded.sizes[0] *= kernel->self->shape.sizes[i];
+  }
+  kernel->shape = folded;
+  kernel->reshaped = true;
+  int32_t code = onednn_row_major(kernel->module, kernel->node, &folded, &kernel->source);
+  if (code == GRAFT_OK) {
+    code = onednn_row_major(kernel->module, kernel->node, &folded, &kernel->target);
+  }
+  return code == GRAFT_OK ? onednn_row_major(kernel->module, kernel->node, &folded, view) : code;
+}
+
+int32_t describe_layer_normalization(Kernel *kernel) {
+  const Module *module = kernel->module;
+  bool shifted = kernel->self->input_count == 3;
+  unsigned flags = shifted ? DNNL_USE_SCALE | DNNL_USE_SHIFT : DNNL_USE_SCALE;
+  DnnlDesc view = NULL;
+  int32_t code = rows_of(kernel, &view);
+  if (code == GRAFT_OK) {
+    code = kernel_operand(kernel, ARG_SRC, 0, view);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_operand(kernel, ARG_SCALE, 1, NULL);
+  }
+  if (code == GRAFT_OK && shifted) {
+    code = kernel_operand(kernel, ARG_SHIFT, 2, NULL);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlStatus status = module->dnnl.layer_normalization_forward_primitive_desc_create(
+      &kernel->recipe, module->engine, DNNL_INFERENCE, kernel->source, kernel->target, NULL,
+      kernel_number(kernel, "epsilon", 1e-5), flags, kernel->attr);
+  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a layer normalization", status);
+}
+
+int32_t describe_lrn(Kernel *kernel) {
+  const Module *module = kernel->module;
+  int64_t size = graft_json_integer(graft_json_member(kernel->self->attributes, "size"), 0);
+  if (size < 1 || size > INT32_MAX || kernel->shape.rank < 2) {
+    return kernel_fail(kernel, "'size' is out of range", DNNL_SUCCESS);
+  }
+  int32_t code = kernel_unary(kernel);
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlStatus status = module->dnnl.lrn_forward_primitive_desc_create(
+      &kernel->recipe, module->engine, DNNL_INFERENCE, DNNL_LRN_ACROSS_CHANNELS, kernel->source, kernel->target, size,
+      kernel_number(kernel, "alpha", 1e-4), kernel_number(kernel, "beta", 0.75), kernel_number(kernel, "k", 1),
+      kernel->attr);
+  return described(kernel, status, "describing a local response normalization");
+}
+
+int32_t describe_batch_normalization(Kernel *kernel) {
+  static const int32_t ARGS[] = {ARG_SCALE, ARG_SHIFT, ARG_MEAN, ARG_VARIANCE};
+  const Module *module = kernel->module;
+  int32_t code = kernel_unary(kernel);
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  for (int32_t i = 0; i < 4 && code == GRAFT_OK; i++) {
+    code = kernel_operand(kernel, ARGS[i], i + 1, NULL);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlStatus status = module->dnnl.batch_normalization_forward_primitive_desc_create(
+      &kernel->recipe, module->engine, DNNL_INFERENCE, kernel->source, kernel->target,
+      kernel_number(kernel, "epsilon", 1e-5), DNNL_USE_GLOBAL_STATS | DNNL_USE_SCALE | DNNL_USE_SHIFT, kernel->attr);
+  return described(kernel, status, "describing a batch normalization");
+}
+
+int32_t describe_concat(Kernel *kernel) {
+  const Module *module = kernel->module;
+  DnnlConstDesc sources[MAX_OPERANDS];
+  int64_t axis = graft_json_integer(graft_json_member(kernel->self->attributes, "axis"), -1);
+  if (axis < 0 || axis >= kernel->shape.rank) {
+    return kernel_fail(kernel, "'axis' is out of range", DNNL_SUCCESS);
+  }
+  int32_t code = onednn_any_layout(kernel->module, kernel->node, &kernel->shape, &kernel->target);
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  for (int32_t i = 0; i < kernel->self->input_count && code == GRAFT_OK; i++) {
+    sources[i] = onednn_current(module, kernel->self->inputs[i])->desc;
+    code = kernel_operand(kernel, ARG_MULTIPLE_SRC + i, i, NULL);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlStatus status = module->dnnl.concat_primitive_desc_create(&kernel->recipe, module->engine, kernel->target,
+                                                                kernel->self->input_count, (int)axis, sources,
+                                                                kernel->attr);
+  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a concatenation", status);
+}

@@ -1,0 +1,145 @@
+/* Matrix products: MatMul and Gemm. */
+#include "kernel.h"
+
+/* The matrices as the primitive sees them: equal ranks, or two axes where the right one is shared by all rows. */
+typedef struct Product {
+  Shape left, right;
+  bool left_transposed, right_transposed;
+} Product;
+
+static void pad_rank(const Shape *shape, int32_t rank, Shape *result) {
+  *result = (Shape){.rank = rank};
+  for (int32_t i = 0; i < rank; i++) {
+    int32_t from = i - (rank - shape->rank);
+    result->sizes[i] = from >= 0 ? shape->sizes[from] : 1;
+  }
+}
+
+/* Folds all axes but the last into one. */
+static Shape fold_rows(const Shape *shape) {
+  Shape folded = {.rank = 2, .sizes = {1, shape->sizes[shape->rank - 1]}};
+  for (int32_t i = 0; i < shape->rank - 1; i++) {
+    folded.sizes[0] *= shape->sizes[i];
+  }
+  return folded;
+}
+
+static int32_t read_product(Kernel *kernel, Product *product) {
+  const Shape *left = kernel_shape(kernel, 0);
+  const Shape *right = kernel_shape(kernel, 1);
+  int32_t rank = kernel->self->shape.rank;
+  product->left_transposed = kernel_flag(kernel, "transpose_a");
+  product->right_transposed = kernel_flag(kernel, "transpose_b");
+  if (left->rank < 2 || right->rank < 2 || left->rank > rank || right->rank > rank) {
+    return kernel_fail(kernel, "both matrices need at least two axes", DNNL_SUCCESS);
+  }
+  kernel->reshaped = true;
+  if (right->rank == 2 && left->rank == rank && !product->left_transposed) {
+    product->left = fold_rows(left);
+    product->right = *right;
+    kernel->shape = fold_rows(&kernel->self->shape);
+    return GRAFT_OK;
+  }
+  pad_rank(left, rank, &product->left);
+  pad_rank(right, rank, &product->right);
+  return GRAFT_OK;
+}
+
+static void swap_last(int64_t *values, int32_t rank) {
+  int64_t last = values[rank - 1];
+  values[rank - 1] = values[rank - 2];
+  values[rank - 2] = last;
+}
+
+/* Describes row-major bytes of `shape`, read with the last two axes swapped where `transposed`; swaps `shape` too. */
+static int32_t matrix_view(Kernel *kernel, Shape *shape, bool transposed, DnnlDesc *view) {
+  int64_t strides[DNNL_MAX_RANK];
+  int64_t step = 1;
+  for (int32_t i = shape->rank - 1; i >= 0; i--) {
+    strides[i] = step;
+    step *= shape->sizes[i];
+  }
+  if (transposed) {
+    swap_last(strides, shape->rank);
+    swap_last(shape->sizes, shape->rank);
+  }
+  DnnlStatus status =
+      kernel->module->dnnl.memory_desc_create_with_strides(view, shape->rank, shape->sizes, DNNL_F32, strides);
+  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix", status);
+}
+
+/* Adds a matrix as operand; `desc` gets what the primitive is told: any layout for a constant, else the bytes as
+ * they lie. */
+static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Shape *shape, bool transposed, DnnlDesc *desc) {
+  Module *module = kernel->module;
+  int32_t value = kernel->self->inputs[input];
+  const Stored *current = onednn_current(module, value);
+  const Shape *given = kernel_shape(kernel, input);
+  bool constant = module->graph.nodes[value].kind == NODE_CONST;
+  DnnlDesc view = NULL;
+  if (!constant && !transposed && shape->rank == given->rank) {
+    DnnlStatus status = module->dnnl.memory_desc_clone(desc, current->desc);
+    return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
+                                  : kernel_fail(kernel, "describing a matrix", status);
+  }
+  int32_t code = matrix_view(kernel, shape, transposed, &view);
+  if (code == GRAFT_OK && constant) {
+    code = onednn_any_layout(module, kernel->node, shape, desc);
+  } else if (code == GRAFT_OK) {
+    DnnlStatus status = module->dnnl.memory_desc_clone(desc, view);
+    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix", status);
+  }
+  if (code != GRAFT_OK) {
+    module->dnnl.memory_desc_destroy(view);
+    return code;
+  }
+  return kernel_operand(kernel, arg, input, view);
+}
+
+static int32_t add_bias(Kernel *kernel, DnnlDesc *desc) {
+  DnnlDesc view = NULL;
+  Shape shape;
+  if (kernel->self->input_count < 3) {
+    return kernel_fail(kernel, "the bias is missing", DNNL_SUCCESS);
+  }
+  if (kernel_shape(kernel, 2)->rank > kernel->shape.rank) {
+    return kernel_fail(kernel, "the bias has too many axes", DNNL_SUCCESS);
+  }
+  pad_rank(kernel_shape(kernel, 2), kernel->shape.rank, &shape);
+  int32_t code = onednn_row_major(kernel->module, kernel->node, &shape, desc);
+  if (code == GRAFT_OK) {
+    code = onednn_row_major(kernel->module, kernel->node, &shape, &view);
+  }
+  return code == GRAFT_OK ? kernel_operand(kernel, ARG_BIAS, 2, view) : code;
+}
+
+int32_t describe_matmul(Kernel *kernel) {
+  Module *module = kernel->module;
+  Product product;
+  DnnlDesc right = NULL;
+  DnnlDesc bias = NULL;
+  int32_t code = read_product(kernel, &product);
+  if (code == GRAFT_OK) {
+    code = add_matrix(kernel, ARG_SRC, 0, &product.left, product.left_transposed, &kernel->source);
+  }
+  if (code == GRAFT_OK) {
+    code = add_matrix(kernel, ARG_WEIGHTS, 1, &product.right, product.right_transposed, &right);
+  }
+  if (code == GRAFT_OK && kernel_flag(kernel, "bias")) {
+    code = add_bias(kernel, &bias);
+  }
+  if (code == GRAFT_OK) {
+    code = onednn_row_major(module, kernel->node, &kernel->shape, &kernel->target);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code == GRAFT_OK) {
+    DnnlStatus status = module->dnnl.matmul_primitive_desc_create(&kernel->recipe, module->engine, kernel->source,
+                                                                  right, bias, kernel->target, kernel->attr);
+    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix product", status);
+  }
+  module->dnnl.memory_desc_destroy(right);
+  module->dnnl.memory_desc_destroy(bias);
+  return code;
+}

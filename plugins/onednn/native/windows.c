@@ -1,0 +1,130 @@
+/* Convolution and pooling. */
+#include <string.h>
+
+#include "kernel.h"
+
+typedef struct Window {
+  int64_t strides[DNNL_MAX_RANK], dilates[DNNL_MAX_RANK], left[DNNL_MAX_RANK], right[DNNL_MAX_RANK];
+} Window;
+
+static int32_t read_window(const Kernel *kernel, Window *window) {
+  int32_t spatial = kernel->self->shape.rank - 2;
+  if (spatial < 1 || spatial > 3 || kernel_shape(kernel, 0)->rank != kernel->self->shape.rank) {
+    return kernel_fail(kernel, "one to three spatial axes are needed", DNNL_SUCCESS);
+  }
+  int32_t code = kernel_integers(kernel, "strides", spatial, 1, window->strides);
+  if (code == GRAFT_OK) {
+    code = kernel_integers(kernel, "dilates", spatial, 0, window->dilates);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_integers(kernel, "padding_l", spatial, 0, window->left);
+  }
+  return code == GRAFT_OK ? kernel_integers(kernel, "padding_r", spatial, 0, window->right) : code;
+}
+
+/* ONNX's weights [m, c / groups, ...] as oneDNN's [groups, m / groups, c / groups, ...]: the same bytes. */
+static int32_t weight_shape(const Kernel *kernel, Shape *shape) {
+  const Shape *given = kernel_shape(kernel, 1);
+  int64_t groups = graft_json_integer(graft_json_member(kernel->self->attributes, "groups"), 1);
+  *shape = *given;
+  if (groups == 1) {
+    return GRAFT_OK;
+  }
+  if (groups < 1 || given->rank >= DNNL_MAX_RANK || given->sizes[0] % groups != 0) {
+    return kernel_fail(kernel, "'groups' does not divide the output channels", DNNL_SUCCESS);
+  }
+  shape->rank = given->rank + 1;
+  memcpy(shape->sizes + 1, given->sizes, (size_t)given->rank * sizeof given->sizes[0]);
+  shape->sizes[0] = groups;
+  shape->sizes[1] = given->sizes[0] / groups;
+  return GRAFT_OK;
+}
+
+static int32_t add_weights(Kernel *kernel, const Shape *shape, bool biased) {
+  DnnlDesc view = NULL;
+  int32_t code = GRAFT_OK;
+  if (shape->rank != kernel_shape(kernel, 1)->rank) {
+    code = onednn_row_major(kernel->module, kernel->node, shape, &view);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_operand(kernel, ARG_WEIGHTS, 1, view);
+  }
+  return code == GRAFT_OK && biased ? kernel_operand(kernel, ARG_BIAS, 2, NULL) : code;
+}
+
+int32_t describe_convolution(Kernel *kernel) {
+  Module *module = kernel->module;
+  Window window;
+  Shape weights;
+  DnnlDesc weight_desc = NULL;
+  DnnlDesc bias_desc = NULL;
+  bool biased = kernel_flag(kernel, "bias");
+  int32_t code = read_window(kernel, &window);
+  if (code == GRAFT_OK && biased && kernel->self->input_count < 3) {
+    code = kernel_fail(kernel, "the bias is missing", DNNL_SUCCESS);
+  }
+  if (code == GRAFT_OK) {
+    code = weight_shape(kernel, &weights);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_operand(kernel, ARG_SRC, 0, NULL);
+  }
+  if (code == GRAFT_OK) {
+    code = add_weights(kernel, &weights, biased);
+  }
+  if (code == GRAFT_OK) {
+    code = onednn_any_layout(module, kernel->node, kernel_shape(kernel, 0), &kernel->source);
+  }
+  if (code == GRAFT_OK) {
+    code = onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
+  }
+  if (code == GRAFT_OK) {
+    code = onednn_any_layout(module, kernel->node, &weights, &weight_desc);
+  }
+  if (code == GRAFT_OK && biased) {
+    code = onednn_row_major(module, kernel->node, kernel_shape(kernel, 2), &bias_desc);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code == GRAFT_OK) {
+    DnnlStatus status = module->dnnl.convolution_forward_primitive_desc_create(
+        &kernel->recipe, module->engine, DNNL_INFERENCE, DNNL_CONVOLUTION_DIRECT, kernel->source, weight_desc, bias_desc,
+        kernel->target, window.strides, window.dilates, window.left, window.right, kernel->attr);
+    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a convolution", status);
+  }
+  module->dnnl.memory_desc_destroy(weight_desc);
+  module->dnnl.memory_desc_destroy(bias_desc);
+  return code;
+}
+
+static const NamedValue POOLING[] = {{"max", 511}, {"average", 767}, {"average_exclude_padding", 1023}};
+
+int32_t describe_pooling(Kernel *kernel) {
+  Module *module = kernel->module;
+  Window window;
+  int64_t size[DNNL_MAX_RANK];
+  const char *name = graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), "");
+  DnnlEnum algorithm = onednn_named(POOLING, sizeof POOLING / sizeof POOLING[0], name);
+  int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown pooling algorithm", DNNL_SUCCESS) : GRAFT_OK;
+  if (code == GRAFT_OK) {
+    code = read_window(kernel, &window);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_integers(kernel, "kernel", kernel->self->shape.rank - 2, 1, size);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_unary(kernel);
+  }
+  if (code == GRAFT_OK) {
+    code = kernel_attributes(kernel);
+  }
+  if (code != GRAFT_OK) {
+    return code;
+  }
+  DnnlStatus status = module->dnnl.pooling_forward_primitive_desc_create(
+      &kernel->recipe, module->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target, window.strides, size,
+      window.dilates, window.left, window.right, kernel->attr);
+  return status == DNNL_SUCCESS ? kernel_operand(kernel, ARG_SRC, 0, NULL)
+                                : kernel_fail(kernel, "describing a pooling", status);
+}

@@ -1,0 +1,55 @@
+"""The backend below all others: runs what nobody else takes through `onnx.reference`, slowly and exactly.
+
+A region becomes a module of kind ``reference``: the region as an ONNX model. Its loader imports onnx, so a program
+with such a module needs onnx where it runs; programs without one do not.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from graft.core.reject import Reject
+from graft.core.target import CompileOptions
+from graft.core.view import NodeView
+from graft.partition.region import Region
+from graft.plugins.backend import Backend
+from graft.plugins.reference.model import constants_of, model_of
+from graft.plugins.reference.operators import implementation
+from graft.runtime.procedure import Module
+
+
+class ReferenceBackend(Backend):
+    """`onnx.reference` as a backend: every operator that it implements, or that ONNX defines by other operators."""
+
+    name = "reference"
+    priority = 0
+    install = "pip install onnx"
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return True if onnx.reference can compute the node, and all nodes in the graphs that it holds."""
+        refusal = implementation(node)
+        if refusal is not None:
+            return refusal
+        for attribute in node.node.attributes.values():
+            graphs = {ir.AttributeType.GRAPH: [attribute.value], ir.AttributeType.GRAPHS: attribute.value}
+            for graph in graphs.get(attribute.type, ()):
+                for inner in graph:
+                    verdict = self.supports(NodeView(inner))
+                    if isinstance(verdict, Reject):
+                        return verdict
+        return True
+
+    def compile(self, region: Region, options: CompileOptions) -> Module:
+        """Return the region as an ONNX model; its numeric constants are handed over, its strings embedded."""
+        data = model_of(region).SerializeToString(deterministic=True)
+        return Module(region.name, "reference", (region.name,), data, constants_of(region), install=self.install)
+
+    def fingerprint(self) -> str:
+        """Return the version of onnx."""
+        return self.version()
+
+    def version(self) -> str:
+        """Return the version of onnx, whose reference implementation this is."""
+        import onnx
+
+        return f"onnx.reference {onnx.__version__}"

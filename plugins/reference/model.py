@@ -1,0 +1,76 @@
+"""A region as a stand-alone ONNX model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from graft.core.view import NodeView, ValueView
+from graft.errors import CompileError
+from graft.partition.region import COMPOSITE_DOMAIN, Region
+
+IR_VERSION = 10
+
+
+def model_of(region: Region) -> onnx.ModelProto:
+    """Return the region as a model: inputs are its run-time inputs, then its numeric constants, in order.
+
+    Constants that are strings are initialisers. Composites are functions of the model. Raises CompileError for an
+    input whose type is unknown.
+    """
+    function = ir.to_proto(region.function)
+    names = [value.name for value in region.function.inputs]
+    values = {value.name: value for value in region.function.inputs}
+    strings = [name for name, tensor in region.constants.items() if _is_string(tensor)]
+    run_time = [value.name for value in region.inputs]
+    assert sorted((*run_time, *region.constants)) == sorted(name or "" for name in names), region.name
+    given = [*run_time, *(name for name in region.constants if name not in strings)]
+    known = [ValueView(output) for node in region.function for output in node.outputs]
+    results = {value.name for value in region.outputs}
+    graph = onnx.GraphProto(
+        name=region.name,
+        node=function.node,
+        input=[_typed(region, ValueView(values[name])) for name in given],
+        output=[
+            onnx.ValueInfoProto(name=value.name) if value.value.type is None else _info(value)
+            for value in region.outputs
+        ],
+        value_info=[_info(value) for value in known if value.name not in results and value.value.type is not None],
+        initializer=[numpy_helper.from_array(region.constants[name].numpy(), name) for name in strings],
+    )
+    bodies = [ir.to_proto(body) for body in region.composites.values()]
+    opsets = {row.domain: row.version for row in function.opset_import}
+    for body in bodies:
+        for row in body.opset_import:
+            opsets.setdefault(row.domain, row.version)
+    if bodies:
+        opsets.setdefault(COMPOSITE_DOMAIN, 1)
+    model = onnx.ModelProto(ir_version=IR_VERSION, graph=graph, functions=bodies)
+    model.opset_import.extend(onnx.OperatorSetIdProto(domain=name, version=number) for name, number in opsets.items())
+    return model
+
+
+def constants_of(region: Region) -> dict[str, np.ndarray]:
+    """Return the constants that are handed over to the loader: all but strings."""
+    return {name: tensor.numpy() for name, tensor in region.constants.items() if not _is_string(tensor)}
+
+
+def _is_string(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype == ir.DataType.STRING
+
+
+def _typed(region: Region, value: ValueView) -> onnx.ValueInfoProto:
+    if value.value.type is None:
+        node = NodeView(next(iter(region.function)))
+        raise CompileError(
+            f"region '{region.name}' ({node.where}): the type of input '{value.name}' is unknown; "
+            "run shape inference before partitioning",
+            region=region.name,
+        )
+    return _info(value)
+
+
+def _info(value: ValueView) -> onnx.ValueInfoProto:
+    return ir.serde.serialize_value(value.value)

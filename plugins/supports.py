@@ -1,0 +1,104 @@
+"""The decorator `supports`: a backend's support matrix as marked methods, in order of preference.
+
+    class Npu(graft.JsonBackend):
+        name = "npu"
+
+        @graft.supports(is_op("Relu")(is_op("MatMul")(wildcard(), wildcard())), name="npu.matmul_relu")
+        def matmul_relu(self, match): return True
+
+        @graft.supports("MatMul")
+        def matmul(self, node): return node.dtype == "float32" or graft.Reject("dtype", "float32 only")
+
+This module imports neither onnx nor the pattern language; a method that was given a pattern meets it already built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from graft.core.reject import Reject
+from graft.errors import PluginError
+
+if TYPE_CHECKING:
+    from graft.core.view import NodeView
+    from graft.patterns.composite import Composite
+    from graft.plugins.backend import Backend
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_MARK = "_graft_rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one marked method decides about: a pattern, or an operator by name, and which method it is."""
+
+    what: Any
+    """A pattern, or an operator name such as ``MatMul`` or ``com.microsoft::FastGelu``."""
+    name: str
+    method: str
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the rule is about a single operator."""
+        return isinstance(self.what, str)
+
+
+def supports(*what: Any, name: str = "") -> Callable[[Method], Method]:
+    """Mark a backend's method as the predicate of a pattern or of operators, by name.
+
+    Of an operator the method gets a `NodeView`, of a pattern a `Match`; it returns True or a `Reject`. ``name`` names
+    the composite of a pattern; without it that is the backend's name, a dot and the method's name. Several operators
+    may share a method, a pattern stands alone. Raises PluginError for anything else.
+    """
+    patterns = [one for one in what if not isinstance(one, str)]
+    if not what or (patterns and len(what) > 1):
+        raise PluginError(
+            "supports() takes operator names or one pattern, got "
+            f'{", ".join(repr(one) for one in what) or "nothing"}; write supports("MatMul") or supports(pattern)'
+        )
+
+    def mark(method: Method) -> Method:
+        if not callable(method):
+            raise PluginError(f"supports() marks a method, got {method!r}; write it above the method's def")
+        rules = tuple(Rule(one, name, method.__name__) for one in what)
+        setattr(method, _MARK, (*rules, *getattr(method, _MARK, ())))
+        return method
+
+    return mark
+
+
+def rules_of(backend: type) -> tuple[Rule, ...]:
+    """Return the rules of a class in order of definition; those of its bases come after, unless overridden."""
+    rules: list[Rule] = []
+    seen: set[str] = set()
+    for base in backend.__mro__:
+        own = [name for name in vars(base) if name not in seen]
+        rules += [rule for name in own for rule in getattr(vars(base)[name], _MARK, ())]
+        seen.update(own)
+    return tuple(rules)
+
+
+def composites(backend: Backend, rules: Sequence[Rule]) -> tuple[Composite, ...]:
+    """Return the pattern rules as composites, bound to the backend."""
+    from graft.patterns.composite import Composite
+
+    return tuple(
+        Composite(rule.name or f"{backend.name}.{rule.method}", rule.what, check=getattr(backend, rule.method))
+        for rule in rules
+        if not rule.is_operator
+    )
+
+
+def answer(backend: Backend, rules: Sequence[Rule], node: NodeView) -> bool | Reject:
+    """Return True if a rule for the node's operator takes it, else the first such rule's refusal."""
+    keys = (f"{node.domain}::{node.op_type}", *((node.op_type,) if node.domain in ("", "ai.onnx") else ()))
+    refusals = []
+    for rule in rules:
+        if rule.is_operator and rule.what in keys:
+            verdict: bool | Reject = getattr(backend, rule.method)(node)
+            if verdict:
+                return verdict
+            refusals.append(verdict)
+    return refusals[0] if refusals else Reject("no-pattern", f"{backend.name} has no rule for {node.op_type}")

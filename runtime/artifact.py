@@ -1,0 +1,215 @@
+"""Artifacts: one file per program, written here and read by the native runtime.
+
+A stored ZIP64 archive whose members start at multiples of 64 bytes, so that weights are mapped and not copied:
+``manifest.json`` (format, ABI, targets, modules, procedures, and the SHA-256 of every other member),
+``constants.safetensors`` (each constant once, by content), ``modules/`` and further files. The same program gives the
+same bytes. A file is written beside its place and then renamed, so a failure leaves what was there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from graft.errors import ArtifactError
+from graft.runtime.dtypes import dtype_name, element_type
+from graft.runtime.procedure import (
+    ABI_VERSION,
+    ALIGNMENT,
+    FORMAT_VERSION,
+    Module,
+    ProgramDescription,
+    procedure_to_json,
+)
+
+PRODUCER = "graft-compiler"
+_EPOCH = 0x00210000  # 1980-01-01 00:00, the first date that ZIP knows
+_SATURATED = 0xFFFFFFFF
+
+Content = bytes | Sequence[bytes | memoryview]
+
+
+def manifest(description: ProgramDescription, keys: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Return the manifest without its member list; ``keys`` are the constants of each module, name to content key."""
+    modules = [
+        {
+            "name": module.name,
+            "kind": module.kind,
+            "member": module_path(number, module),
+            "functions": list(module.functions),
+            "constants": dict(constants),
+            "plugin": module.plugin,
+            "install": module.install,
+        }
+        for number, (module, constants) in enumerate(zip(description.modules, keys, strict=True))
+    ]
+    return {
+        "format": FORMAT_VERSION,
+        "abi": ABI_VERSION,
+        "producer": PRODUCER,
+        "targets": [dict(target) for target in description.targets],
+        "modules": modules,
+        "procedures": [procedure_to_json(procedure) for procedure in description.procedures],
+        "metadata": dict(description.metadata),
+    }
+
+
+def module_path(number: int, module: Module) -> str:
+    """Return the member that holds a module's bytes."""
+    return f"modules/{number:04d}.{module.kind.replace(':', '_')}"
+
+
+def constant_key(array: np.ndarray) -> str:
+    """Return the content key of a constant: the SHA-256 of dtype, shape and bytes."""
+    contiguous = np.ascontiguousarray(array)
+    digest = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}".encode())
+    digest.update(contiguous.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
+    """Write a program to ``path``; raise ArtifactError if that fails, leaving the old file as it was."""
+    constants = dict(description.constants)
+    keys: list[dict[str, str]] = []
+    for module in description.modules:
+        keys.append({name: constant_key(array) for name, array in module.constants.items()})
+        constants.update(zip(keys[-1].values(), module.constants.values(), strict=True))
+    members: dict[str, Content] = {"constants.safetensors": safetensors(constants)}
+    members |= {module_path(number, module): module.data for number, module in enumerate(description.modules)}
+    members |= description.files
+    facts = manifest(description, keys)
+    facts["members"] = {name: _fingerprint(content) for name, content in sorted(members.items())}
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    target = Path(path)
+    try:
+        with _replacing(target) as file:
+            write_archive(file, {"manifest.json": text, **dict(sorted(members.items()))})
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot write artifact '{target}': {error.strerror or error}; '{target.name}' is as it was before",
+            path=str(target),
+        ) from error
+
+
+def _fingerprint(content: Content) -> dict[str, object]:
+    digest, size = hashlib.sha256(), 0
+    for chunk in _chunks(content):
+        digest.update(chunk)
+        size += len(chunk)
+    return {"sha256": digest.hexdigest(), "size": size}
+
+
+def _chunks(content: Content) -> Sequence[bytes | memoryview]:
+    return (content,) if isinstance(content, bytes) else content
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside ``target`` and rename it over ``target`` when the block succeeds."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def safetensors(constants: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+    """Return the safetensors layout of constants by key, each at a multiple of 64 bytes (``pad.*`` entries between)."""
+    header: dict[str, object] = {}
+    chunks: list[bytes | memoryview] = []
+    offset = 0
+    for key in sorted(constants):
+        array = np.ascontiguousarray(constants[key]).reshape(constants[key].shape)
+        gap = -offset % ALIGNMENT
+        if gap:
+            header[f"pad.{offset}"] = {"dtype": "U8", "shape": [gap], "data_offsets": [offset, offset + gap]}
+            chunks.append(bytes(gap))
+            offset += gap
+        header[key] = {
+            "dtype": element_type(dtype_name(array.dtype)).safetensors,
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        if array.nbytes:
+            chunks.append(array.reshape(-1).view(np.uint8).data)
+        offset += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 8) % ALIGNMENT)
+    return [struct.pack("<Q", len(text)) + text, *chunks]
+
+
+@dataclass(slots=True)
+class _Entry:
+    name: bytes
+    crc: int
+    size: int
+    offset: int
+
+
+@dataclass(slots=True)
+class _Position:
+    """A file and how many bytes were written to it."""
+
+    file: BinaryIO
+    offset: int = 0
+    entries: list[_Entry] = field(default_factory=list)
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.file.write(data)
+        self.offset += len(data)
+
+
+def write_archive(file: BinaryIO, members: Mapping[str, Content]) -> None:
+    """Write a stored ZIP64 archive (PKWARE APPNOTE 6.3.9) whose members start at multiples of 64 bytes."""
+    position = _Position(file)
+    for name, content in members.items():
+        _write_member(position, name.encode(), _chunks(content))
+    directory = position.offset
+    for entry in position.entries:
+        wide = struct.pack("<HHQQQ", 1, 24, entry.size, entry.size, entry.offset)
+        fixed = (45, 45, 0x0800, 0, _EPOCH & 0xFFFF, _EPOCH >> 16, entry.crc, _SATURATED, _SATURATED)
+        sizes = (len(entry.name), len(wide), 0, 0, 0, 0, _SATURATED)
+        position.write(struct.pack("<IHHHHHHIIIHHHHHII", 0x02014B50, *fixed, *sizes) + entry.name + wide)
+    _write_end(position, directory)
+
+
+def _write_member(position: _Position, name: bytes, chunks: Sequence[bytes | memoryview]) -> None:
+    """Write local header, padding as an extra field, and data."""
+    crc = 0
+    for chunk in chunks:
+        crc = zlib.crc32(chunk, crc)
+    size = sum(len(chunk) for chunk in chunks)
+    wide = struct.pack("<HHQQ", 1, 16, size, size)
+    padding = -(position.offset + 30 + len(name) + len(wide) + 4) % ALIGNMENT
+    extra = wide + struct.pack("<HH", 0x4752, padding) + bytes(padding)
+    position.entries.append(_Entry(name, crc, size, position.offset))
+    fixed = (45, 0x0800, 0, _EPOCH & 0xFFFF, _EPOCH >> 16, crc, _SATURATED, _SATURATED, len(name), len(extra))
+    position.write(struct.pack("<IHHHHHIIIHH", 0x04034B50, *fixed) + name + extra)
+    for chunk in chunks:
+        position.write(chunk)
+
+
+def _write_end(position: _Position, directory: int) -> None:
+    """Write the 64-bit end record, its locator and the end record."""
+    size, count, end64 = position.offset - directory, len(position.entries), position.offset
+    position.write(struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, count, count, size, directory))
+    position.write(struct.pack("<IIQI", 0x07064B50, 0, end64, 1))
+    position.write(struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 0xFFFF, 0xFFFF, _SATURATED, _SATURATED, 0))

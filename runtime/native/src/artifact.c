@@ -1,0 +1,194 @@
+/* Opening an artifact: map, read the directory, check every hash, resolve constants and modules. */
+#include "artifact.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "file_map.h"
+#include "json.h"
+#include "memory.h"
+#include "safetensors.h"
+#include "sha256.h"
+
+struct GraftArtifact {
+  FileMap map;
+  ZipArchive archive;
+  TensorStore store;
+  JsonDocument *manifest;
+  GraftModuleSource *modules;
+  GraftNamedTensor *module_constants;
+  GraftProgramSource source;
+};
+
+static int32_t refuse(GraftError *error, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  error->code = GRAFT_ERROR_ARTIFACT;
+  vsnprintf(error->message, sizeof error->message, format, arguments);
+  va_end(arguments);
+  return GRAFT_ERROR_ARTIFACT;
+}
+
+static int32_t out_of_memory(GraftError *error) {
+  error->code = GRAFT_ERROR_MEMORY;
+  snprintf(error->message, sizeof error->message, "out of memory while opening the artifact");
+  return GRAFT_ERROR_MEMORY;
+}
+
+static int32_t read_manifest(GraftArtifact *artifact, GraftError *error) {
+  const ZipMember *member = graft_zip_find(&artifact->archive, "manifest.json");
+  if (member == NULL) return refuse(error, "not a Graft artifact: it has no manifest.json");
+  if (graft_crc32(member->data, member->size) != member->crc) {
+    return refuse(error, "artifact is damaged: manifest.json does not have its checksum; compile it again");
+  }
+  char message[256];
+  artifact->manifest = graft_json_parse((const char *)member->data, member->size, message, sizeof message);
+  if (artifact->manifest == NULL) {
+    return refuse(error, "artifact is damaged: manifest.json: %s; compile it again", message);
+  }
+  int64_t format = graft_json_integer(graft_json_member(graft_json_root(artifact->manifest), "format"), -1);
+  if (format < 1) return refuse(error, "artifact is damaged: manifest.json states no format; compile it again");
+  if (format > GRAFT_FORMAT_VERSION) {
+    return refuse(error,
+                  "artifact has format %" PRId64 ", this runtime reads up to %d; upgrade graft-compiler, or compile "
+                  "the model with this version",
+                  format, GRAFT_FORMAT_VERSION);
+  }
+  artifact->source.manifest = (const char *)member->data;
+  artifact->source.manifest_size = member->size;
+  return GRAFT_OK;
+}
+
+/* Every member but the manifest is listed with size and SHA-256, and every listed one is there. */
+static int32_t check_members(const GraftArtifact *artifact, GraftError *error) {
+  const JsonValue *listed = graft_json_member(graft_json_root(artifact->manifest), "members");
+  if (listed == NULL || listed->kind != JSON_OBJECT) {
+    return refuse(error, "artifact is damaged: manifest.json lists no members; compile it again");
+  }
+  for (size_t i = 0; i < artifact->archive.count; i++) {
+    const char *name = artifact->archive.members[i].name;
+    if (strcmp(name, "manifest.json") != 0 && graft_json_member(listed, name) == NULL) {
+      return refuse(error, "artifact is damaged: member '%.256s' is not listed in manifest.json", name);
+    }
+  }
+  for (size_t i = 0; i < listed->as.list.count; i++) {
+    const char *name = listed->as.list.keys[i].as.string.bytes;
+    const ZipMember *member = graft_zip_find(&artifact->archive, name);
+    if (member == NULL) return refuse(error, "artifact is damaged: member '%.256s' is missing; compile it again", name);
+    const JsonValue *entry = &listed->as.list.items[i];
+    char digest[65];
+    if ((uint64_t)graft_json_integer(graft_json_member(entry, "size"), -1) == member->size) {
+      graft_sha256_hex(member->data, member->size, digest);
+      if (strcmp(digest, graft_json_string(graft_json_member(entry, "sha256"), "")) == 0) continue;
+    }
+    return refuse(error, "artifact is damaged: member '%.256s' does not have the hash in manifest.json; compile it again",
+                  name);
+  }
+  return GRAFT_OK;
+}
+
+static int32_t read_constants(GraftArtifact *artifact, GraftError *error) {
+  const ZipMember *member = graft_zip_find(&artifact->archive, "constants.safetensors");
+  if (member == NULL) return refuse(error, "artifact is damaged: constants.safetensors is missing; compile it again");
+  int32_t code = graft_tensor_store_read(member->data, member->size, &artifact->store, error);
+  artifact->source.constants = artifact->store.tensors;
+  artifact->source.constant_count = artifact->store.count;
+  return code;
+}
+
+static int32_t read_module(GraftArtifact *artifact, const JsonValue *entry, GraftModuleSource *module,
+                           GraftNamedTensor **constants, GraftError *error) {
+  const char *name = graft_json_string(graft_json_member(entry, "name"), NULL);
+  const char *kind = graft_json_string(graft_json_member(entry, "kind"), NULL);
+  const char *path = graft_json_string(graft_json_member(entry, "member"), NULL);
+  const JsonValue *handed = graft_json_member(entry, "constants");
+  if (name == NULL || kind == NULL || path == NULL || (handed != NULL && handed->kind != JSON_OBJECT)) {
+    return refuse(error, "artifact is damaged: a module in manifest.json lacks name, kind or member");
+  }
+  const ZipMember *member = graft_zip_find(&artifact->archive, path);
+  if (member == NULL) return refuse(error, "artifact is damaged: module '%.128s' names no member", name);
+  *module = (GraftModuleSource){.name = name, .kind = kind, .data = member->data, .size = member->size};
+  module->constants = *constants;
+  module->constant_count = graft_json_count(handed);
+  for (size_t i = 0; i < module->constant_count; i++) {
+    const char *key = graft_json_string(&handed->as.list.items[i], "");
+    const GraftNamedTensor *found = graft_tensor_store_find(&artifact->store, key);
+    if (found == NULL) {
+      return refuse(error, "artifact is damaged: module '%.128s' needs constant '%.80s', which is missing", name, key);
+    }
+    *(*constants)++ = (GraftNamedTensor){handed->as.list.keys[i].as.string.bytes, found->tensor};
+  }
+  return GRAFT_OK;
+}
+
+static int32_t read_modules(GraftArtifact *artifact, GraftError *error) {
+  const JsonValue *listed = graft_json_member(graft_json_root(artifact->manifest), "modules");
+  if (listed == NULL || listed->kind != JSON_ARRAY) {
+    return refuse(error, "artifact is damaged: manifest.json lists no modules; compile it again");
+  }
+  size_t count = listed->as.list.count, handed = 0;
+  for (size_t i = 0; i < count; i++) {
+    handed += graft_json_count(graft_json_member(&listed->as.list.items[i], "constants"));
+  }
+  artifact->modules = graft_calloc(count, sizeof *artifact->modules);
+  artifact->module_constants = graft_calloc(handed, sizeof *artifact->module_constants);
+  if (artifact->modules == NULL || artifact->module_constants == NULL) return out_of_memory(error);
+  GraftNamedTensor *constants = artifact->module_constants;
+  for (size_t i = 0; i < count; i++) {
+    int32_t code = read_module(artifact, &listed->as.list.items[i], &artifact->modules[i], &constants, error);
+    if (code != GRAFT_OK) return code;
+  }
+  artifact->source.modules = artifact->modules;
+  artifact->source.module_count = count;
+  return GRAFT_OK;
+}
+
+static void release(void *owner) { graft_artifact_close(owner); }
+
+int32_t graft_artifact_open(const char *path, GraftArtifact **opened, GraftError *error) {
+  *opened = NULL;
+  GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
+  if (artifact == NULL) return out_of_memory(error);
+  int32_t code = graft_file_map(path, &artifact->map, error);
+  if (code == GRAFT_OK) code = graft_zip_read(artifact->map.bytes, artifact->map.size, &artifact->archive, error);
+  if (code == GRAFT_OK) code = read_manifest(artifact, error);
+  if (code == GRAFT_OK) code = check_members(artifact, error);
+  if (code == GRAFT_OK) code = read_constants(artifact, error);
+  if (code == GRAFT_OK) code = read_modules(artifact, error);
+  if (code != GRAFT_OK) {
+    graft_artifact_close(artifact);
+    return code;
+  }
+  artifact->source.release = release;
+  artifact->source.owner = artifact;
+  *opened = artifact;
+  return GRAFT_OK;
+}
+
+void graft_artifact_close(GraftArtifact *artifact) {
+  if (artifact == NULL) return;
+  free(artifact->modules);
+  free(artifact->module_constants);
+  graft_json_free(artifact->manifest);
+  graft_tensor_store_free(&artifact->store);
+  graft_zip_free(&artifact->archive);
+  graft_file_unmap(&artifact->map);
+  free(artifact);
+}
+
+const GraftProgramSource *graft_artifact_source(const GraftArtifact *artifact) { return &artifact->source; }
+
+const ZipArchive *graft_artifact_members(const GraftArtifact *artifact) { return &artifact->archive; }
+
+int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
+                           GraftError *error) {
+  GraftError ignored;
+  if (error == NULL) error = &ignored;
+  GraftArtifact *artifact;
+  *program = NULL;
+  int32_t code = graft_artifact_open(path, &artifact, error);
+  return code == GRAFT_OK ? graft_program_create(&artifact->source, options, program, error) : code;
+}

@@ -1,0 +1,23 @@
+/* A reader of the safetensors layout: u64 header length, JSON header, tensors back to back. */
+#ifndef GRAFT_SAFETENSORS_H
+#define GRAFT_SAFETENSORS_H
+
+#include "graft/runtime.h"
+#include "json.h"
+
+typedef struct TensorStore {
+  GraftNamedTensor *tensors; /* sorted by name; "pad.*" entries left out */
+  size_t count;
+  DLTensor *descriptors;
+  int64_t *shapes;
+  JsonDocument *header; /* owns the names */
+} TensorStore;
+
+/* Reads `bytes`; the tensors point into them. Free with graft_tensor_store_free, also after an error. */
+int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, TensorStore *store, GraftError *error);
+void graft_tensor_store_free(TensorStore *store);
+
+/* NULL if there is no such tensor. */
+const GraftNamedTensor *graft_tensor_store_find(const TensorStore *store, const char *name);
+
+#endif

@@ -1,0 +1,115 @@
+"""The front door: `plan` and `compile`, over the installed plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graft.compiler import CompiledModel, Compiler, compile_options, prepare
+from graft.core.load import Source
+from graft.core.operators.all import OPERATORS
+from graft.errors import UnsupportedError
+from graft.partition.partitioner import partition
+from graft.plugins.backend import Backend
+from graft.plugins.manager import PluginManager
+
+if TYPE_CHECKING:
+    import os
+
+    from graft.partition.plan import Plan
+    from graft.partition.policy import Policy
+    from graft.runtime.program import Program
+
+
+__all__ = ["compile", "compile_model", "plan", "plugins"]
+
+
+@cache
+def plugins() -> PluginManager:
+    """Return the plugin manager of this process; it finds the installed plugins on first use."""
+    return PluginManager()
+
+
+def choose(backends: Sequence[str | Backend] | None, manager: PluginManager | None = None) -> list[Backend]:
+    """Return backends in order of preference: named ones, given objects, or all that are installed, by priority."""
+    manager = manager or plugins()
+    if backends is None:
+        chosen = manager.backends(None)
+    else:
+        chosen = []
+        for one in backends:
+            chosen += [one] if isinstance(one, Backend) else manager.backends([one])
+    if not chosen:
+        raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
+    return chosen
+
+
+def plan(
+    model: Source,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    policy: Policy | None = None,
+    manager: PluginManager | None = None,
+) -> Plan:
+    """Return where every operator would run and why, without compiling anything.
+
+    ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions.
+    """
+    chosen = choose(backends, manager)
+    return partition(prepare(model, shapes), chosen, policy=policy, operators=OPERATORS).plan
+
+
+def compile(
+    model: Source,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    strict: bool = False,
+    plan: Plan | None = None,
+    policy: Policy | None = None,
+    keep_intermediates: str | os.PathLike[str] | None = None,
+    manager: PluginManager | None = None,
+) -> Program:
+    """Compile a model to a program that is ready to run and to save.
+
+    ``backends`` are in order of preference: names or `Backend` objects; all installed ones by default. ``threads`` is
+    the number of threads the program uses, all available ones by default. With ``strict`` a region that its backend
+    fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision to follow.
+    """
+    options = compile_options(threads, strict)
+    compiled = compile_model(
+        model, backends, shapes=shapes, threads=threads, strict=strict, plan=plan, policy=policy,
+        keep_intermediates=keep_intermediates, manager=manager,
+    )  # fmt: skip
+    from graft.runtime.program import Program
+
+    return Program.from_description(compiled.description, threads=options.threads)
+
+
+def compile_model(
+    model: Source,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    strict: bool = False,
+    plan: Plan | None = None,
+    policy: Policy | None = None,
+    keep_intermediates: str | os.PathLike[str] | None = None,
+    manager: PluginManager | None = None,
+) -> CompiledModel:
+    """Compile as `compile` does and return everything on the way: description, plan, models, times."""
+    manager = manager or plugins()
+    compiler = Compiler(
+        choose(backends, manager),
+        compile_options(threads, strict),
+        policy=policy,
+        plan=plan,
+        manager=manager,
+        keep_intermediates=None if keep_intermediates is None else Path(keep_intermediates),
+    )
+    return compiler.compile(model, shapes)

@@ -1,0 +1,142 @@
+"""Latency of a program, beside peers measured in turns in the same run.
+
+Machines are shared and noisy, so a time by itself says little: every round runs each contestant once, and the ratio
+is taken round by round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graft.errors import GraftError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graft.core.load import Source
+    from graft.plugins.backend import Backend
+    from graft.plugins.manager import PluginManager
+    from graft.runtime.program import Program
+
+Run = Callable[[], object]
+COMPARE = ("onnxruntime",)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """The latency of one contestant in milliseconds; ``ratio`` is the median of ours / theirs round by round."""
+
+    name: str
+    median_ms: float
+    min_ms: float
+    p90_ms: float
+    p99_ms: float
+    rounds: int
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """The outcome of `bench`: ours first, then the peers."""
+
+    threads: int
+    rows: tuple[BenchRow, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        return asdict(self)
+
+
+def bench(
+    model: Source,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    program: Program | None = None,
+    compare: Sequence[str] = (),
+    threads: int | None = None,
+    seconds: float = 3.0,
+    warmup: float = 0.2,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    manager: PluginManager | None = None,
+) -> BenchReport:
+    """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
+
+    ``compare`` names peers (``onnxruntime``); they run the model as it was loaded, with the same number of threads.
+    """
+    from graft.api import compile
+    from graft.core.load import load
+    from graft.core.sample_inputs import sample_inputs
+    from graft.core.target import available_threads
+
+    original = load(model, shapes=shapes)
+    feeds = dict(inputs) if inputs is not None else sample_inputs(original)
+    count = threads or available_threads()
+    if program is None:
+        program = compile(original, backends, threads=count, manager=manager)
+    runs: dict[str, Run] = {"graft": program_run(program, feeds)}
+    for name in compare:
+        runs[name] = peer(name, original, feeds, count)
+    return BenchReport(count, tuple(measure(runs, seconds, warmup)))
+
+
+def bench_program(
+    program: Program, inputs: Mapping[str, np.ndarray], seconds: float = 3.0, warmup: float = 0.2
+) -> BenchReport:
+    """Measure a program by itself."""
+    rows = measure({"graft": program_run(program, inputs)}, seconds, warmup)
+    return BenchReport(program.threads, tuple(rows))
+
+
+def program_run(program: Program, feeds: Mapping[str, np.ndarray]) -> Run:
+    """Return a call of the program with these inputs, in the cheapest form."""
+    arrays = [feeds[one.name] for one in program.inputs]
+    return lambda: program(*arrays)
+
+
+def peer(name: str, model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
+    """Return a call of a peer on the same model and inputs; raise GraftError if it is unknown or not installed."""
+    if name not in COMPARE:
+        raise GraftError(f"cannot compare with '{name}'; choose among {', '.join(COMPARE)}", peer=name)
+    import onnx_ir as ir
+
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise GraftError(
+            "onnxruntime is not installed; pip install 'graft-compiler[onnxruntime]'", peer=name
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
+    text = ir.to_proto(model).SerializeToString()
+    session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, dict(feeds))
+
+
+def measure(runs: Mapping[str, Run], seconds: float, warmup: float = 0.2, minimum: int = 5) -> list[BenchRow]:
+    """Run all contestants in turns for ``seconds`` in total (at least ``minimum`` rounds); the first is ours."""
+    for run in runs.values():
+        deadline = perf_counter() + warmup / len(runs)
+        run()
+        while perf_counter() < deadline:
+            run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    deadline, rounds = perf_counter() + seconds, 0
+    while rounds < minimum or perf_counter() < deadline:
+        for name, run in runs.items():
+            started = perf_counter()
+            run()
+            times[name].append(perf_counter() - started)
+        rounds += 1
+    ours = np.array(next(iter(times.values())))
+    return [_row(name, np.array(theirs), ours) for name, theirs in times.items()]
+
+
+def _row(name: str, times: np.ndarray, ours: np.ndarray) -> BenchRow:
+    median, best, p90, p99 = (float(np.percentile(times, q)) * 1e3 for q in (50, 0, 90, 99))
+    return BenchRow(name, median, best, p90, p99, len(times), float(np.median(ours / times)))

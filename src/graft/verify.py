@@ -1,0 +1,193 @@
+"""Verification: a compiled program against the model it came from, as a whole and region by region.
+
+For each region two errors tell apart who is at fault: *isolated* (the region alone, fed with the reference's values)
+and *accumulated* (the region's outputs inside the running program).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.api import compile_model
+from graft.core.load import load
+from graft.core.sample_inputs import sample_inputs
+from graft.errors import GraftError
+from graft.runtime.program import Program
+
+if TYPE_CHECKING:
+    from graft.compiler import CompiledModel
+    from graft.core.load import Source
+    from graft.plugins.backend import Backend
+    from graft.plugins.manager import PluginManager
+
+PEERS = ("reference", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far one array is from its reference: the largest absolute and relative error, and the verdict."""
+
+    max_abs: float
+    max_rel: float
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """One output of the model."""
+
+    name: str
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReport:
+    """One output of one region."""
+
+    region: str
+    backend: str
+    output: str
+    isolated: Difference
+    accumulated: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The outcome of `verify`."""
+
+    against: str
+    rtol: float
+    atol: float
+    outputs: tuple[OutputReport, ...]
+    regions: tuple[RegionReport, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output, and every region by itself, is within the tolerance."""
+        return all(row.difference.ok for row in self.outputs) and all(row.isolated.ok for row in self.regions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        return {**asdict(self), "ok": self.ok}
+
+
+def verify(
+    model: Source,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    program: Program | None = None,
+    against: str = "reference",
+    per_region: bool = False,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    strict: bool = False,
+    rtol: float = 1e-3,
+    atol: float = 1e-4,
+    manager: PluginManager | None = None,
+) -> VerifyReport:
+    """Compare a compiled model with ``against`` (``reference``: onnx.reference, or ``onnxruntime``).
+
+    ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
+    element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones.
+    """
+    original = load(model, shapes=shapes)
+    feeds = dict(inputs) if inputs is not None else sample_inputs(original)
+    compiled: CompiledModel | None = None
+    if program is None or per_region:
+        compiled = compile_model(original, backends, shapes=shapes, threads=threads, strict=strict, manager=manager)
+        program = program or Program.from_description(compiled.description, threads=threads)
+    names = [value.name or "" for value in original.graph.outputs]
+    expected = evaluate(original, feeds, names, against)
+    actual = program.run(feeds)
+    outputs = tuple(OutputReport(name, difference(actual[name], expected[name], rtol, atol)) for name in names)
+    regions: tuple[RegionReport, ...] = ()
+    if per_region:
+        assert compiled is not None
+        regions = tuple(_regions(compiled, feeds, against, rtol, atol, threads))
+    return VerifyReport(against, rtol, atol, outputs, regions)
+
+
+def difference(actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> Difference:
+    """Return the largest errors of ``actual``; equal infinities and NaNs agree; a wrong shape or dtype fails."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return Difference(float("inf"), float("inf"), False)
+    if actual.size == 0:
+        return Difference(0.0, 0.0, True)
+    if not np.issubdtype(actual.dtype, np.number):
+        same = bool(np.all(actual == expected))
+        return Difference(0.0 if same else 1.0, 0.0 if same else 1.0, same)
+    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    agree = (left == right) | (np.isnan(left) & np.isnan(right))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        errors = np.where(agree, 0.0, np.abs(left - right))
+        relative = np.where(agree, 0.0, errors / np.abs(right))
+        ok = bool(np.all(agree | (errors <= atol + rtol * np.abs(right))))
+    return Difference(float(np.max(errors)), float(np.max(relative)), ok)
+
+
+def evaluate(
+    model: ir.Model, feeds: Mapping[str, np.ndarray], names: Sequence[str], against: str
+) -> dict[str, np.ndarray]:
+    """Return the values called ``names`` of the model's main graph as the peer ``against`` computes them."""
+    proto = ir.to_proto(model)
+    known = {value.name for value in proto.graph.output}
+    values = {value.name: value for node in model.graph for value in node.outputs}
+    for name in names:
+        if name not in known:
+            proto.graph.output.append(ir.to_proto(values[name]))
+    if against == "reference":
+        from onnx.reference import ReferenceEvaluator
+
+        results = ReferenceEvaluator(proto).run(list(names), dict(feeds))
+    elif against == "onnxruntime":
+        results = _onnxruntime(proto.SerializeToString(), feeds, names)
+    else:
+        raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)
+    return dict(zip(names, (np.asarray(result) for result in results), strict=True))
+
+
+def _onnxruntime(model: bytes, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise GraftError(
+            "onnxruntime is not installed; pip install 'graft-compiler[onnxruntime]'", against="onnxruntime"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    results: list[Any] = session.run(list(names), dict(feeds))
+    return results
+
+
+def _regions(
+    compiled: CompiledModel,
+    feeds: Mapping[str, np.ndarray],
+    against: str,
+    rtol: float,
+    atol: float,
+    threads: int | None,
+) -> list[RegionReport]:
+    """Return a row for every output of every region of the main graph."""
+    calls = compiled.region_calls()
+    wanted = {value.name or "": value for node, _ in calls for value in (*node.inputs, *node.outputs) if value}
+    computed = [name for name, value in wanted.items() if value.producer() is not None]
+    expected = {**feeds, **evaluate(compiled.normalized, feeds, computed, against)}
+    inside = Program.from_description(compiled.stitch(outputs=computed), threads=threads).run(dict(feeds))
+    rows = []
+    for node, region in calls:
+        alone = Program.from_description(compiled.stitch_region(region), threads=threads)
+        outer = {inner.name: value for inner, value in zip(region.function.inputs, node.inputs, strict=True) if value}
+        results = alone.run({view.name: expected[outer[view.name].name or ""] for view in region.inputs})
+        for view, value in zip(region.outputs, node.outputs, strict=True):
+            name = value.name or ""
+            isolated = difference(results[view.name], expected[name], rtol, atol)
+            accumulated = difference(inside[name], expected[name], rtol, atol)
+            rows.append(RegionReport(region.name, region.backend, name, isolated, accumulated))
+    return rows

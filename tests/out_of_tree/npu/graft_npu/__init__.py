@@ -1,0 +1,1 @@
+"""A backend for Graft that lives outside its tree."""

@@ -1,0 +1,53 @@
+"""The import rule of the folders, read from the source."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ORDER = ("errors", "runtime", "core", "datatypes", "patterns", "partition", "plugins")
+FOLDERS = ORDER[1:]
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module or "")
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def sources() -> list[Path]:
+    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_imports_only_from_those_to_its_left(path):
+    allowed = set(ORDER[: ORDER.index(path.relative_to(ROOT).parts[0]) + 1])
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "graft" and len(parts) > 1:
+            assert parts[1] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "plugins").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_plugin_never_imports_another(path):
+    parts = path.relative_to(ROOT / "plugins").parts
+    own = parts[0] if len(parts) > 1 else None
+    plugins = {folder.name for folder in (ROOT / "plugins").iterdir() if (folder / "plugin.py").exists()}
+    for name in imported(path):
+        pieces = name.split(".")
+        if pieces[:2] == ["graft", "plugins"] and len(pieces) > 2 and pieces[2] in plugins:
+            assert pieces[2] == own, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_every_folder_is_linked_into_the_package():
+    for folder in FOLDERS:
+        link = ROOT / "src" / "graft" / folder
+        assert link.is_symlink()
+        assert link.resolve() == (ROOT / folder).resolve()

@@ -11,7 +11,6 @@ that the onnx package ships. The files are valid ONNX of a few hundred kilobytes
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,25 +124,32 @@ def export(row: Export) -> onnx.ModelProto:
     """Return the traced model with its weights."""
     torch.manual_seed(0)
     module = row.build().eval()
-    buffer = io.BytesIO()
-    torch.onnx.export(
+    program = torch.onnx.export(
         module,
         tuple(row.inputs.values()),
-        buffer,
         input_names=list(row.inputs),
         opset_version=OPSET,
-        dynamo=False,
-        do_constant_folding=True,
+        dynamo=True,
+        verbose=False,
     )
-    return onnx.load_from_string(buffer.getvalue())
+    assert program is not None, "the exporter returns a program where it gets no file name"
+    return program.model_proto
+
+
+def is_weight(tensor: onnx.TensorProto) -> bool:
+    """Whether an initialiser is a large float tensor that is no mask (masks hold two values, or infinities)."""
+    if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_ELEMENTS:
+        return False
+    array = numpy_helper.to_array(tensor)
+    return bool(np.isfinite(array).all()) and not (array.size < 1 << 16 and len(np.unique(array)) == 2)
 
 
 def strip_weights(model: onnx.ModelProto) -> None:
-    """Replace every float initialiser of more than `LARGE_ELEMENTS` elements by a ConstantOfShape node, in place."""
+    """Replace every weight by a ConstantOfShape node, in place."""
     graph = model.graph
     kept, nodes = [], []
     for tensor in graph.initializer:
-        if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_ELEMENTS:
+        if not is_weight(tensor):
             kept.append(tensor)
             continue
         shape = numpy_helper.from_array(np.array(tensor.dims, np.int64), f"{tensor.name}_shape")
@@ -163,8 +169,9 @@ def main(names: list[str]) -> None:
         strip_weights(model)
         model.graph.name = name
         model.producer_name, model.producer_version = "graft examples/models/export.py", ""
-        for node in model.graph.node:
-            node.doc_string = ""
+        for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
+            del part.metadata_props[:]
+            part.doc_string = ""
         onnx.checker.check_model(model, full_check=True)
         path = HERE / f"{name}.onnx"
         path.write_bytes(model.SerializeToString(deterministic=True))

@@ -6,9 +6,11 @@ An object, not module state: the front door owns one, tests own others.
 from __future__ import annotations
 
 import difflib
+import logging
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from graft.runtime.procedure import Module
 
 T = TypeVar("T")
+log = logging.getLogger("graft.plugins")
 SUPPORTED_API_LEVELS = range(1, API_LEVEL + 1)
 
 
@@ -214,25 +217,36 @@ class PluginManager:
 
     # Hooks
 
-    def call(self, hook: str, only: Collection[str] | None = None, **arguments: Any) -> list[tuple[str, Any]]:
-        """Call a hook in every plugin (or ``only`` in some), in order of names; return (plugin, result) of each.
+    def call(self, hook: str, only: Collection[str] | None = None, **arguments: Any) -> list[tuple[str, list[Any]]]:
+        """Call a hook that gives things in every plugin (or ``only`` some); return (plugin, things), by plugin name.
 
-        Raises PluginError, naming the plugin, if one of them raises.
+        Raises PluginError, naming the plugin, if one of them raises or gives something else than a list.
         """
-        self._load()
         results = []
-        for implementation in sorted(getattr(self._hooks.hook, hook).get_hookimpls(), key=lambda one: one.plugin_name):
-            plugin = implementation.plugin_name.rpartition(":")[2]
-            if only is not None and plugin not in only:
-                continue
-            given = {name: arguments[name] for name in implementation.argnames}
-            with fence(plugin, hook):
-                results.append((plugin, implementation.function(**given)))
+        for plugin, function in self._implementations(hook, arguments):
+            if only is None or plugin in only:
+                with fence(plugin, hook):
+                    results.append((plugin, list(function())))
         return results
 
+    def _implementations(self, hook: str, arguments: Mapping[str, Any]) -> list[tuple[str, Callable[[], Any]]]:
+        """Return the implementations of a hook by plugin, in order of names, bound to the arguments they ask for."""
+        self._load()
+        found = []
+        for one in getattr(self._hooks.hook, hook).get_hookimpls():
+            given = {name: arguments[name] for name in one.argnames}
+            found.append((one.plugin_name.rpartition(":")[2], partial(one.function, **given)))
+        return sorted(found, key=lambda pair: pair[0])
+
     def region_compiled(self, region: Region, compiled: Module | CompiledRegion, seconds: float) -> None:
-        """Tell every plugin that a region was compiled, in ``seconds``."""
-        self.call("graft_region_compiled", region=region, module=compiled, seconds=seconds)
+        """Tell every plugin that a region was compiled; one that raises is logged, for it only listens."""
+        arguments = {"region": region, "module": compiled, "seconds": seconds}
+        for plugin, function in self._implementations("graft_region_compiled", arguments):
+            try:
+                with fence(plugin, "graft_region_compiled"):
+                    function()
+            except GraftError as error:
+                log.warning("%s", error.message, exc_info=error)
 
     def passes(self, stage: str) -> list[Any]:
         """Return the passes that plugins add at a stage, in order of the plugins' names."""

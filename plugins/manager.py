@@ -246,7 +246,7 @@ class PluginManager:
                 with fence(plugin, "graft_region_compiled"):
                     function()
             except GraftError as error:
-                log.warning("%s", error.message, exc_info=error)
+                log.warning("%s", error.message)
 
     def passes(self, stage: str) -> list[Any]:
         """Return the passes that plugins add at a stage, in order of the plugins' names."""

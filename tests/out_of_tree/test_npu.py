@@ -60,6 +60,8 @@ def test_a_region_runs_on_the_engine_of_the_plugin(manager, npu):
     )
     module = npu.compile(region, OPTIONS)
     assert (module.plugin, module.install) == ("npu", "pip install graft-npu")
-    run = manager.module_loaders()[module.kind].load(module.name, module.data, module.constants)[module.name]
+    run = manager.module_loaders({module.plugin})[module.kind].load(module.name, module.data, module.constants)[
+        module.name
+    ]
     x = np.array([[1, -3]], np.float32)
     assert run([x])[0].tolist() == (np.maximum(x @ weight, 0) @ weight).tolist()

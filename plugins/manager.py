@@ -21,6 +21,7 @@ from graft.plugins import hooks
 from graft.plugins.backend import API_LEVEL, Backend
 from graft.plugins.discovery import DISTRIBUTION, PluginSource, clashes, discover
 from graft.plugins.fence import FencedBackend, fence
+from graft.plugins.json_backend import JsonBackend
 from graft.plugins.module_hooks import hooks_of
 
 if TYPE_CHECKING:
@@ -273,10 +274,28 @@ class PluginManager:
             found[loader.kind] = loader
         return found
 
+    def loaders_for(self, modules: Sequence[Module], backends: Sequence[Backend] = ()) -> list[Any]:
+        """Return the loaders of modules: those of backend objects that the user gave, then those of plugins.
+
+        What neither has is left to the runtime, which looks for the plugin that a module names.
+        """
+        found = self.module_loaders({module.plugin for module in modules if module.plugin})
+        for backend in backends:
+            own = backend.backend if isinstance(backend, FencedBackend) else backend
+            with fence(backend.name, "module_loaders"):
+                found |= {loader.kind: loader for loader in _loaders_of(own)}
+        kinds = {module.kind for module in modules}
+        return [loader for kind, loader in found.items() if kind in kinds]
+
 
 def _loaders_of(backend: Backend) -> Iterable[Any]:
     create = getattr(backend, "module_loaders", None)
-    return () if create is None else create()
+    if create is None:
+        return ()
+    if isinstance(backend, JsonBackend) and create.__func__ is JsonBackend.module_loaders.__func__:  # type: ignore[attr-defined]
+        return (backend.loader(),)  # the object itself, which its user may have configured
+    loaders: Iterable[Any] = create()
+    return loaders
 
 
 def _info(plugin: Plugin, backend: FencedBackend) -> BackendInfo:

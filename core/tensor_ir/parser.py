@@ -40,6 +40,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.types import BOOL, INT64, Type, parse_type
 from graft.errors import GraftError
+from graft.runtime.dtypes import ELEMENT_TYPES
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -55,6 +56,7 @@ _PRECEDENCE: dict[str, tuple[str, int]] = {
     "<=": ("le", 5), ">": ("gt", 5), ">=": ("ge", 5), "<<": ("shl", 6), ">>": ("shr", 6), "+": ("add", 7),
     "-": ("sub", 7), "*": ("mul", 8), "/": ("div", 8), "%": ("mod", 8),
 }  # fmt: skip
+_TYPE = re.compile(rf"(?:{'|'.join(ELEMENT_TYPES)}|custom\[\w+\][0-9]+)(?:x[0-9]+)?")
 _LOOP_KINDS = get_args(LoopKind)
 _UNARY = get_args(UnaryOperator)
 _Item = TypeVar("_Item")
@@ -381,7 +383,7 @@ class _Parser:
                 if not arguments and self.peek() == ")":
                     self.position += 1
                 return Intrinsic(name, tuple(arguments), parse_type(argument))
-            case _ if self._is_number(word):
+            case _ if _TYPE.fullmatch(word):
                 return self._typed_constant(parse_type(word))
         arguments = self.many(self.expression, ")")
         match word, arguments:
@@ -402,9 +404,6 @@ class _Parser:
             case _, [first, *_]:
                 return Intrinsic(word, tuple(arguments), first.type)
         raise self.error(f"'{word}' does not take {len(arguments)} arguments")
-
-    def _is_number(self, word: str) -> bool:
-        return self.tokens[self.position][0] == "number" or self.peek() in ("nan", "inf", "True", "False")
 
     def _typed_constant(self, kind: Type) -> Constant:
         text = self.peek()

@@ -11,16 +11,17 @@ from graft.core.target import Target
 def schedule(kernel: Kernel, target: Target) -> Scheduled:
     """Return the kernel in loops for a target.
 
-    The schedules of contractions and convolutions are imported when they are first needed.
+    The schedules of contractions and convolutions are imported when they are first needed; what they do not take goes
+    to the generic schedule.
     """
     match kernel.anchor:
         case Trait.CONTRACTION:
             from graft.core.schedule.contraction import schedule_contraction
 
-            return schedule_contraction(kernel, target)
+            return schedule_contraction(kernel, target) or schedule_generic(kernel, target)
         case Trait.CONVOLUTION:
             from graft.core.schedule.convolution import schedule_convolution
 
-            return schedule_convolution(kernel, target)
+            return schedule_convolution(kernel, target) or schedule_generic(kernel, target)
         case _:
             return schedule_generic(kernel, target)

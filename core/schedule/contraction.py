@@ -17,6 +17,7 @@ import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.product import Contraction, analyse
@@ -63,12 +64,14 @@ Outer = dict[int, Expression]
 Mode = Literal["in place", "packed before", "packed by product", "packed by panel", "packed at once"]
 
 
-def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled | None:
-    """Return the kernel in blocked and vectorised loops, or None if its stages are not a contraction (see `analyse`)."""
+def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled:
+    """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
-    return None if parts is None else ContractionScheduler(kernel, parts, target).scheduled()
+    if parts is None:
+        return schedule_generic(kernel, target)
+    return ContractionScheduler(kernel, parts, target).scheduled()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,9 @@ class ContractionScheduler:
         self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
         match self.mode:
             case "packed by panel":
-                return self._over_outer("parallel", lambda outer: self._over_panels("parallel", outer, self._packed_panel))
+                return self._over_outer(
+                    "parallel", lambda outer: self._over_panels("parallel", outer, self._packed_panel)
+                )
             case "packed by product":
                 return self._over_outer("parallel", lambda outer: self._allocated(self._packed_product(outer)))
         return self._allocated(self._over_outer("serial", self._packed_product))

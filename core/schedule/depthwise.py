@@ -14,7 +14,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.tiling import Reduced, Tile, accumulate, column_mask, finish_tile, lanes_of, over, ramp
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.target import Target
-from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Function, Stage, Statement, Variable
+from graft.core.tensor_ir.ir import Binary, Block, Buffer, Constant, Expression, Function, Stage, Statement, Variable
 from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type
 
@@ -79,8 +79,6 @@ def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) 
     statements = [
         tile_at(indices, b.index(begin * lanes), min(vectors, total - begin)) for begin in range(0, total, vectors)
     ]
-    from graft.core.tensor_ir.ir import Block
-
     body: Statement = Block(tuple(statements))
     for axis in reversed(range(len(shape) - 1)):
         body = over(indices[axis], shape[axis], "parallel" if axis < 2 else "serial", body)

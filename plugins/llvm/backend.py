@@ -206,4 +206,3 @@ class RegionKernels:
     def _flops(self, node: NodeView) -> int:
         operator = self.table.of(node)
         return 0 if operator is None or operator.cost is None else operator.cost(node).flops
-

@@ -26,9 +26,7 @@ def integers(*values: int) -> np.ndarray:
 ERF = {"q": number(2**0.5), "one": number(1), "h": number(0.5)}
 TANH = {"three": number(3), "k": number(0.044715), "q": number((2 / np.pi) ** 0.5), "one": number(1), "h": number(0.5)}
 GELU_ERF = "d = Div(a, q) e = Erf(d) g = Add(e, one) t = Mul(a, g) y = Mul(t, h)"
-GELU_TANH = (
-    "p = Pow(a, three) i = Mul(p, k) j = Add(a, i) l = Mul(j, q) t = Tanh(l) o = Add(t, one) n = Mul(a, h) y = Mul(n, o)"
-)
+GELU_TANH = "p = Pow(a, three) i = Mul(p, k) j = Add(a, i) l = Mul(j, q) t = Tanh(l) o = Add(t, one) n = Mul(a, h) y = Mul(n, o)"
 
 CONVOLUTIONS = {
     "conv": Case("y = Conv(x, w)", IMAGE, WEIGHTS, kernels=("Conv",)),
@@ -64,9 +62,7 @@ CONVOLUTIONS = {
     ),
     "conv_activation": Case("c = Conv(x, w) y = HardSwish(c)", IMAGE, WEIGHTS, kernels=("onednn.conv_activation",)),
     "conv_same_upper": Case('y = Conv<auto_pad = "SAME_UPPER", strides = [2, 2]>(x, w)', IMAGE, WEIGHTS),
-    "conv_same_lower": Case(
-        'y = Conv<auto_pad = "SAME_LOWER", strides = [2, 2]>(x, w)', IMAGE, {"w": (32, 16, 4, 4)}
-    ),
+    "conv_same_lower": Case('y = Conv<auto_pad = "SAME_LOWER", strides = [2, 2]>(x, w)', IMAGE, {"w": (32, 16, 4, 4)}),
     "conv_asymmetric_dilated": Case("y = Conv<pads = [0, 1, 2, 3], dilations = [2, 1]>(x, w, b)", IMAGE, BIASED),
     "conv_depthwise": Case(
         "y = Conv<pads = [1, 1, 1, 1], group = 16>(x, w, b)", IMAGE, {"w": (16, 1, 3, 3), "b": (16,)}
@@ -101,9 +97,7 @@ PRODUCTS = {
         PRODUCT,
         kernels=("onednn.matmul_bias_add",),
     ),
-    "matmul_residual": Case(
-        "r = Relu(x) m = MatMul(r, w) a = Add(m, b) y = Add(r, a)", ROWS, {"w": (8, 8), "b": (8,)}
-    ),
+    "matmul_residual": Case("r = Relu(x) m = MatMul(r, w) a = Add(m, b) y = Add(r, a)", ROWS, {"w": (8, 8), "b": (8,)}),
     "matmul_batched": Case("y = MatMul(x, z)", {"x": (2, 3, 5, 8), "z": (2, 3, 8, 6)}, {}),
     "matmul_left_shared": Case("y = MatMul(x, z)", {"x": (5, 8), "z": (2, 3, 8, 6)}, {}),
     "matmul_broadcast": Case("y = MatMul(x, z)", {"x": (2, 1, 5, 8), "z": (3, 8, 6)}, {}),
@@ -115,9 +109,7 @@ PRODUCTS = {
         "g = Gemm<transA = 1>(x, w) y = Relu(g)", {"x": (8, 5)}, {"w": (8, 7)}, kernels=("onednn.gemm_relu",)
     ),
     "gemm_bias_of_two_axes": Case("y = Gemm(x, w, b)", PLANE, {"w": (8, 7), "b": (1, 7)}),
-    "gemm_gelu_tanh": Case(
-        f"a = Gemm(x, w, b) {GELU_TANH}", PLANE, PRODUCT | TANH, kernels=("onednn.gemm_gelu_tanh",)
-    ),
+    "gemm_gelu_tanh": Case(f"a = Gemm(x, w, b) {GELU_TANH}", PLANE, PRODUCT | TANH, kernels=("onednn.gemm_gelu_tanh",)),
     "attention": Case(
         "q = Reshape(x, heads) u = Transpose<perm = [0, 2, 1, 3]>(q) k = Transpose<perm = [0, 2, 3, 1]>(q)"
         "a = MatMul(u, k) p = Softmax(a) o = MatMul(p, u) v = Transpose<perm = [0, 2, 1, 3]>(o) y = Reshape(v, rows)",
@@ -135,9 +127,7 @@ WINDOWS = {
     "max_pool_same": Case(
         'y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER">(x)', IMAGE, {}
     ),
-    "average_pool": Case(
-        "y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(x)", IMAGE, {}
-    ),
+    "average_pool": Case("y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(x)", IMAGE, {}),
     "average_pool_counting_pads": Case(
         "y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(x)", IMAGE, {}
     ),
@@ -152,8 +142,21 @@ POINTWISE = {
     **{
         text: Case(f"y = {text}(x)", TABLE, {})
         for text in (
-            "Relu", "LeakyRelu<alpha = 0.2>", "Elu<alpha = 0.7>", "Sigmoid", "Tanh", "Exp", "Abs", "Neg", "Softplus",
-            "Round", "Mish", "HardSwish", "HardSigmoid<alpha = 0.3, beta = 0.4>", "Gelu", 'Gelu<approximate = "tanh">',
+            "Relu",
+            "LeakyRelu<alpha = 0.2>",
+            "Elu<alpha = 0.7>",
+            "Sigmoid",
+            "Tanh",
+            "Exp",
+            "Abs",
+            "Neg",
+            "Softplus",
+            "Round",
+            "Mish",
+            "HardSwish",
+            "HardSigmoid<alpha = 0.3, beta = 0.4>",
+            "Gelu",
+            'Gelu<approximate = "tanh">',
             "Sqrt",
         )
     },
@@ -177,9 +180,7 @@ POINTWISE = {
     "softmax": Case("y = Softmax<axis = 1>(x)", IMAGE, {}),
     "log_softmax": Case("y = LogSoftmax(x)", {"x": (3, 7)}, {}),
     "layer_normalization": Case("y = LayerNormalization(x, g, b)", ROWS, {"g": (8,), "b": (8,)}),
-    "layer_normalization_unshifted": Case(
-        "y = LayerNormalization<axis = 2, epsilon = 0.01>(x, g)", ROWS, {"g": (8,)}
-    ),
+    "layer_normalization_unshifted": Case("y = LayerNormalization<axis = 2, epsilon = 0.01>(x, g)", ROWS, {"g": (8,)}),
     "lrn": Case("y = LRN<size = 5, alpha = 0.01, beta = 0.6, bias = 2.0>(x)", IMAGE, {}),
     "batch_normalization": Case(
         "y = BatchNormalization<epsilon = 0.001>(x, g, b, m, v)",

@@ -24,6 +24,8 @@ class ExpressionEmitter(Builder):
     def __init__(self, module: ModuleText) -> None:
         super().__init__(module)
         self.variables: dict[Variable, Value] = {}
+        self.forms: dict[Variable, emit_memory.Linear | None] = {}
+        """The linear forms of let-bound vectors of indices."""
         self.pointers: dict[Buffer, str] = {}
         self._emitted: dict[int, tuple[Expression, Value]] = {}
         self._addresses: list[dict[object, str]] = [{}]

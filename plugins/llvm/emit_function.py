@@ -66,6 +66,8 @@ class FunctionEmitter(ExpressionEmitter):
             case If(condition, then_body, else_body):
                 self._if(self.value(condition), then_body, else_body)
             case Let(variable, value, body):
+                if value.type.dtype == "int64" and value.type.lanes > 1:
+                    self.forms[variable] = emit_memory.linear(self, value)
                 self.variables[variable] = self.value(value)
                 self.statement(body)
             case Allocate(buffer, body):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp
+from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
 from graft.core.types import INT64, Type, element_bits
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Value, literal, memory_type, register_type
@@ -53,6 +53,9 @@ def linear(emitter: ExpressionEmitter, expression: Expression) -> Linear | None:
             return linear(emitter, inner)
         case Constant(number, _):
             return Linear(constant=int(number))
+        case Variable() if expression.type.lanes > 1:
+            known = emitter.forms.get(expression)
+            return None if known is None else Linear(dict(known.terms), known.constant, known.lane)
         case Binary("add" | "sub" as operator, left, right):
             first, second = linear(emitter, left), linear(emitter, right)
             if first is None or second is None:

@@ -49,7 +49,7 @@ class Epilogue:
 
 
 def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
-    """Return the anchor's stage and those behind it with everything before it inlined, None where that is impossible."""
+    """Return the anchor's stage and those behind it with all before it inlined, None where that is impossible."""
     producers: dict[Buffer, Stage] = {}
     for stage in kernel.stages[: kernel.anchor_stage]:
         if stage.reduction is not None or stage.buffer in kernel.outputs:

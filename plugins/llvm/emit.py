@@ -57,7 +57,7 @@ def compile_functions(functions: Sequence[Function], target: Target) -> bytes:
 def compile_object(function: Function, target: Target) -> bytes:
     """Return the ELF object of one function."""
     text = module_ir((function,), target)
-    machine = _target_machine(target)
+    machine = target_machine(target)
     # A context of its own: types and constants of one kernel do not pile up in a global one.
     try:
         module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -69,7 +69,7 @@ def compile_object(function: Function, target: Target) -> bytes:
 
 def assembly(function: Function, target: Target) -> str:
     """Return the assembly of one function, for people."""
-    machine = _target_machine(target)
+    machine = target_machine(target)
     module = llvm.parse_assembly(module_ir((function,), target), context=llvm.create_context())
     _optimise(module, machine)
     return str(machine.emit_assembly(module))
@@ -100,7 +100,8 @@ def _triple(target: Target) -> str:
 
 
 @cache
-def _target_machine(target: Target) -> Any:
+def target_machine(target: Target) -> Any:
+    """Return LLVM's code generator for a target."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     features = ",".join(f"+{name}" for name in sorted(target.features))

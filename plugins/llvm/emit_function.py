@@ -10,9 +10,22 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
-    Allocate, Binary, Block, Buffer, CallExtern, Constant, Expression, For, Function, If, Let, Load, Statement, Store,
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Statement,
+    Store,
     Variable,
-)  # fmt: skip
+)
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_memory

@@ -65,10 +65,10 @@ def linear(emitter: ExpressionEmitter, expression: Expression) -> Linear | None:
         case Binary("mul", left, right):
             first, second = linear(emitter, left), linear(emitter, right)
             if first is not None and second is not None:
-                for number, form in ((first, second), (second, first)):
-                    if not number.terms and not number.lane:
+                for factor, form in ((first, second), (second, first)):
+                    if not factor.terms and not factor.lane:
                         product = Linear()
-                        product.add(form, number.constant)
+                        product.add(form, factor.constant)
                         return product
     if expression.type.lanes > 1:
         return None
@@ -274,7 +274,8 @@ def counting_mask(emitter: ExpressionEmitter, expression: Binary) -> Value | Non
 
     The first lanes up to a count, or from it on: one comparison of small integers instead of several of int64.
     """
-    operator, lanes = expression.operator, expression.left.type.lanes
+    operator: str = expression.operator
+    lanes = expression.left.type.lanes
     if lanes == 1 or operator not in _MIRRORED or expression.left.type.dtype != "int64":
         return None
     left, right = linear(emitter, expression.left), linear(emitter, expression.right)

@@ -112,7 +112,7 @@ def test_an_integer_division_never_traps(run, dtype: str) -> None:
     run(function, [samples(dtype, 1), divisors], [output])
 
 
-@pytest.mark.parametrize("dtype", INTEGERS + ["bool"])
+@pytest.mark.parametrize("dtype", [*INTEGERS, "bool"])
 @pytest.mark.parametrize("operator", ["and", "or", "xor"])
 def test_logic_is_the_interpreters(run, operator: str, dtype: str) -> None:
     function = map_function(dtype, [dtype, dtype], lambda x, y: Binary(operator, x, y))
@@ -439,7 +439,8 @@ def test_a_call_of_an_external_symbol_is_refused() -> None:
     with pytest.raises(CompileError) as error:
         compile_functions([Function("kernel", (), 0, CallExtern("puts", ()))], host_target())
     assert str(error.value) == (
-        "function 'kernel' calls the external symbol 'puts'; native code of the built-in compiler has no external symbols"
+        "function 'kernel' calls the external symbol 'puts'; native code of the built-in compiler has no external "
+        "symbols"
     )
 
 

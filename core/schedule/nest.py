@@ -151,7 +151,7 @@ def _vector_cost(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier, lanes
         cost += 1.0 if write == 1 else 1.5 * lanes
     vectors = -(-axis.extent // lanes)
     extra = 3.0 * ACCUMULATORS if is_reduced else 0.0
-    return (cost * vectors + extra) / axis.extent
+    return (cost * vectors + extra) / max(axis.extent, 1)
 
 
 # ---- Loops around ------------------------------------------------------------------------------------------------

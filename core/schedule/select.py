@@ -11,16 +11,18 @@ from graft.core.target import Target
 def schedule(kernel: Kernel, target: Target) -> Scheduled:
     """Return the kernel in loops for a target.
 
-    The schedules of contractions and convolutions are imported when they are first needed.
+    The schedules of contractions and convolutions are imported when they are first needed; where they do not fit (None)
+    the generic schedule takes the kernel.
     """
     match kernel.anchor:
         case Trait.CONTRACTION:
             from graft.core.schedule.contraction import schedule_contraction
 
-            return schedule_contraction(kernel, target)
+            scheduled = schedule_contraction(kernel, target)
         case Trait.CONVOLUTION:
             from graft.core.schedule.convolution import schedule_convolution
 
-            return schedule_convolution(kernel, target)
+            scheduled = schedule_convolution(kernel, target)
         case _:
-            return schedule_generic(kernel, target)
+            scheduled = None
+    return scheduled or schedule_generic(kernel, target)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.recurrent import GATES
+from graft.core.operators.table import Lowering, OperatorTable
 from graft.core.schedule.inline import map_stage, stage_expressions
-from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.recurrent import schedule_recurrent
 from graft.core.tensor_ir.ir import Buffer, Expression, Function, Load, Stage
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.view import ValueView
@@ -24,11 +26,11 @@ _NOT_IN_A_NAME = re.compile(r"\W+")
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A group lowered: a kernel still to be scheduled, or a function already in loops; and the values it reads."""
+    """A group lowered: a kernel still to be scheduled, or loops that need no schedule; and the values it reads."""
 
     group: Group
     kernel: Kernel
-    function: Function | None
+    loops: Scheduled | None
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
 
@@ -55,9 +57,10 @@ class Values:
         stages: list[Stage] = []
         anchor_stage = 0
         for node in group.nodes:
-            lowered = lower(lowering_of(node, self.buffer), self.table)
+            lowering = lowering_of(node, self.buffer)
+            lowered = lower(lowering, self.table)
             if isinstance(lowered, Function):
-                return self._whole(group, name, lowered)
+                return self._whole(group, name, lowering, lowered)
             stages += lowered
             if node is group.anchor:
                 anchor_stage = len(stages) - 1
@@ -66,16 +69,19 @@ class Values:
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         return Lowered(group, kernel, None, tuple(self.values[b] for b in kernel.inputs), tuple(outside))
 
-    def _whole(self, group: Group, name: str, function: Function) -> Lowered:
+    def _whole(self, group: Group, name: str, lowering: Lowering, function: Function) -> Lowered:
         """A node whose lowering is a function: its parameters say what it reads and writes."""
-        renamed = Function(name, function.parameters, function.outputs, function.body, function.origin)
-        inputs = tuple(self.values[buffer] for buffer in function.input_buffers)
-        outputs = tuple(self.values[buffer] for buffer in function.output_buffers)
+        inputs, outputs = function.input_buffers, function.output_buffers
+        constants = self.constants(inputs)
+        if group.anchor.op_type in GATES:
+            loops = schedule_recurrent(lowering, dict(constants), name)
+        else:
+            loops = Scheduled(replace(function, name=name))
         kernel = Kernel(
-            name, function.input_buffers, function.output_buffers, (), group.trait, group.anchor,
-            constants=self.constants(function.input_buffers), origin=function.origin,
-        )  # fmt: skip
-        return Lowered(group, kernel, renamed, inputs, outputs)
+            name, inputs, outputs, (), group.trait, group.anchor, constants=constants, origin=function.origin
+        )
+        read = tuple(self.values[buffer] for buffer in inputs)
+        return Lowered(group, kernel, loops, read, tuple(self.values[buffer] for buffer in outputs))
 
     def _with_scalars(self, stage: Stage) -> Stage:
         """The stage with loads of constants of one element replaced by their value."""

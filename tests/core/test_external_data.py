@@ -129,10 +129,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_range_behind_the_end_is_refused(tmp_path: Path) -> None:
     write_weights(tmp_path / "w.bin")
     assert refusal(write_model(tmp_path, "w.bin", offset=8, length=4096)) == (
-        "external data of tensor 'w' in 'w.bin' ends at byte 4104 but the file has 4096 bytes; is the download complete?"
+        "external data of tensor 'w' in 'w.bin' ends at byte 4104 but the file has 4096 bytes; "
+        "is the download complete?"
     )
     assert refusal(write_model(tmp_path, "w.bin", offset=5000)) == (
-        "external data of tensor 'w' in 'w.bin' ends at byte 5000 but the file has 4096 bytes; is the download complete?"
+        "external data of tensor 'w' in 'w.bin' ends at byte 5000 but the file has 4096 bytes; "
+        "is the download complete?"
     )
 
 

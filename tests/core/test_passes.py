@@ -12,10 +12,14 @@ from onnx.reference import ReferenceEvaluator
 from graft.core.load import load
 from graft.core.normalize import PASSES, normalize, standard_pipeline
 from graft.core.passes.fold_constants import FoldConstants
-from graft.core.passes.pipeline import ORIGIN, Pipeline, record_of
+from graft.core.passes.pipeline import Pipeline, record_of
+from graft.core.passes.rewrite import ORIGIN
 from graft.errors import GraftError
 
-CHANNELS = "<float[4] s = {1, 2, 3, 4}, float[4] b = {0.5, 0, -1, 2}, float[4] m = {1, 0, 2, -1}, float[4] v = {1, 4, 9, 0.25}>"
+CHANNELS = (
+    "<float[4] s = {1, 2, 3, 4}, float[4] b = {0.5, 0, -1, 2}, "
+    "float[4] m = {1, 0, 2, -1}, float[4] v = {1, 4, 9, 0.25}>"
+)
 
 
 def model_of(graph: str) -> ir.Model:
@@ -99,7 +103,8 @@ def test_identity_before_an_output_keeps_the_output_name() -> None:
 def test_identity_that_hands_an_outer_value_out_of_a_branch_stays() -> None:
     model = after(
         """g (float[2] x, bool c) => (float[2] y) { t = Abs(x) y = If (c) <
-            then_branch = a () => (float[2] p) { p = Identity(t) }, else_branch = b () => (float[2] q) { q = Neg(t) }> }""",
+            then_branch = a () => (float[2] p) { p = Identity(t) },
+            else_branch = b () => (float[2] q) { q = Neg(t) }> }""",
         "eliminate-identity",
     )
     onnx.checker.check_model(ir.to_proto(model))
@@ -139,7 +144,8 @@ def test_folding_stops_at_the_limit_and_at_the_total() -> None:
 
 def test_a_huge_constant_costs_no_memory() -> None:
     model = model_of(
-        "g (float[1] x) => (float[1099511627776] y) <int64[1] n = {1099511627776}> { a = ConstantOfShape(n) y = Add(x, a) }"
+        "g (float[1] x) => (float[1099511627776] y) <int64[1] n = {1099511627776}> { "
+        "a = ConstantOfShape(n) y = Add(x, a) }"
     )
     normalize(model)
     assert operators(model) == ["ConstantOfShape", "Add"]
@@ -210,7 +216,8 @@ def test_scale_and_shift_behind_batch_normalization_go_along() -> None:
     model = after(
         f"""g (float[1, 2, 3, 3] x) => (float[1, 4, 3, 3] y) {CONV} {CHANNELS[1:-1]},
             float[4, 1, 1] p = {{2, 3, 4, 5}}, float[1, 4, 1, 1] q = {{1, 2, 3, 4}}, float r = {{3}}> {{
-            t = Conv(x, w) u = BatchNormalization(t, s, b, m, v) z = Mul(u, p) k = Add(z, q) l = Div(k, r) y = Relu(l) }}""",
+            t = Conv(x, w) u = BatchNormalization(t, s, b, m, v) z = Mul(u, p) k = Add(z, q) l = Div(k, r)
+            y = Relu(l) }}""",
         "fold-batch-normalization",
     )
     assert operators(model) == ["Conv", "Relu"]
@@ -218,7 +225,8 @@ def test_scale_and_shift_behind_batch_normalization_go_along() -> None:
 
 def test_batch_normalization_goes_into_transposed_convolution_and_gemm() -> None:
     transposed = after(
-        f"""g (float[1, 4, 2, 2] x) => (float[1, 4, 3, 3] y) {CHANNELS[:-1]}, float[4, 4, 2, 2] w = {{ {_numbers(64)} }}> {{
+        f"""g (float[1, 4, 2, 2] x) => (float[1, 4, 3, 3] y) {CHANNELS[:-1]},
+            float[4, 4, 2, 2] w = {{ {_numbers(64)} }}> {{
             t = ConvTranspose(x, w) y = BatchNormalization(t, s, b, m, v) }}""",
         "fold-batch-normalization",
     )

@@ -6,6 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graft.partition.partitioner import partition
+from graft.partition.region import regions
+from graft.patterns import Composite, is_op, wildcard
 from tests.partition.graphs import (
     BINARY,
     UNARY,
@@ -17,12 +23,6 @@ from tests.partition.graphs import (
     run_reference,
     toy,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from graft.partition.partitioner import partition
-from graft.partition.region import regions
-from graft.patterns import Composite, is_op, wildcard
 
 BACKENDS = st.lists(st.sets(st.sampled_from((*UNARY, *BINARY))), min_size=1, max_size=3)
 PATTERNS = (

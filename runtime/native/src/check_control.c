@@ -130,7 +130,9 @@ static int32_t check_loop(const Checker *checker) {
   const Call *call = checker->call;
   int32_t states = call->inputs.count - 2, scans = checker->body->outputs.count - 1 - states;
   if (states < 0 || scans < 0) {
-    return check_count(checker, "outputs", checker->body->outputs.count, (int64_t)states + 1);
+    return graft_set_error(checker->error, GRAFT_ERROR_ARTIFACT,
+                           "damaged manifest: %sa loop of %" PRId32 " inputs cannot have a body of %" PRId32 " outputs",
+                           checker->where, call->inputs.count, checker->body->outputs.count);
   }
   const TensorSpec *trips = outer_tensor(checker, call->inputs.items[0]);
   const TensorSpec *condition = outer_tensor(checker, call->inputs.items[1]);

@@ -29,7 +29,7 @@ void graft_append(char *text, size_t size, const char *format, ...) {
 void graft_append_shape(char *text, size_t size, int32_t ndim, const int64_t *shape) {
   graft_append(text, size, "[");
   for (int32_t i = 0; i < ndim; i++) {
-    graft_append(text, size, "%s%" PRId64, i ? ", " : "", shape[i]);
+    graft_append(text, size, "%s%" PRId64, i ? "," : "", shape[i]);
   }
   graft_append(text, size, "]");
 }

@@ -16,7 +16,7 @@ int32_t graft_set_error(GraftError *error, int32_t code, const char *format, ...
 /* Appends to a zero-terminated text; what does not fit is cut. */
 void graft_append(char *text, size_t size, const char *format, ...) GRAFT_FORMAT(3, 4);
 
-/* Appends "[2, 3]". */
+/* Appends "[2,3]". */
 void graft_append_shape(char *text, size_t size, int32_t ndim, const int64_t *shape);
 
 #endif

@@ -104,6 +104,9 @@ int32_t graft_check_procedures(const Manifest *manifest, GraftError *error);
 int32_t graft_check_control(const Manifest *manifest, const Procedure *procedure, const Call *call, const char *where,
                             GraftError *error);
 
+/* Checks that this processor can run code for each of the manifest's targets (cpu.c). */
+int32_t graft_check_targets(const JsonValue *targets, GraftError *error);
+
 /* "node 'a', 'b' and 3 more" or, where no node is known, "call 3"; appended to `text`. */
 void graft_append_origin(char *text, size_t size, const Call *call, int32_t number);
 

@@ -26,7 +26,10 @@ def integers(*values: int) -> np.ndarray:
 ERF = {"q": number(2**0.5), "one": number(1), "h": number(0.5)}
 TANH = {"three": number(3), "k": number(0.044715), "q": number((2 / np.pi) ** 0.5), "one": number(1), "h": number(0.5)}
 GELU_ERF = "d = Div(a, q) e = Erf(d) g = Add(e, one) t = Mul(a, g) y = Mul(t, h)"
-GELU_TANH = "p = Pow(a, three) i = Mul(p, k) j = Add(a, i) l = Mul(j, q) t = Tanh(l) o = Add(t, one) n = Mul(a, h) y = Mul(n, o)"
+GELU_TANH = (
+    "p = Pow(a, three) i = Mul(p, k) j = Add(a, i) l = Mul(j, q) t = Tanh(l) "
+    "o = Add(t, one) n = Mul(a, h) y = Mul(n, o)"
+)
 
 CONVOLUTIONS = {
     "conv": Case("y = Conv(x, w)", IMAGE, WEIGHTS, kernels=("Conv",)),
@@ -61,6 +64,19 @@ CONVOLUTIONS = {
         "c = Conv(x, w, b) g = Sigmoid(c) y = Mul(c, g)", IMAGE, BIASED, kernels=("onednn.conv_bias_swish",)
     ),
     "conv_activation": Case("c = Conv(x, w) y = HardSwish(c)", IMAGE, WEIGHTS, kernels=("onednn.conv_activation",)),
+    "conv_bias_gelu_erf": Case(
+        f"a = Conv(x, w, b) {GELU_ERF}", IMAGE, BIASED | ERF, kernels=("onednn.conv_bias_gelu_erf",)
+    ),
+    "conv_bias_activation": Case(
+        "c = Conv(x, w, b) y = LeakyRelu<alpha = 0.1>(c)", IMAGE, BIASED, kernels=("onednn.conv_bias_activation",)
+    ),
+    "conv_bias_add": Case(
+        "c = Conv(x, w, b) y = Add(c, z)", IMAGE | {"z": (2, 32, 7, 9)}, BIASED, kernels=("onednn.conv_bias_add",)
+    ),
+    "conv_swish": Case("c = Conv(x, w) g = Sigmoid(c) y = Mul(g, c)", IMAGE, WEIGHTS, kernels=("onednn.conv_swish",)),
+    "conv_clip": Case(
+        "c = Conv(x, w) y = Clip(c, lo)", IMAGE, WEIGHTS | {"lo": number(0)}, kernels=("onednn.conv_clip",)
+    ),
     "conv_same_upper": Case('y = Conv<auto_pad = "SAME_UPPER", strides = [2, 2]>(x, w)', IMAGE, WEIGHTS),
     "conv_same_lower": Case('y = Conv<auto_pad = "SAME_LOWER", strides = [2, 2]>(x, w)', IMAGE, {"w": (32, 16, 4, 4)}),
     "conv_asymmetric_dilated": Case("y = Conv<pads = [0, 1, 2, 3], dilations = [2, 1]>(x, w, b)", IMAGE, BIASED),
@@ -91,6 +107,16 @@ PRODUCTS = {
         PRODUCT | ERF | {"q": number(0.5**0.5)},
         kernels=("onednn.matmul_bias_gelu_erf",),
     ),
+    "matmul_bias_gelu_tanh": Case(
+        f"m = MatMul(x, w) a = Add(b, m) {GELU_TANH}", ROWS, PRODUCT | TANH, kernels=("onednn.matmul_bias_gelu_tanh",)
+    ),
+    "matmul_gelu_erf": Case(
+        f"a = MatMul(x, w) {GELU_ERF}", ROWS, {"w": (8, 7)} | ERF, kernels=("onednn.matmul_gelu_erf",)
+    ),
+    "matmul_relu": Case("m = MatMul(x, w) y = Relu(m)", ROWS, {"w": (8, 7)}, kernels=("onednn.matmul_relu",)),
+    "matmul_activation": Case(
+        "m = MatMul(x, w) y = Tanh(m)", ROWS, {"w": (8, 7)}, kernels=("onednn.matmul_activation",)
+    ),
     "matmul_bias_add": Case(
         "m = MatMul(x, w) a = Add(m, b) y = Add(z, a)",
         ROWS | {"z": (2, 5, 7)},
@@ -109,6 +135,8 @@ PRODUCTS = {
         "g = Gemm<transA = 1>(x, w) y = Relu(g)", {"x": (8, 5)}, {"w": (8, 7)}, kernels=("onednn.gemm_relu",)
     ),
     "gemm_bias_of_two_axes": Case("y = Gemm(x, w, b)", PLANE, {"w": (8, 7), "b": (1, 7)}),
+    "gemm_gelu_erf": Case(f"a = Gemm(x, w, b) {GELU_ERF}", PLANE, PRODUCT | ERF, kernels=("onednn.gemm_gelu_erf",)),
+    "gemm_activation": Case("g = Gemm(x, w, b) y = Sigmoid(g)", PLANE, PRODUCT, kernels=("onednn.gemm_activation",)),
     "gemm_gelu_tanh": Case(f"a = Gemm(x, w, b) {GELU_TANH}", PLANE, PRODUCT | TANH, kernels=("onednn.gemm_gelu_tanh",)),
     "attention": Case(
         "q = Reshape(x, heads) u = Transpose<perm = [0, 2, 1, 3]>(q) k = Transpose<perm = [0, 2, 3, 1]>(q)"

@@ -62,7 +62,9 @@ def _surplus(
     surplus: list[tuple[GraphCuts, Cut, str]] = []
     for own in by_backend.values():
         own.sort(key=lambda item: (_flops(item[0], item[1], operators), len(item[1].nodes)), reverse=True)
-        surplus.extend((graph, cut, f"{most} larger regions are enough") for graph, cut in own[most:])
+        surplus.extend(
+            (graph, cut, f"{most} larger region{'s are' if most != 1 else ' is'} enough") for graph, cut in own[most:]
+        )
     return surplus
 
 

@@ -164,7 +164,7 @@ class JsonGraph:
     def from_json(data: bytes) -> JsonGraph:
         """Return the graph that `to_json` wrote; raise ArtifactError if the text is damaged."""
         try:
-            graph = json.loads(data)
+            graph = json.loads(data, parse_constant=_no_constant)
             nodes = tuple(_node_from_json(node) for node in graph["nodes"])
             result = JsonGraph(graph["symbol"], nodes, tuple(_entry_from_json(head) for head in graph["heads"]))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
@@ -229,8 +229,14 @@ def _entry_from_json(row: Sequence[int]) -> Entry:
     return Entry(node, index)
 
 
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
 def _verify(graph: JsonGraph) -> None:
     """Check what `JsonGraph.run` and loaders rely on: every entry names an output of an earlier node."""
+    if not all(isinstance(name, str) for name in (graph.symbol, *(node.name for node in graph.nodes))):
+        raise ArtifactError("damaged JSON graph: a name is not a string; compile the model again")
     for number, node in enumerate(graph.nodes):
         if node.op not in ("input", "const", "kernel") or len(node.dtype) != len(node.shape):
             raise ArtifactError(f"damaged JSON graph: node {number} is malformed; compile the model again")

@@ -214,8 +214,8 @@ class PluginManager:
 
     # Hooks
 
-    def call(self, hook: str, **arguments: Any) -> list[tuple[str, Any]]:
-        """Call a hook in every plugin, in order of their names; return (plugin, result) of each.
+    def call(self, hook: str, only: Collection[str] | None = None, **arguments: Any) -> list[tuple[str, Any]]:
+        """Call a hook in every plugin (or ``only`` in some), in order of names; return (plugin, result) of each.
 
         Raises PluginError, naming the plugin, if one of them raises.
         """
@@ -223,6 +223,8 @@ class PluginManager:
         results = []
         for implementation in sorted(getattr(self._hooks.hook, hook).get_hookimpls(), key=lambda one: one.plugin_name):
             plugin = implementation.plugin_name.rpartition(":")[2]
+            if only is not None and plugin not in only:
+                continue
             given = {name: arguments[name] for name in implementation.argnames}
             with fence(plugin, hook):
                 results.append((plugin, implementation.function(**given)))
@@ -236,13 +238,16 @@ class PluginManager:
         """Return the passes that plugins add at a stage, in order of the plugins' names."""
         return [one for _, passes in self.call("graft_passes", stage=stage) for one in passes]
 
-    def module_loaders(self) -> dict[str, Any]:
-        """Return the loaders of all plugins by module kind: those of the hook, and those that backends bring.
+    def module_loaders(self, plugins: Collection[str] | None = None) -> dict[str, Any]:
+        """Return loaders by module kind: those of the hook, and those that backends bring.
 
-        Raises PluginError if two plugins bring a loader of one kind, or if a plugin raises.
+        With ``plugins``, only these are asked: what a program needs is named by `Module.plugin` of its modules. Raises
+        PluginError if two plugins bring a loader of one kind, or if a plugin raises.
         """
-        offers = [(plugin, loader) for plugin, loaders in self.call("graft_module_loaders") for loader in loaders]
-        for owner in self._plugins:
+        asked = [owner for owner in self.plugins() if plugins is None or owner.name in plugins]
+        results = self.call("graft_module_loaders", only=frozenset(owner.name for owner in asked))
+        offers = [(plugin, loader) for plugin, loaders in results for loader in loaders]
+        for owner in asked:
             for backend in owner.backends:
                 with fence(owner.name, "module_loaders"):
                     offers += [(owner.name, loader) for loader in _loaders_of(backend.backend)]
@@ -263,6 +268,7 @@ def _loaders_of(backend: Backend) -> Iterable[Any]:
 def _info(plugin: Plugin, backend: FencedBackend) -> BackendInfo:
     source = plugin.source
     faults: list[str] = []
+    faulty: str | None = "faulty: see `graft backends doctor`"
     operators = (str(rule.what) for rule in backend.backend.rules if rule.is_operator)
     return BackendInfo(
         name=backend.name,
@@ -271,7 +277,7 @@ def _info(plugin: Plugin, backend: FencedBackend) -> BackendInfo:
         version=source.version,
         priority=backend.priority,
         api_level=backend.api_level,
-        unavailable=_asked(backend.available, "faulty: see `graft backends doctor`", faults),
+        unavailable=_asked(backend.available, faulty, faults),
         composites=_asked(lambda: tuple(composite.name for composite in backend.patterns), (), faults),
         operators=tuple(dict.fromkeys(operators)),
         library=_asked(backend.version, "", faults),

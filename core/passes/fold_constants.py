@@ -11,95 +11,18 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.passes.pipeline import origin_of
-from graft.core.passes.rewrite import attribute_of, constant_of, is_operator, static_shape
+from graft.core.passes.rewrite import attribute_of, constant_of, is_operator, origin_of, static_shape
 from graft.core.view import constant_tensor
 
-SCALAR_WORK = frozenset(
-    [
-        "Abs",
-        "Add",
-        "And",
-        "ArgMax",
-        "ArgMin",
-        "BitwiseAnd",
-        "BitwiseNot",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Cast",
-        "CastLike",
-        "Ceil",
-        "Clip",
-        "Compress",
-        "Concat",
-        "ConstantOfShape",
-        "Cos",
-        "CumSum",
-        "DequantizeLinear",
-        "Div",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Expand",
-        "EyeLike",
-        "Flatten",
-        "Floor",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Greater",
-        "GreaterOrEqual",
-        "Identity",
-        "IsInf",
-        "IsNaN",
-        "Less",
-        "LessOrEqual",
-        "Log",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Neg",
-        "NonZero",
-        "Not",
-        "OneHot",
-        "Or",
-        "Pad",
-        "Pow",
-        "QuantizeLinear",
-        "Range",
-        "Reciprocal",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-        "Relu",
-        "Reshape",
-        "Round",
-        "ScatterElements",
-        "ScatterND",
-        "Shape",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Size",
-        "Slice",
-        "Softmax",
-        "Split",
-        "Sqrt",
-        "Squeeze",
-        "Sub",
-        "Sum",
-        "Tanh",
-        "Tile",
-        "Transpose",
-        "Trilu",
-        "Unsqueeze",
-        "Where",
-        "Xor",
-    ]
-)
+_SCALAR_WORK = """
+    Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress Concat
+    ConstantOfShape Cos CumSum DequantizeLinear Div Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements
+    GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg NonZero Not OneHot
+    Or Pad Pow QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round
+    ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze Sub Sum Tanh Tile
+    Transpose Trilu Unsqueeze Where Xor
+"""
+SCALAR_WORK = frozenset(_SCALAR_WORK.split())
 """Operators whose work is about the number of elements that they read and write."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 MOST_MULTIPLICATIONS = 1 << 26

@@ -22,6 +22,8 @@ LEAST_ELEMENTS = 2
 THROUGH = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Transpose", "Cast")
 """Operators behind which the use of a weight is looked for."""
 
+KEEP_SIGN = ("MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Dropout", "Flatten", "LRN", *THROUGH)
+
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
@@ -31,14 +33,15 @@ class SeedWeights:
 
     The use of a value decides its distribution:
 
-    1. weights of Conv, ConvTranspose, Gemm, MatMul: normal of variance 2 / fan-in (He et al., arXiv:1502.01852), and
-       1 / fan-in for a MatMul or a Gemm, which seldom stand before a Relu
+    1. weights of Conv, ConvTranspose, Gemm, MatMul: normal of variance 2 / fan-in behind a Relu (He et al.,
+       arXiv:1502.01852), else 1 / fan-in, so that activations keep their size
     2. scale of a normalisation, and operand of Mul: uniform in [0.8, 1.2]; of a BatchNormalization that ends the arm
        of a residual sum: in [0.4, 0.5], so that activations do not grow from block to block
     3. variance: uniform in [0.5, 1.5]
     4. recurrent weights: uniform within 1 / sqrt(hidden size)
     5. tables read by Gather: normal of deviation 0.02
-    6. everything else (biases, means): normal of deviation 0.05
+    6. parameters of every BatchNormalization as well, if anything was replaced
+    7. everything else (biases, means): normal of deviation 0.05
     """
 
     name: ClassVar[str] = "seed-weights"
@@ -52,7 +55,10 @@ class SeedWeights:
                 if is_operator(node, "ConstantOfShape") and self._replace_node(graph, node):
                     changed = True
             for value in list(graph.initializers.values()):
-                changed |= self._refill(value)
+                changed |= _is_filled(value) and self._refill(value)
+        statistics = _statistics(model) if changed else ()
+        for value in statistics:
+            self._refill(value)
         return changed
 
     def _replace_node(self, graph: ir.Graph, node: ir.Node) -> bool:
@@ -72,12 +78,8 @@ class SeedWeights:
         return True
 
     def _refill(self, value: ir.Value) -> bool:
-        tensor, shape = value.const_value, static_shape(value)
-        if tensor is None or tensor.dtype is not ir.DataType.FLOAT or not shape:
-            return False
-        if tensor.size < LEAST_ELEMENTS or not value.uses() or np.ptp(tensor.numpy()) != 0:
-            return False
-        name = value.name or ""
+        name, shape = value.name or "", static_shape(value)
+        assert shape is not None, f"initialiser '{name}' has a shape"
         value.const_value = ir.tensor(self._draw(name, _distribution(value, shape), shape), name=name)
         return True
 
@@ -87,18 +89,30 @@ class SeedWeights:
         return draw(generator, shape).astype(np.float32)
 
 
+def _is_filled(value: ir.Value) -> bool:
+    """Whether an initialiser is a float tensor, of at least `LEAST_ELEMENTS`, that repeats one number."""
+    tensor = value.const_value
+    if tensor is None or tensor.dtype is not ir.DataType.FLOAT or not value.uses():
+        return False
+    return tensor.size >= LEAST_ELEMENTS and tensor.shape.rank() > 0 and bool(np.ptp(tensor.numpy()) == 0)
+
+
+def _statistics(model: ir.Model) -> list[ir.Value]:
+    """Return the parameters of all batch normalisations: what a file kept of them was measured with other weights."""
+    nodes = (node for node in ir.traversal.RecursiveGraphIterator(model.graph) if node.op_type == "BatchNormalization")
+    values = dict.fromkeys(value for node in nodes for value in node.inputs[1:5] if value is not None)
+    return [value for value in values if value.is_initializer() and value.dtype is ir.DataType.FLOAT]
+
+
 def _distribution(value: ir.Value, shape: tuple[int, ...]) -> Draw:
     """Return how to draw a weight of ``shape``, judged by the first node that uses it."""
     node, index = _use(value)
     if node is None:
         return _normal(0.05)
-    if is_operator(node, "Conv", "ConvTranspose") and index == 1:  # case 1
-        fan_in = math.prod(shape[1:]) if node.op_type == "Conv" else shape[0] * math.prod(shape[2:])
-        return _normal(math.sqrt(2 / fan_in))
-    if is_operator(node, "Gemm") and index == 1:
-        return _normal(math.sqrt(1 / shape[1 if attribute_of(node, "transB", 0) else 0]))
-    if is_operator(node, "MatMul") and len(shape) > 1:
-        return _normal(math.sqrt(1 / shape[-2 if index == 1 else -1]))
+    shape = static_shape(node.inputs[index]) or shape
+    fan_in = _fan_in(node, index, shape)
+    if fan_in is not None:  # case 1
+        return _normal(math.sqrt((2 if _is_rectified(node.inputs[1 - index]) else 1) / fan_in))
     if is_operator(node, "BatchNormalization") and index == 4:  # case 3
         return _uniform(0.5, 1.5)
     scale = is_operator(node, "BatchNormalization", "LayerNormalization", "InstanceNormalization") and index == 1
@@ -107,7 +121,29 @@ def _distribution(value: ir.Value, shape: tuple[int, ...]) -> Draw:
     if is_operator(node, "LSTM", "GRU", "RNN"):  # case 4
         bound = 1 / math.sqrt(attribute_of(node, "hidden_size", shape[-1]))
         return _uniform(-bound, bound)
-    return _normal(0.02 if is_operator(node, "Gather") else 0.05)  # cases 5 and 6
+    return _normal(0.02 if is_operator(node, "Gather") else 0.05)  # cases 5 and 7
+
+
+def _fan_in(node: ir.Node, index: int, shape: tuple[int, ...]) -> int | None:
+    """Return how many products a sum has in a node that multiplies with this weight; None for other nodes."""
+    if is_operator(node, "MatMul") and len(shape) > 1:
+        return shape[-2 if index == 1 else -1]
+    if index != 1:
+        return None
+    if is_operator(node, "Gemm"):
+        return shape[1 if attribute_of(node, "transB", 0) else 0]
+    if is_operator(node, "Conv"):
+        return math.prod(shape[1:])
+    return shape[0] * math.prod(shape[2:]) if is_operator(node, "ConvTranspose") else None
+
+
+def _is_rectified(value: ir.Value | None) -> bool:
+    """Whether a value comes from a Relu, looking behind operators that keep the sign of their input."""
+    producer = None if value is None else value.producer()
+    while producer is not None and is_operator(producer, *KEEP_SIGN):
+        source = producer.inputs[0]
+        producer = None if source is None else source.producer()
+    return is_operator(producer, "Relu", "Clip")
 
 
 def _ends_arm(node: ir.Node) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 from graft.core.view import NodeView, ValueView
 from graft.errors import CompileError
@@ -37,7 +38,7 @@ def model_of(region: Region) -> onnx.ModelProto:
             for value in region.outputs
         ],
         value_info=[_info(value) for value in known if value.name not in results and value.value.type is not None],
-        initializer=[ir.to_proto(region.constants[name]) for name in strings],
+        initializer=[numpy_helper.from_array(region.constants[name].numpy(), name) for name in strings],
     )
     bodies = [ir.to_proto(body) for body in region.composites.values()]
     opsets = {row.domain: row.version for row in function.opset_import}

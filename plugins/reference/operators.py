@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
 
 import onnx
@@ -28,6 +29,8 @@ def implementation(node: NodeView) -> Reject | None:
         return Reject("no-pattern", f"onnx.reference knows no operators of domain '{domain}'")
     graph = node.node.graph
     version = node.node.version or (graph.opset_imports.get(node.domain) if graph is not None else None)
+    if domain == "" and node.op_type == "ImageDecoder" and importlib.util.find_spec("PIL") is None:
+        return Reject("no-pattern", "onnx.reference decodes images with Pillow; pip install pillow")
     if _exists(domain, node.op_type, version or onnx.defs.onnx_opset_version()):
         return None
     return Reject("no-pattern", f"onnx.reference does not implement {node.op_type} of opset {version}")

@@ -10,12 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graft.api import compile, load, plan
+    from graft.api import compile, plan
     from graft.bench import bench
+    from graft.core.load import load
     from graft.core.reject import Reject
     from graft.errors import GraftError
-    from graft.partition.partitioner import Policy
     from graft.partition.plan import Plan
+    from graft.partition.policy import Policy
     from graft.partition.region import Region
     from graft.plugins.backend import Backend, CompiledRegion
     from graft.plugins.hooks import hookimpl
@@ -54,14 +55,14 @@ _HOMES = {
     "JsonBackend": "graft.plugins.json_backend",
     "Module": "graft.runtime.procedure",
     "Plan": "graft.partition.plan",
-    "Policy": "graft.partition.partitioner",
+    "Policy": "graft.partition.policy",
     "Program": "graft.runtime.program",
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
     "bench": "graft.bench",
     "compile": "graft.api",
     "hookimpl": "graft.plugins.hooks",
-    "load": "graft.api",
+    "load": "graft.core.load",
     "plan": "graft.api",
     "supports": "graft.plugins.supports",
     "verify": "graft.verify",

@@ -1,4 +1,4 @@
-"""The front door: `load`, `plan` and `compile`, over the installed plugins."""
+"""The front door: `plan` and `compile`, over the installed plugins."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
-from graft.core.load import load
+from graft.core.load import Source
+from graft.core.operators.all import OPERATORS
 from graft.errors import UnsupportedError
 from graft.partition.partitioner import partition
 from graft.plugins.backend import Backend
@@ -19,15 +18,12 @@ from graft.plugins.manager import PluginManager
 if TYPE_CHECKING:
     import os
 
-    import onnx
-
-    from graft.partition.partitioner import Policy
     from graft.partition.plan import Plan
+    from graft.partition.policy import Policy
     from graft.runtime.program import Program
 
-    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
-__all__ = ["compile", "compile_model", "load", "plan", "plugins"]
+__all__ = ["compile", "compile_model", "plan", "plugins"]
 
 
 @cache
@@ -63,7 +59,7 @@ def plan(
     ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions.
     """
     chosen = choose(backends, manager)
-    return partition(prepare(model, shapes), chosen, policy=policy).plan
+    return partition(prepare(model, shapes), chosen, policy=policy, operators=OPERATORS).plan
 
 
 def compile(

@@ -18,7 +18,7 @@ from graft.errors import GraftError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graft.api import Source
+    from graft.core.load import Source
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
     from graft.runtime.program import Program

@@ -16,26 +16,24 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graft.core.load import load, require_static
+from graft.core.load import Source, load
 from graft.core.normalize import normalize
+from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
+from graft.core.shapes import require_static
 from graft.core.target import CompileOptions, available_threads, host_target
 from graft.errors import CompileError, GraftError, PluginError
-from graft.partition.partitioner import Partitioned, Policy, partition
+from graft.partition.partitioner import Partitioned, partition
+from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
-    import os
-
-    import onnx
-
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
 
-    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 log = logging.getLogger("graft.compiler")
 
@@ -76,8 +74,8 @@ class CompiledModel:
 
 
 def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
-    """Load a model, simplify it and check that every input has a static shape."""
-    model = load(source, shapes=shapes)
+    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
+    model = load(source, shapes=shapes).clone()
     normalize(model)
     require_static(model)
     return model
@@ -101,7 +99,7 @@ class Compiler:
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
-        self._policy = policy or Policy()
+        self._policy = policy
         self._plan = plan
         self._manager = manager
         self._keep = keep_intermediates
@@ -125,9 +123,10 @@ class Compiler:
         compiled = {name: self._finished[(name, one.backend, one.origin)] for name, one in found.items()}
         passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
         started = perf_counter()
-        description = Stitcher(found, compiled, passed).stitch(partitioned.model.graph)
+        stitcher = Stitcher(found, compiled, passed)
+        description = stitcher.stitch(partitioned.model.graph)
         self.seconds["stitch"] = perf_counter() - started
-        description = self._with_facts(description, partitioned)
+        description = self._with_facts(description, partitioned, stitcher.weights)
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds)
         )
@@ -135,7 +134,7 @@ class Compiler:
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
         started = perf_counter()
         backends = list(self._backends.values())
-        result = partition(model, backends, policy=self._policy, refusals=refusals)
+        result = partition(model, backends, policy=self._policy, refusals=refusals, operators=OPERATORS)
         self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
         return result
 
@@ -190,7 +189,9 @@ class Compiler:
             )
         return compiled
 
-    def _with_facts(self, description: ProgramDescription, partitioned: Partitioned) -> ProgramDescription:
+    def _with_facts(
+        self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
+    ) -> ProgramDescription:
         """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
         target = self._options.target
         metadata = {
@@ -198,6 +199,7 @@ class Compiler:
             "plan": partitioned.plan.to_json(),
             "summary": partitioned.plan.summary(),
             "threads": self._options.threads,
+            "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
         targets = ({"arch": target.arch, "features": sorted(target.features & CHECKED_FEATURES)},)
@@ -246,4 +248,4 @@ def model_without_weights(model: ir.Model) -> bytes:
         if len(tensor.raw_data) > 1024:
             tensor.ClearField("raw_data")
             tensor.doc_string = "weights are in constants.safetensors"
-    return proto.SerializeToString(deterministic=True)
+    return bytes(proto.SerializeToString(deterministic=True))

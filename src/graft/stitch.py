@@ -80,14 +80,23 @@ class ProcedureBuilder:
         """Add a tensor that a call will write and return its index."""
         return self.add(TensorSpec(name, dtype, shape, "dynamic" if shape is None else "arena"))
 
-    def inline(self, compiled: Procedure, inputs: Sequence[int], modules: int, keys: Mapping[str, str]) -> list[int]:
+    def inline(
+        self,
+        compiled: Procedure,
+        inputs: Sequence[int],
+        modules: int,
+        keys: Mapping[str, str],
+        into: Sequence[int] | None = None,
+    ) -> list[int]:
         """Append the calls of a compiled region and return the tensors of its outputs.
 
         ``inputs`` are the tensors passed, ``modules`` the number of the region's first module, ``keys`` the global
-        keys of its constants.
+        keys of its constants, ``into`` existing tensors that take the outputs.
         """
-        here: dict[int, int] = {}
+        here = {} if into is None else self._written_into(compiled, into)
         for index, tensor in enumerate(compiled.tensors):
+            if index in here:
+                continue
             match tensor.storage:
                 case "input":
                     here[index] = inputs[tensor.index]
@@ -98,10 +107,27 @@ class ProcedureBuilder:
                 case _:
                     here[index] = self.result(tensor.name, tensor.dtype, tensor.shape)
         for call in compiled.calls:
-            renumbered = tuple(-1 if index < 0 else here[index] for index in call.inputs)
-            outputs = tuple(here[index] for index in call.outputs)
-            self.calls.append(replace(call, inputs=renumbered, outputs=outputs, module=modules + call.module))
-        return [here[index] for index in compiled.outputs]
+            moved = _renumber(call, here)
+            self.calls.append(replace(moved, module=modules + call.module) if call.kind == "call" else moved)
+        outputs = [here[index] for index in compiled.outputs]
+        for source, target in zip(outputs, into or (), strict=False):
+            if source != target:
+                self.calls.append(Call("copy", (source,), (target,)))
+        return outputs if into is None else list(into)
+
+    @staticmethod
+    def _written_into(compiled: Procedure, into: Sequence[int]) -> dict[int, int]:
+        """Return the outputs of a compiled region that its calls can write straight into existing tensors."""
+        here: dict[int, int] = {}
+        for index, target in zip(compiled.outputs, into, strict=True):
+            if compiled.tensors[index].storage not in ("input", "constant", "view"):
+                here.setdefault(index, target)
+        return here
+
+    def replan(self) -> Procedure:
+        """Return the procedure with its arena planned anew; inputs and outputs stay as they are."""
+        self._resolve_views()
+        return self._planned()
 
     def finish(self, outputs: Sequence[int], names: Sequence[str]) -> Procedure:
         """Resolve views, give outputs their storage, plan the arena and return the procedure."""
@@ -218,6 +244,8 @@ class Stitcher:
         self._modules: list[Module] = []
         self._first_module: dict[str, int] = {}
         self._procedures: list[Procedure | None] = []
+        self.weights: dict[str, str] = {}
+        """Content keys of the initialisers that vendors' regions read, by name: what a region is compiled anew from."""
 
     def stitch(self, graph: ir.Graph, more_outputs: Sequence[ir.Value] = ()) -> ProgramDescription:
         """Return the program of a partitioned main graph; ``more_outputs`` are returned after the graph's own."""
@@ -292,6 +320,9 @@ class Stitcher:
         constants = []
         if region.backend in self._passed:
             constants = [self._tensor(builder, by_name[name], tensors) for name in region.constants]
+        if isinstance(self._compiled[region.name], Module):
+            for name, tensor in region.constants.items():
+                self.weights[by_name[name].name or ""] = self._constants.add_tensor(tensor)
         outputs = self._call_region(builder, region, inputs, constants, node.outputs)
         tensors.update(zip(node.outputs, outputs, strict=True))
 

@@ -20,8 +20,8 @@ from graft.errors import GraftError
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
-    from graft.api import Source
     from graft.compiler import CompiledModel
+    from graft.core.load import Source
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,3 +22,10 @@ def install(
     for module, source in modules.items():
         (home / f"{module}.py").write_text(source)
     patch.syspath_prepend(home)
+
+
+def install_project(place: Path, patch: pytest.MonkeyPatch, project: Path) -> None:
+    """Make the project in a folder visible as if pip had installed it: name, version and entry points as it says."""
+    about = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    patch.syspath_prepend(project)
+    install(place, patch, about["name"], about["version"], about["entry-points"]["graft"])

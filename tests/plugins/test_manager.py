@@ -307,6 +307,12 @@ def test_two_plugins_with_a_loader_of_one_kind_are_an_error(tmp_path):
     )
 
 
+def test_only_the_plugins_that_a_program_needs_are_asked_for_loaders(tmp_path):
+    broken = HOOK + "@hookimpl\ndef graft_module_loaders(): raise OSError"
+    manager = manager_of(tmp_path, a=LOADER, b=broken)
+    assert list(manager.module_loaders({"a"})) == ["json:npu"]
+
+
 def test_infos_say_what_a_backend_is_and_why_it_cannot_run(tmp_path):
     text = backend("npu", 7) + (
         "    def available(self): return 'no device; plug one in'\n    def version(self): return 'npu library 3'\n"

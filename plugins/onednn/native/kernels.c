@@ -1,4 +1,5 @@
 /* From a kernel node to a step: describe the primitive, let oneDNN choose, fetch the operands in the layouts it wants. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,9 @@ int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, i
     values[i] = graft_json_integer(graft_json_item(list, (size_t)i), -1);
     valid = values[i] >= least && values[i] < INT32_MAX;
   }
-  return valid ? GRAFT_OK : kernel_fail(kernel, "an attribute has the wrong length or a value out of range", 0);
+  char what[80];
+  snprintf(what, sizeof what, "'%s' has the wrong length or a value out of range", name);
+  return valid ? GRAFT_OK : kernel_fail(kernel, what, DNNL_SUCCESS);
 }
 
 float kernel_number(const Kernel *kernel, const char *name, double fallback) {

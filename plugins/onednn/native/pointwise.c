@@ -34,8 +34,8 @@ static bool whole(const Kernel *kernel, int32_t input) {
   return equal;
 }
 
-/* Adds a source of a binary operator. A whole one takes the layout `leader`; one that is broadcast is row-major with
- * ones in front. */
+/* Adds a source of a binary operator. A whole one takes the layout `leader`; one that is broadcast gets ones in front,
+ * and the layout that oneDNN wants where there is a leader. */
 static int32_t add_source(Kernel *kernel, int32_t arg, int32_t input, DnnlConstDesc leader, DnnlDesc *desc) {
   const Shape *shape = kernel_shape(kernel, input);
   Module *module = kernel->module;
@@ -53,7 +53,8 @@ static int32_t add_source(Kernel *kernel, int32_t arg, int32_t input, DnnlConstD
     int32_t from = i - (padded.rank - shape->rank);
     padded.sizes[i] = from >= 0 ? shape->sizes[from] : 1;
   }
-  int32_t code = onednn_row_major(module, kernel->node, &padded, desc);
+  int32_t code = leader != NULL && arg == ARG_SRC_1 ? onednn_any_layout(module, kernel->node, &padded, desc)
+                                                    : onednn_row_major(module, kernel->node, &padded, desc);
   if (code == GRAFT_OK) {
     code = onednn_row_major(module, kernel->node, &padded, &view);
   }

@@ -88,6 +88,37 @@ static void give_back(Module *module, Instance *instance) {
   pthread_mutex_unlock(&module->lock);
 }
 
+/* Whether a tensor is what the graph says: a module and its program may come from different files. */
+static bool agrees(const DLTensor *tensor, const Shape *shape) {
+  bool same = tensor != NULL && tensor->dtype.code == kDLFloat && tensor->dtype.bits == 32;
+  if (same && tensor->ndim == 0) {
+    return shape->rank == 1 && shape->sizes[0] == 1;
+  }
+  same = same && tensor->ndim == shape->rank;
+  for (int32_t i = 0; same && i < shape->rank; i++) {
+    same = tensor->shape[i] == shape->sizes[i];
+  }
+  return same;
+}
+
+static int32_t check_tensors(GraftContext *context, const Graph *graph, const DLTensor *const *inputs,
+                             DLTensor *const *outputs) {
+  for (int32_t i = 0; i < graph->input_count; i++) {
+    const Node *node = &graph->nodes[graph->inputs[i]];
+    if (!agrees(inputs[i], &node->shape)) {
+      return context->api->fail(context, "region '%s': input '%s' has another type or shape than it was compiled for",
+                                graph->symbol, node->name);
+    }
+  }
+  for (int32_t i = 0; i < graph->head_count; i++) {
+    if (!agrees(outputs[i], &graph->nodes[graph->heads[i]].shape)) {
+      return context->api->fail(context, "region '%s': output %d has another type or shape than it was compiled for",
+                                graph->symbol, i);
+    }
+  }
+  return GRAFT_OK;
+}
+
 static void *data_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
 
 static int32_t run_steps(GraftContext *context, const Module *module, const Instance *instance,
@@ -122,6 +153,10 @@ static int32_t run_steps(GraftContext *context, const Module *module, const Inst
 
 int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs) {
   Module *module = state;
+  int32_t checked = check_tensors(context, &module->graph, inputs, outputs);
+  if (checked != GRAFT_OK) {
+    return checked;
+  }
   Instance *instance = take_instance(module);
   if (instance == NULL) {
     return context->api->fail(context, "region '%s': memory ran out for %llu bytes of workspace",

@@ -1,0 +1,251 @@
+"""What oneDNN cannot compute: one predicate per operator family, each returning the reason or None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graft.core.reject import Reject
+from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
+from graft.plugins.onednn.lowering import is_per_channel
+from graft.plugins.onednn.windows import window
+
+if TYPE_CHECKING:
+    from graft.core.view import NodeView, ValueView
+    from graft.patterns.match import Match
+
+MAX_RANK = 12
+MAX_CONCAT = 64
+PARAMETERS: Mapping[str, tuple[int, ...]] = {
+    "Clip": (1, 2), "Pow": (1,), "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,),
+}  # fmt: skip
+"""Inputs that are read at compile time only: their element type does not matter."""
+
+
+def supported(node: NodeView) -> bool | Reject:
+    """Return True if a primitive computes the node by itself, or why none does."""
+    check = CHECKS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if check is None and node.domain in ("", "ai.onnx"):
+        check = _binary if node.op_type in BINARY else _eltwise if is_eltwise(node.op_type) else None
+    if check is None:
+        return Reject("no-pattern", f"no oneDNN primitive computes {node.op_type}")
+    refusal = _common(node)
+    if refusal is None:
+        refusal = check(node)
+    return True if refusal is None else refusal
+
+
+def match_supported(match: Match) -> Reject | None:
+    """Return why a composite's operators cannot become one primitive, None if they can."""
+    anchor = match.node("anchor")
+    refusal = supported(anchor)
+    if isinstance(refusal, Reject):
+        return refusal
+    for node in match.nodes:
+        reason = None if node.name == anchor.name else _common(node)
+        if reason is not None:
+            return reason
+    shape = _target(anchor)
+    reasons = (_operand(match, "bias", shape, anchor), _operand(match, "other", shape, anchor), _activation(match))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def written_out_supported(match: Match) -> Reject | None:
+    """Return why an activation that is written as several operators cannot be one primitive."""
+    return next((reason for reason in map(_common, match.nodes) if reason is not None), None)
+
+
+def _operand(match: Match, name: str, shape: tuple[int, ...], anchor: NodeView) -> Reject | None:
+    """Check what is added to the result: one value per output channel, or a whole tensor of its shape."""
+    if name not in match:
+        return None
+    value = match[name]
+    if anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs):
+        return None
+    given = value.static_shape
+    if given == shape and name == "other":
+        return None
+    channel = 1 if anchor.op_type == "Conv" else -1
+    if given is None or not value.is_constant or not is_per_channel(given, shape, channel):
+        return Reject("shape", f"a post-operation adds {_text(value)} to {list(shape)}")
+    return None
+
+
+def _activation(match: Match) -> Reject | None:
+    if "activation" not in match:
+        return None
+    node = match.node("activation")
+    return _eltwise(node) if is_eltwise(node.op_type) else None
+
+
+def _text(value: ValueView) -> str:
+    return f"{value.dtype or 'unknown'}{list(value.shape) if value.shape is not None else '[?]'}"
+
+
+def _common(node: NodeView) -> Reject | None:
+    """Check what every primitive needs: float32, static shapes, at least one element."""
+    read = [one for index, one in enumerate(node.inputs) if one is not None and index not in _parameters(node)]
+    for value in (*read, *node.outputs):
+        if value.dtype != "float32":
+            return Reject("dtype", f"float32 only, got {value.dtype or 'an unknown type'} for '{value.name}'")
+        shape = value.static_shape
+        if shape is None:
+            return Reject("dynamic-shape", f"'{value.name}' has the shape {_text(value)}, which is not static")
+        if prod(shape) == 0:
+            return Reject("size", f"'{value.name}' has no elements")
+        if len(shape) > MAX_RANK:
+            return Reject("rank", f"'{value.name}' has {len(shape)} axes, oneDNN takes at most {MAX_RANK}")
+    if len(node.outputs) != 1:
+        return Reject("attribute", f"only the first output of {node.op_type} is computed")
+    return None
+
+
+def _parameters(node: NodeView) -> tuple[int, ...]:
+    return PARAMETERS.get(node.op_type, ())
+
+
+def _constants(node: NodeView, *indices: int) -> Reject | None:
+    for index in indices:
+        value = node.input(index)
+        if value is not None and not value.is_constant:
+            return Reject("constant-required", f"input '{value.name}' of {node.op_type} is computed at run time")
+    return None
+
+
+def _shape(node: NodeView, index: int) -> tuple[int, ...]:
+    value = node.input(index)
+    shape = None if value is None else value.static_shape
+    assert shape is not None, f"{node.where}: input {index} was checked before"
+    return shape
+
+
+def _target(node: NodeView) -> tuple[int, ...]:
+    shape = node.outputs[0].static_shape
+    assert shape is not None, f"{node.where}: the output was checked before"
+    return shape
+
+
+def _attributes(node: NodeView) -> dict[str, object]:
+    names = ("auto_pad", "strides", "dilations", "pads", "kernel_shape")
+    return {name: node.attribute(name) for name in names if node.attribute(name) is not None}
+
+
+def _spatial(node: NodeView) -> Reject | None:
+    rank = len(_shape(node, 0))
+    return None if 3 <= rank <= 5 else Reject("rank", f"{node.op_type} of rank {rank}; oneDNN takes 3 to 5")
+
+
+def _convolution(node: NodeView) -> Reject | None:
+    refusal = _spatial(node)
+    return refusal if refusal is not None else _constants(node, 1, 2)
+
+
+def _pooling(node: NodeView) -> Reject | None:
+    refusal = _spatial(node)
+    if refusal is not None or node.op_type.startswith("Global"):
+        return refusal
+    source, target = _shape(node, 0), _target(node)
+    shape = window(_attributes(node), node.attribute("kernel_shape"), source[2:], target[2:])
+    if shape.overhang and node.op_type == "AveragePool" and node.attribute("count_include_pad", 0):
+        return Reject("attribute", "ceil_mode with count_include_pad counts cells that ONNX does not count")
+    if any(pad >= size for pad, size in zip(shape.padding_l, _extents(shape.kernel, shape.dilates), strict=True)):
+        return Reject("attribute", "the padding is as large as the window")
+    if node.op_type == "AveragePool" and any(shape.dilates):
+        return Reject("attribute", "dilated average pooling")
+    return None
+
+
+def _extents(kernel: tuple[int, ...], dilates: tuple[int, ...]) -> list[int]:
+    return [(size - 1) * (dilate + 1) + 1 for size, dilate in zip(kernel, dilates, strict=True)]
+
+
+def _matmul(node: NodeView) -> Reject | None:
+    ranks = len(_shape(node, 0)), len(_shape(node, 1))
+    return (
+        Reject("rank", f"MatMul of ranks {ranks[0]} and {ranks[1]}; oneDNN takes 2 and more")
+        if min(ranks) < 2
+        else None
+    )
+
+
+def _gemm(node: NodeView) -> Reject | None:
+    if node.attribute("alpha", 1.0) != 1.0 or (node.input(2) is not None and node.attribute("beta", 1.0) != 1.0):
+        return Reject("attribute", "Gemm with alpha or beta other than 1")
+    if node.input(2) is not None and not is_per_channel(_shape(node, 2), _target(node), -1):
+        return Reject("shape", f"Gemm adds {list(_shape(node, 2))}; oneDNN takes one value per column")
+    return None
+
+
+def _layer_normalization(node: NodeView) -> Reject | None:
+    rank = len(_shape(node, 0))
+    if node.attribute("axis", -1) % rank != rank - 1:
+        return Reject("attribute", "LayerNormalization over more than the last axis")
+    if any(len(_shape(node, index)) != 1 for index in (1, 2) if node.input(index) is not None):
+        return Reject("shape", "scale and bias must have one axis")
+    return None
+
+
+def _lrn(node: NodeView) -> Reject | None:
+    size = node.attribute("size")
+    return None if size % 2 == 1 else Reject("attribute", f"LRN of even size {size}")
+
+
+def _batch_normalization(node: NodeView) -> Reject | None:
+    if node.attribute("training_mode", 0):
+        return Reject("attribute", "BatchNormalization in training mode")
+    return None if len(_shape(node, 0)) >= 2 else Reject("rank", "BatchNormalization of rank 1")
+
+
+def _concat(node: NodeView) -> Reject | None:
+    count = len(node.inputs)
+    return None if count <= MAX_CONCAT else Reject("size", f"Concat of {count} inputs; at most {MAX_CONCAT} are taken")
+
+
+def _always(node: NodeView) -> Reject | None:
+    return None
+
+
+def _binary(node: NodeView) -> Reject | None:
+    if len(node.inputs) != 2:
+        return Reject("attribute", f"{node.op_type} of {len(node.inputs)} inputs; oneDNN takes 2")
+    left, right, target = _shape(node, 0), _shape(node, 1), _target(node)
+    if left == target or (right == target and node.op_type in COMMUTATIVE):
+        return None
+    return Reject("shape", f"{node.op_type} broadcasts its first input {list(left)} to {list(target)}")
+
+
+def _eltwise(node: NodeView) -> Reject | None:
+    values = [None if value is None else value.constant for value in node.inputs]
+    known = [np.empty(0) if value is None else one for value, one in zip(node.inputs, values, strict=True)]
+    names = ("alpha", "beta", "approximate")
+    attributes = {name: node.attribute(name) for name in names if node.attribute(name) is not None}
+    if eltwise(node.op_type, attributes, [None, *known[1:]]) is None:
+        return Reject("constant-required", f"{node.op_type} with parameters that are computed at run time")
+    if node.op_type == "Pow" and _target(node) != _shape(node, 0):
+        return Reject("shape", "Pow broadcasts its first input")
+    return None
+
+
+CHECKS: Mapping[str, Callable[[NodeView], Reject | None]] = {
+    "Conv": _convolution,
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "MaxPool": _pooling,
+    "AveragePool": _pooling,
+    "GlobalMaxPool": _pooling,
+    "GlobalAveragePool": _pooling,
+    "Softmax": _always,
+    "LogSoftmax": _always,
+    "LayerNormalization": _layer_normalization,
+    "LRN": _lrn,
+    "BatchNormalization": _batch_normalization,
+    "Concat": _concat,
+    "Reshape": _always,
+    "Flatten": _always,
+    "Squeeze": _always,
+    "Unsqueeze": _always,
+    "Transpose": _always,
+}

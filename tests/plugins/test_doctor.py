@@ -1,0 +1,59 @@
+from graft.plugins.doctor import Finding, examine
+from tests.plugins.test_manager import backend, manager_of
+
+COMPILES = "    def compile(self, region, options): pass\n"
+
+
+def test_a_sound_plugin_has_no_findings(tmp_path):
+    assert examine(manager_of(tmp_path, npu=backend() + COMPILES)) == []
+
+
+def test_a_failure_is_shown_with_its_traceback(tmp_path):
+    (finding,) = examine(manager_of(tmp_path, bad="1 / 0"))
+    message = "plugin 'bad' raised ZeroDivisionError in import of file bad.py: division by zero"
+    assert (finding.plugin, finding.severity, finding.text) == ("bad", "error", message)
+    assert finding.trace.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_backend_that_cannot_run_here_is_noted(tmp_path):
+    text = backend() + COMPILES + "    def available(self): return 'no device'\n"
+    note = Finding("npu", "note", "backend 'npu' cannot run here: no device")
+    assert examine(manager_of(tmp_path, npu=text)) == [note]
+
+
+def test_a_predicate_with_a_bare_false_is_warned_about(tmp_path):
+    text = backend() + COMPILES + "    def supports(self, node): return node.op_type != 'Relu'\n"
+    warning = (
+        "backend 'npu': supports(Relu (node 'probe_Relu')) returned a bare False; "
+        "return graft.Reject(code, text) instead"
+    )
+    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "warning", warning)]
+
+
+def test_a_predicate_that_raises_is_an_error(tmp_path):
+    text = backend() + COMPILES + "    def supports(self, node): return node.op_type == 'Conv' and 1 / 0 or True\n"
+    error = "plugin 'npu' raised ZeroDivisionError in supports(Conv (node 'probe_Conv')): division by zero"
+    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "error", error)]
+
+
+def test_a_misspelt_operator_is_warned_about(tmp_path):
+    text = "import graft\n" + backend() + COMPILES
+    text += "    @graft.supports('Matmul')\n    def product(self, node): return True\n"
+    warning = "backend 'npu': 'Matmul' of 'product' is not an ONNX operator; did you mean 'MatMul'?"
+    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "warning", warning)]
+
+
+def test_two_composites_of_one_name_are_warned_about(tmp_path):
+    text = "import graft\nfrom graft.patterns import is_op, wildcard\nP = is_op('Relu')(wildcard())\n" + backend()
+    text += COMPILES + "    @graft.supports(P, name='npu.relu')\n    def one(self, match): return True\n"
+    text += "    @graft.supports(P, name='npu.relu')\n    def two(self, match): return True\n"
+    warning = "backend 'npu': 2 composites are called 'npu.relu'; give each its own name"
+    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "warning", warning)]
+
+
+def test_a_backend_that_lacks_its_one_method_is_an_error(tmp_path):
+    text = backend("json").replace("(Backend)", "(JsonBackend)")
+    text = "from graft.plugins.json_backend import JsonBackend\n" + text
+    plain, json = examine(manager_of(tmp_path, a=backend("plain"), b=text))
+    assert plain.text == "backend 'plain' does not define compile(region, options)"
+    assert json.text == "backend 'json' does not define load(graph, constants)"

@@ -1,0 +1,154 @@
+import onnx_ir as ir
+import pytest
+
+import graft
+from graft.core.reject import Reject
+from graft.core.view import NodeView
+from graft.errors import PluginError
+from graft.patterns import is_op, wildcard
+from graft.plugins.backend import Backend
+from graft.plugins.fence import FencedBackend
+from graft.plugins.supports import supports
+
+MATMUL_RELU = is_op("Relu")(is_op("MatMul")(wildcard(), wildcard()))
+
+
+class Npu(Backend):
+    name = "npu"
+
+    @supports(MATMUL_RELU)
+    def matmul_relu(self, match):
+        return True
+
+    @supports(MATMUL_RELU, name="npu.second")
+    def second_choice(self, match):
+        return Reject("cost", "never")
+
+    @supports("MatMul", "Gemm")
+    def products(self, node):
+        return Reject("rank", f"{node.op_type} of any rank")
+
+    @supports("Gemm")
+    def gemm(self, node):
+        return True
+
+    @supports("com.example::Fast")
+    def fast(self, node):
+        return True
+
+
+def node(op_type: str, domain: str = "") -> NodeView:
+    return NodeView(ir.Node(domain, op_type, [ir.Value(name="x")], name="n"))
+
+
+def test_marked_methods_become_composites_in_order_of_definition():
+    assert [one.name for one in Npu().patterns] == ["npu.matmul_relu", "npu.second"]
+    assert Npu().patterns[0].pattern is MATMUL_RELU
+    assert Npu().patterns[1].check(None) == Reject("cost", "never")
+
+
+def test_the_first_rule_that_accepts_an_operator_wins():
+    assert Npu().supports(node("Gemm")) is True
+
+
+def test_the_first_refusal_is_the_reason():
+    assert Npu().supports(node("MatMul")) == Reject("rank", "MatMul of any rank")
+
+
+def test_an_operator_without_a_rule_is_refused_with_a_reason():
+    assert Npu().supports(node("Conv")) == Reject("no-pattern", "npu has no rule for Conv")
+
+
+def test_an_operator_of_another_domain_needs_its_domain_in_the_rule():
+    assert Npu().supports(node("Fast", "com.example")) is True
+    assert Npu().supports(node("Gemm", "com.example")) == Reject("no-pattern", "npu has no rule for Gemm")
+    assert Npu().supports(node("Gemm", "ai.onnx")) is True
+
+
+def test_a_subclass_overrides_rules_and_keeps_the_others():
+    class Better(Npu):
+        @supports("Conv")
+        def convolution(self, node):
+            return True
+
+        @supports("MatMul")
+        def products(self, node):
+            return True
+
+    assert [rule.method for rule in Better.rules if rule.is_operator] == ["convolution", "products", "gemm", "fast"]
+    assert Better().supports(node("MatMul")) is True
+
+
+@pytest.mark.parametrize(
+    ("what", "shown"), [((), "nothing"), (("MatMul", 3), "'MatMul', 3")], ids=["nothing", "mixture"]
+)
+def test_misuse_of_the_decorator_is_an_error(what, shown):
+    with pytest.raises(PluginError) as caught:
+        supports(*what)
+    assert caught.value.message == (
+        f'supports() takes operator names or one pattern, got {shown}; write supports("MatMul") or supports(pattern)'
+    )
+
+
+def test_marking_something_that_is_not_a_method_is_an_error():
+    with pytest.raises(PluginError) as caught:
+        supports("MatMul")(3)
+    assert caught.value.message == "supports() marks a method, got 3; write it above the method's def"
+
+
+class Careless(Backend):
+    name = "careless"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def supports(self, node):
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    @graft.supports(MATMUL_RELU, name="careless.pattern")
+    def pattern(self, match):
+        return self.supports(match)
+
+
+def test_a_bare_false_is_a_refusal_without_a_reason_and_is_remarked_upon_once():
+    fenced = FencedBackend(Careless(False), "careless-plugin")
+    assert fenced.supports(node("Relu")) == Reject("no-pattern", "careless gave no reason")
+    fenced.supports(node("Relu"))
+    assert fenced.remarks == [
+        "backend 'careless': supports(Relu (node 'n')) returned a bare False; return graft.Reject(code, text) instead"
+    ]
+
+
+def test_an_answer_of_another_type_is_an_error():
+    with pytest.raises(PluginError) as caught:
+        FencedBackend(Careless(None), "careless-plugin").supports(node("Relu"))
+    assert caught.value.message == (
+        "backend 'careless': supports(Relu (node 'n')) returned NoneType None; return True or graft.Reject(code, text)"
+    )
+
+
+def test_an_exception_in_supports_names_the_plugin_and_is_chained():
+    with pytest.raises(PluginError) as caught:
+        FencedBackend(Careless(KeyError("k")), "careless-plugin").supports(node("Relu"))
+    assert caught.value.message == (
+        "plugin 'careless-plugin' raised KeyError in supports(Relu (node 'n')) of backend 'careless': 'k'"
+    )
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_check_of_a_pattern_is_fenced_too():
+    (composite,) = FencedBackend(Careless(ValueError("v")), "careless").patterns
+    with pytest.raises(PluginError) as caught:
+        composite.check(node("Relu"))
+    assert caught.value.message == ("plugin 'careless' raised ValueError in the check of 'careless.pattern': v")
+    fenced = FencedBackend(Careless(False), "careless")
+    assert fenced.patterns[0].check(node("Relu")) == Reject("no-pattern", "careless gave no reason")
+    assert len(fenced.remarks) == 1
+
+
+def test_a_check_accepts_with_true_or_none():
+    for answer in (True, None):
+        (composite,) = FencedBackend(Careless(answer), "careless").patterns
+        assert composite.check(node("Relu")) is None

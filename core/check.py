@@ -14,21 +14,25 @@ from graphlib import CycleError, TopologicalSorter
 
 import onnx
 import onnx_ir as ir
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from google.protobuf.message import Message
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from graft.core.external_data import tensor_bytes
 from graft.core.operators.table import OPERATORS
 from graft.errors import ModelError
 
 NEWEST_IR_VERSION = onnx.IR_VERSION
+MOST_NODES = 1_000_000
+ELEMENT_TYPES = frozenset(TensorProto.DataType.values())
 
 
 def check_model(model: ModelProto) -> None:
     """Check header, operators, names, order and tensor contents; raise ModelError at the first fault."""
+    check_encoding(model)
     check_header(model)
     opsets = opset_imports(model.opset_import, "model")
     functions = {(function.domain, function.name): function for function in model.functions}
-    _check_function_cycles(functions)
+    _check_functions(functions, model.graph.node)
     for function in model.functions:
         own = {**opsets, **opset_imports(function.opset_import, f"function '{function.name}'")}
         check_operators(function.node, own, functions)
@@ -51,6 +55,20 @@ def check_header(model: ModelProto) -> None:
         raise ModelError("the model's graph has no name; give it one, since ONNX requires it")
     if not model.graph.output:
         raise ModelError(f"graph '{model.graph.name}' has no outputs, so there is nothing to compute")
+
+
+def check_encoding(message: Message) -> None:
+    """Check that strings are UTF-8 (Python gives another one as bytes) and element types exist, in every part."""
+    if isinstance(message, TypeProto.Tensor | TypeProto.SparseTensor) and message.elem_type not in ELEMENT_TYPES:
+        raise ModelError(f"a value of the model has the unknown element type {message.elem_type}")
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is not None:
+            for child in [value] if isinstance(value, Message) else value:
+                check_encoding(child)
+        elif descriptor.type == descriptor.TYPE_STRING:
+            wrong = [text for text in ([value] if isinstance(value, str | bytes) else value) if isinstance(text, bytes)]
+            if wrong:
+                raise ModelError(f"a name in the model is not text in UTF-8: {wrong[0]!r}; the file is damaged")
 
 
 def opset_imports(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
@@ -141,12 +159,13 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 def check_graph(graph: GraphProto, outer: frozenset[str] = frozenset()) -> None:
     """Check names, order and constants of a graph; ``outer`` are the names that it sees from outside."""
+    for sparse in graph.sparse_initializer:
+        raise ModelError(f"initialiser '{sparse.values.name}' is sparse, which is not supported; store it dense")
     for tensor in graph.initializer:
-        check_tensor(tensor, f"initializer '{tensor.name}'")
+        check_tensor(tensor, f"initialiser '{tensor.name}'")
     defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    defined |= {tensor.values.name for tensor in graph.sparse_initializer}
     _check_duplicates((value.name for value in graph.input), f"graph '{graph.name}'", "input")
-    _check_duplicates((value.name for value in graph.initializer), f"graph '{graph.name}'", "initializer")
+    _check_duplicates((value.name for value in graph.initializer), f"graph '{graph.name}'", "initialiser")
     names = [value.name for value in graph.output]
     check_names(graph.node, defined, names, f"graph '{graph.name}'", outer)
 
@@ -214,7 +233,7 @@ def check_tensor(tensor: TensorProto, where: str) -> None:
     """Check that a tensor holds as much as its type and shape say; raise ModelError with both numbers."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return
-    if tensor.data_type not in TensorProto.DataType.values() or tensor.data_type == TensorProto.UNDEFINED:
+    if tensor.data_type not in ELEMENT_TYPES or tensor.data_type == TensorProto.UNDEFINED:
         raise ModelError(f"{where} has the unknown element type {tensor.data_type}", tensor=tensor.name)
     if tensor.HasField("raw_data") and tensor.data_type != TensorProto.STRING:
         found, needed, unit = len(tensor.raw_data), tensor_bytes(tensor), "bytes"
@@ -266,7 +285,8 @@ def _check_duplicates(names: Iterable[str], where: str, kind: str) -> None:
         seen.add(name)
 
 
-def _check_function_cycles(functions: dict[tuple[str, str], FunctionProto]) -> None:
+def _check_functions(functions: dict[tuple[str, str], FunctionProto], nodes: Iterable[NodeProto]) -> None:
+    """Check that functions do not call each other in a cycle, and that inlining ends in a bounded number of nodes."""
     sorter: TopologicalSorter[tuple[str, str]] = TopologicalSorter()
     for key, function in functions.items():
         sorter.add(key, *(call for call in _calls(function.node) if call in functions))
@@ -275,6 +295,21 @@ def _check_function_cycles(functions: dict[tuple[str, str], FunctionProto]) -> N
     except CycleError as error:
         names = " -> ".join(f"{domain}.{name}" for domain, name in error.args[1])
         raise ModelError(f"the model's functions call each other in a cycle: {names}") from None
+    sizes: dict[tuple[str, str], int] = {}
+    while sorter.is_active():
+        for key in sorter.get_ready():
+            sizes[key] = _expanded(functions[key].node, sizes)
+            sorter.done(key)
+    total = _expanded(nodes, sizes)
+    if total > MOST_NODES:
+        raise ModelError(
+            f"the model's functions stand for {total} nodes once inlined, more than the {MOST_NODES} that are allowed"
+        )
+
+
+def _expanded(nodes: Iterable[NodeProto], sizes: dict[tuple[str, str], int]) -> int:
+    """Return the number of nodes that ``nodes`` stand for once calls of the functions in ``sizes`` are inlined."""
+    return sum(sizes.get(call, 1) for call in _calls(nodes))
 
 
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, str]]:

@@ -46,7 +46,10 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
         proto = step(proto, steps)
     if shapes and fix_dimensions(proto.graph, shapes):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
-    model = _deserialise(proto)
+    try:
+        model = ir.from_proto(proto)
+    except ir.serde.SerdeError as error:
+        raise ModelError(f"the model is not valid ONNX: {tidy(error.__cause__ or error)}") from error
     _attach(model, constants, steps)
     infer_shapes(model)
     _name_nodes(model)
@@ -60,7 +63,7 @@ def _read(source: Source) -> tuple[onnx.ModelProto, ModelDirectory | None]:
     if isinstance(source, ir.Model):
         return ir.to_proto(source), _directory_of(source)
     if isinstance(source, bytes):
-        return _parse(source, "these bytes"), None
+        return _parse(source, "the data"), None
     path = Path(source)
     try:
         data = path.read_bytes()
@@ -138,9 +141,13 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
 def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
     del steps
     try:
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(proto, full_check=True)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error)}") from error
+    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        if str(error).count("Inference error(s)") > 1:
+            return proto  # within the body of an operator's definition, where onnx itself may be wrong
+        raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
     return proto
 
 
@@ -171,6 +178,11 @@ def _upgrade(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto
     if opset == OPSET or (opset > OPSET and not _unchanged(proto.graph, opset, OPSET)):
         return proto
     note = f"opset {opset} to {OPSET}"
+    if opset < 9 and any(node.op_type == "Scan" for node in proto.graph.node):
+        raise ModelError(
+            f"the model cannot be brought from {note}: its Scan has a batch axis; export it again with opset {OPSET}",
+            opset=opset,
+        )
     if _unchanged(proto.graph, opset, OPSET):
         imports[0].version = OPSET
     else:
@@ -199,12 +211,6 @@ def _since(operator: str, opset: int) -> int | None:
     if not onnx.defs.has(operator, opset):
         return None
     return onnx.defs.get_schema(operator, opset).since_version
-
-
-def _deserialise(proto: onnx.ModelProto) -> ir.Model:
-    for value in proto.graph.sparse_initializer:
-        raise ModelError(f"initializer '{value.values.name}' is sparse, which is not supported; store it dense")
-    return ir.from_proto(proto)
 
 
 def _attach(model: ir.Model, constants: Mapping[str, ir.TensorProtocol], steps: list[PassResult]) -> None:

@@ -7,29 +7,46 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
+from graft.core.passes.fold_constants import FoldConstants
 from graft.core.skeleton import skeleton_of_model
 from graft.core.view import ValueView
 from graft.errors import ModelError
+
+SMALL_BYTES = 4096
+"""The largest tensor whose contents may decide about a shape."""
 
 
 def infer_shapes(model: ir.Model) -> bool:
     """Give every value the type and shape that ONNX infers, in place; return whether one was learnt.
 
-    Shapes that the model states and inference cannot derive stay. Raises ModelError where types or shapes
-    contradict each other.
+    Shapes that depend on the contents of small tensors (the shape operand of a Reshape) are found by folding these
+    in a copy and inferring again; onnx's own data propagation takes as much memory as a model says. Shapes that the
+    model states and inference cannot derive stay. Contradictions are not looked for: `load` does, before anything is
+    changed.
     """
-    proto = skeleton_of_model(model)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
-        raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
+    scratch = ir.from_proto(_infer(skeleton_of_model(model)))
+    while _has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
+        scratch = ir.from_proto(_infer(ir.to_proto(scratch)))
     changed = False
-    for graph, learnt in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
+    for graph, learnt in zip(model.graphs(), scratch.graphs(), strict=True):
         values = ir.convenience.create_value_mapping(learnt)
         for name, value in ir.convenience.create_value_mapping(graph).items():
             if name in values:
                 changed |= _learn(value, values[name])
     return changed
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+
+
+def _has_unknown(model: ir.Model) -> bool:
+    return any(
+        value.shape is None or not value.shape.is_static()
+        for graph in model.graphs()
+        for node in graph
+        for value in node.outputs
+    )
 
 
 def _learn(value: ir.Value, inferred: ir.Value) -> bool:
@@ -41,7 +58,7 @@ def _learn(value: ir.Value, inferred: ir.Value) -> bool:
     return changed
 
 
-def tidy(error: Exception) -> str:
+def tidy(error: BaseException) -> str:
     """Return the text of an error of onnx on one line, without the marks of its log."""
     return " ".join(str(error).split())
 

@@ -38,6 +38,8 @@ def ask_supports(backend: BackendLike, node: NodeView) -> Reject | None:
     """Return None if the backend takes the node, else its reason; a broken answer raises PluginError."""
     try:
         answer = backend.supports(node)
+    except PluginError:
+        raise
     except Exception as error:
         raise PluginError(
             f"backend '{backend.name}' raised {type(error).__name__} when asked for {node.where}: {error}",
@@ -61,6 +63,8 @@ def ask_check(backend: str, composite: Composite, match: Match) -> Reject | None
         return None
     try:
         answer = composite.check(match)
+    except PluginError:
+        raise
     except Exception as error:
         raise PatternError(
             f"the check of composite '{composite.name}' (backend '{backend}') raised {type(error).__name__} "

@@ -106,7 +106,7 @@ class Plan:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def summary(self) -> str:
-        """Return one line: ``onednn 118/142 ops (83.1 %, 2 regions, 94 % of FLOPs) · llvm 24/142 · top reasons: dtype 3``."""
+        """Return one line: ``onednn 118/142 ops (83.1 %, 2 regions, 94 % of FLOPs) · llvm 24/142 · ...``."""
         total = len(self.placements)
         counts = Counter(placement.backend for placement in self.placements)
         parts: list[str] = []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from graft import __version__
 from graft.plugins.hooks import PROJECT
 
 DISTRIBUTION = "graft-compiler"
@@ -53,7 +54,9 @@ def discover() -> list[PluginSource]:
         found[entry.name, entry.value, name] = PluginSource(entry.name, entry.value, name, version)
     present = {(name, value) for name, value, distribution in found if distribution == DISTRIBUTION}
     built_in = (
-        PluginSource(name, value, DISTRIBUTION) for name, value in BUILT_IN.items() if (name, value) not in present
+        PluginSource(name, value, DISTRIBUTION, __version__)
+        for name, value in BUILT_IN.items()
+        if (name, value) not in present
     )
     return sorted((*found.values(), *built_in), key=lambda source: (source.name, source.distribution, source.value))
 

@@ -15,6 +15,8 @@ from graft.plugins.fence import FencedBackend
 from graft.plugins.json_backend import JsonBackend
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from graft.core.view import NodeView
     from graft.plugins.manager import Plugin, PluginManager
 
@@ -98,15 +100,30 @@ def _rule_mistakes(backend: FencedBackend) -> Iterator[str]:
 
 
 def _nodes(backend: FencedBackend) -> Iterator[NodeView]:
-    """Give a float32 node of each probed operator, with static shapes."""
-    import onnx_ir as ir
+    """Give a float32 node of each probed operator, of static shapes; those that need attributes are passed over."""
+    import onnx
 
     from graft.core.view import NodeView
 
     named = (rule.what for rule in backend.backend.rules if rule.is_operator)
     for operator in dict.fromkeys((*PROBES, *named)):
-        domain, _, name = str(operator).rpartition("::")
-        rank = 4 if name == "Conv" else 2
-        float32, shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape((2,) * rank)
-        inputs = [ir.Value(name=f"x{index}", type=float32, shape=shape) for index in range(2)]
-        yield NodeView(ir.Node(domain, name, inputs[: 1 if name == "Relu" else 2], name=f"probe_{name}"))
+        try:
+            yield NodeView(_probe(operator))
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, onnx.defs.SchemaError):
+            continue
+
+
+def _probe(operator: str) -> ir.Node:
+    import onnx
+    import onnx_ir
+    from onnx import TensorProto, helper
+
+    schema = onnx.defs.get_schema(operator)
+    shape = (2,) * (4 if operator == "Conv" else 2)
+    names = [f"x{index}" for index in range(schema.min_input)]
+    outputs = [f"y{index}" for index in range(schema.min_output)]
+    node = helper.make_node(operator, names, outputs, name=f"probe_{operator}")
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
+    graph = helper.make_graph([node], "probe", inputs, [onnx.ValueInfoProto(name=name) for name in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", schema.since_version)])
+    return next(iter(onnx_ir.from_proto(onnx.shape_inference.infer_shapes(model, strict_mode=True)).graph))

@@ -10,8 +10,10 @@ from graft.core.operators import (
     normalization,
     pooling,
     quantization,
+    recurrent,
     reduction,
     resize,
+    sequential,
     view,
 )
 from graft.core.operators.table import OPERATORS
@@ -26,8 +28,10 @@ FAMILIES = (
     normalization,
     pooling,
     quantization,
+    recurrent,
     reduction,
     resize,
+    sequential,
     view,
 )
 

@@ -27,7 +27,7 @@ from graft.core.tensor_ir.ir import (
     UnaryOperator,
     Variable,
 )
-from graft.core.types import BOOL, FLOATS, INT64, SIGNED, UNSIGNED, Type, element_bits
+from graft.core.types import BOOL, INT64, SIGNED, UNSIGNED, Type, element_bits
 
 Operand: TypeAlias = Expression | int | float | bool
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
@@ -290,7 +290,7 @@ def wide(dtype: str) -> str:
 
 def load(buffer: Buffer, *indices: Operand) -> Expression:
     """Return one element of a buffer."""
-    return Load(buffer, tuple(index(i) if isinstance(i, (int, float)) else i for i in indices))
+    return Load(buffer, tuple(index(int(i)) if isinstance(i, (int, float)) else i for i in indices))
 
 
 def masked_load(buffer: Buffer, indices: Sequence[Expression], conditions: Sequence[Expression]) -> Expression:

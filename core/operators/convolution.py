@@ -27,7 +27,9 @@ def _windows(lowering: Lowering, weight: int) -> Windows:
     return windows_of(lowering.node, source[2:], kernel[2:], target[2:])
 
 
-def sliding_product(lowering: Lowering, sums: Buffer, weights: Buffer, pixel: Pixel, weight: Weight, w: Windows) -> Stage:
+def sliding_product(
+    lowering: Lowering, sums: Buffer, weights: Buffer, pixel: Pixel, weight: Weight, w: Windows
+) -> Stage:
     """Return the stage ``sums[n, o, ...] = sum over c, k of pixel * weight``.
 
     ``pixel(place, conditions)`` loads from the input, zero where a condition fails; ``weight`` from the weights.
@@ -54,9 +56,7 @@ def _lower_conv(lowering: Lowering) -> tuple[Stage, ...]:
 
     sums = target if bias is None and kind == target.dtype else lowering.temporary(kind, b.dims(target))
     window = _windows(lowering, 1)
-    stage = sliding_product(
-        lowering, sums, weights, pixel, lambda place: b.cast(b.load(weights, *place), kind), window
-    )
+    stage = sliding_product(lowering, sums, weights, pixel, lambda place: b.cast(b.load(weights, *place), kind), window)
     return (stage,) if sums is target else (stage, _channel_bias(sums, bias, target))
 
 

@@ -12,7 +12,7 @@ from graft.core.operators.cost import per_output
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
-from graft.core.types import FLOATS, SIGNED, element_bits
+from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits
 from graft.core.view import NodeView
 
 ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.LAYOUT_AGNOSTIC})
@@ -80,13 +80,13 @@ def _add_binary(name: str, function: Function2, traits: frozenset[Trait] = ELEME
 
 def sign(x: Expression) -> Expression:
     """Return -1, 0 or 1; NaN for NaN."""
-    negative = b.select(b.less(x, 0), b.constant(-1, x.type.dtype), x) if x.type.dtype not in b.UNSIGNED else x
+    negative = b.select(b.less(x, 0), b.constant(-1, x.type.dtype), x) if x.type.dtype not in UNSIGNED else x
     return b.select(b.greater(x, 0), 1, negative)
 
 
 def absolute(x: Expression) -> Expression:
     """Return the magnitude; an unsigned integer is its own."""
-    return x if x.type.dtype in b.UNSIGNED else b.unary("abs", x)
+    return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
 
 
 _add_unary("Abs", absolute)
@@ -142,7 +142,7 @@ OPERATORS.add(Operator("IsInf", ELEMENTWISE, _lower_is_inf, per_output(1)))
 def remainder(x: Expression, y: Expression) -> Expression:
     """Return the remainder with the sign of the divisor (Python's ``%``)."""
     rest = b.binary("fmod" if x.type.is_float else "mod", x, y)
-    if x.type.dtype in b.UNSIGNED:
+    if x.type.dtype in UNSIGNED:
         return rest
     differs = b.both(b.not_equal(rest, 0), b.not_equal(b.less(rest, 0), b.less(y, 0)))
     return b.select(differs, b.add(rest, y), rest)

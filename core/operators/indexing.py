@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved
-from graft.core.operators.elementwise import bound
 from graft.core.operators.manipulation import INJECTIVE, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator
-from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.tensor_ir.ir import Expression, Stage
 
 Indices = Sequence[Expression]
 

@@ -37,11 +37,10 @@ def lowering_of(node: NodeView, buffers: BufferOf = buffer_of) -> Lowering:
 def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...] | Function:
     """Return the stages (with the node's name as origin) or the function of a node whose operator has a lowering."""
     operator = table.of(lowering.node)
-    assert operator is not None and operator.lower is not None, f"{lowering.node.where} has no lowering"
+    assert operator is not None, f"{lowering.node.where} is not in the table"
+    assert operator.lower is not None, f"{lowering.node.where} has no lowering"
     result = operator.lower(lowering)
     origin = (lowering.node.name,)
     if isinstance(result, Function):
         return Function(result.name, result.parameters, result.outputs, result.body, origin)
-    return tuple(
-        Stage(s.buffer, s.axes, s.value, s.reduction, s.epilogue_variable, s.epilogue, origin) for s in result
-    )
+    return tuple(Stage(s.buffer, s.axes, s.value, s.reduction, s.epilogue_variable, s.epilogue, origin) for s in result)

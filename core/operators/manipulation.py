@@ -13,7 +13,7 @@ from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.view import reshaped_indices
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 from graft.core.view import NodeView
 
 INJECTIVE = frozenset({Trait.INJECTIVE})
@@ -76,9 +76,7 @@ def _lower_depth_to_space(lowering: Lowering) -> tuple[Stage, ...]:
     n, c, h, w = b.dims(source)
     block = lowering.node.attribute("blocksize")
     if lowering.node.attribute("mode", "DCR") == "DCR":
-        return _permuted_reshape(
-            source, lowering.output(), (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2)
-        )
+        return _permuted_reshape(source, lowering.output(), (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2))
     return _permuted_reshape(source, lowering.output(), (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3))
 
 
@@ -149,7 +147,8 @@ def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
     shape = b.dims(source)
     starts, ends = integers(lowering.constant(1)), integers(lowering.constant(2))
-    assert starts is not None and ends is not None
+    assert starts is not None
+    assert ends is not None
     axes = integers(lowering.constant(3)) or list(range(len(starts)))
     steps = integers(lowering.constant(4)) or [1] * len(starts)
     moves = {}
@@ -214,7 +213,7 @@ def _padded(lowering: Lowering, begins: dict[int, int], mode: str) -> Stage:
                 conditions += b.inside(position, shape[dimension])
         element = b.masked_load(source, positions, conditions)
         mask = b.all_of(conditions)
-        zero = isinstance(fill, b.Constant) and not fill.value
+        zero = isinstance(fill, Constant) and not fill.value
         return element if mask is None or zero else b.select(mask, element, fill)
 
     return b.compute(target, value)

@@ -13,7 +13,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.elementwise import ELEMENTWISE
 from graft.core.operators.manipulation import normal_axis
-from graft.core.operators.reduction import Axes, mean_of, rows, shifted, square, trailing
+from graft.core.operators.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -113,8 +113,9 @@ def inverse_deviation(epsilon: float, count: int) -> Callable[[Expression], Expr
 def _moments(
     lowering: Lowering, axes: Axes, x: Source, kind: str, epsilon: float, into: tuple[Buffer | None, Buffer | None]
 ) -> tuple[list[Stage], Source]:
-    """Stages for mean and ``1 / sqrt(variance + epsilon)`` (into buffers that keep the dimensions, or temporaries),
-    and the normalised element.
+    """Stages for mean and ``1 / sqrt(variance + epsilon)``, and the normalised element.
+
+    The two statistics are also spread ``into`` the given buffers, which keep the reduced dimensions.
     """
     mean = lowering.temporary(kind, axes.kept)
     scale = lowering.temporary(kind, axes.kept)

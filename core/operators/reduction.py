@@ -12,7 +12,7 @@ from graft.core.operators.manipulation import constants_required, integers, norm
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Constant, Expression, Stage, Variable
-from graft.core.types import FLOATS
+from graft.core.types import FLOATS, UNSIGNED
 from graft.core.view import NodeView
 
 REDUCTION = frozenset({Trait.REDUCTION})
@@ -127,7 +127,7 @@ def _float_log(x: Expression) -> Expression:
 
 
 def _absolute(x: Expression) -> Expression:
-    return x if x.type.dtype in b.UNSIGNED else b.unary("abs", x)
+    return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
 
 
 def _always(function: Map) -> Callable[[int], Map]:

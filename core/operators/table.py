@@ -66,8 +66,8 @@ class Cost:
 class Lowering:
     """What a lowering works with: the node, a buffer per input and output, and the constant inputs.
 
-    ``inputs[i]`` and ``outputs[i]`` are None for absent optional ones. ``constant(i)`` gives the contents of an input that the
-    operator needs at compile time (axes, shapes, pads).
+    ``inputs[i]`` and ``outputs[i]`` are None for absent optional ones. ``constant(i)`` gives the contents of an input
+    that the operator needs at compile time (axes, shapes, pads).
     """
 
     node: NodeView

@@ -30,7 +30,9 @@ class Windows:
         """The number of spatial dimensions."""
         return len(self.source)
 
-    def positions(self, axes: Sequence[Expression], k: Sequence[Expression]) -> tuple[list[Expression], list[Expression]]:
+    def positions(
+        self, axes: Sequence[Expression], k: Sequence[Expression]
+    ) -> tuple[list[Expression], list[Expression]]:
         """Return the input position of window ``axes`` at kernel position ``k``, and the conditions for being inside.
 
         A dimension in which no window leaves the input has no condition.

@@ -12,13 +12,13 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.passes.pipeline import origin_of
 from graft.core.passes.rewrite import (
     Names,
     add_constant,
     attribute_of,
     constant_of,
     is_operator,
+    origin_of,
     replace_node,
     sole_use,
     static_shape,

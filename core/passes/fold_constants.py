@@ -11,8 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.passes.pipeline import origin_of
-from graft.core.passes.rewrite import attribute_of, constant_of, is_operator, static_shape
+from graft.core.passes.rewrite import attribute_of, constant_of, is_operator, origin_of, static_shape
 from graft.core.view import constant_tensor
 
 _SCALAR_WORK = """

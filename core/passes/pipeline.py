@@ -22,8 +22,6 @@ from graft.errors import GraftError
 
 RECORD = "graft.passes"
 """The key of `ir.Model.meta` under which the results of all steps since the file are kept."""
-ORIGIN = "graft.origin"
-"""The key of `ir.Node.metadata_props` for the names of the model's nodes that a node stands for, joined by ``,``."""
 MOST_ROUNDS = 8
 
 
@@ -144,15 +142,6 @@ def verify_model(model: ir.Model, after: str) -> None:
 def count_nodes(model: ir.Model) -> int:
     """Return the number of nodes, those in subgraphs included."""
     return sum(1 for _ in ir.traversal.RecursiveGraphIterator(model.graph))
-
-
-def origin_of(*nodes: ir.Node) -> dict[str, str]:
-    """Return the metadata of a node that takes the place of ``nodes``: the names they stand for."""
-    names: dict[str, None] = {}
-    for node in nodes:
-        origin = node.metadata_props.get(ORIGIN)
-        names.update(dict.fromkeys(origin.split(",") if origin else [node.name or ""]))
-    return {ORIGIN: ",".join(names)}
 
 
 def _require_known(name: str, known: Collection[str]) -> None:

@@ -8,8 +8,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.passes.pipeline import origin_of
 from graft.core.view import constant_tensor
+
+ORIGIN = "graft.origin"
+"""The key of `ir.Node.metadata_props` for the names of the model's nodes that a node stands for, joined by ``,``."""
+
+
+def origin_of(*nodes: ir.Node) -> dict[str, str]:
+    """Return the metadata of a node that takes the place of ``nodes``: the names they stand for."""
+    names: dict[str, None] = {}
+    for node in nodes:
+        origin = node.metadata_props.get(ORIGIN)
+        names.update(dict.fromkeys(origin.split(",") if origin else [node.name or ""]))
+    return {ORIGIN: ",".join(names)}
 
 
 def is_operator(node: ir.Node | None, *names: str) -> bool:
@@ -99,6 +110,8 @@ def bypass(node: ir.Node) -> bool:
     graph, source, output = node.graph, node.inputs[0], node.outputs[0]
     assert graph is not None, f"node '{node.name}' is in no graph"
     assert source is not None, f"node '{node.name}' reads nothing"
+    source.type = source.type or output.type
+    source.shape = source.shape if source.shape is not None else output.shape
     if output.is_graph_output():
         producer = source.producer()
         if producer is None or producer.graph is not graph or source.is_graph_output():

@@ -181,6 +181,10 @@ class Simplifier:
         """Return the bounds of a simplified int64 expression, None if it has none."""
         return self.form(expression).interval(self._atom_interval)
 
+    def atom(self, number: int) -> Expression:
+        """Return the atom of that number in a linear form."""
+        return self._atoms[number]
+
     # ---- Interning
 
     def _intern(self, expression: Expression) -> Expression:

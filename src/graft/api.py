@@ -11,7 +11,7 @@ from graft.compiler import CompiledModel, Compiler, compile_options, prepare
 from graft.core.load import Source
 from graft.core.operators.all import OPERATORS
 from graft.errors import UnsupportedError
-from graft.partition.partitioner import DEFAULT_POLICY, partition
+from graft.partition.partitioner import partition
 from graft.plugins.backend import Backend
 from graft.plugins.manager import PluginManager
 
@@ -51,7 +51,7 @@ def plan(
     backends: Sequence[str | Backend] | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    policy: Policy = DEFAULT_POLICY,
+    policy: Policy | None = None,
     manager: PluginManager | None = None,
 ) -> Plan:
     """Return where every operator would run and why, without compiling anything.
@@ -70,7 +70,7 @@ def compile(
     threads: int | None = None,
     strict: bool = False,
     plan: Plan | None = None,
-    policy: Policy = DEFAULT_POLICY,
+    policy: Policy | None = None,
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> Program:
@@ -98,7 +98,7 @@ def compile_model(
     threads: int | None = None,
     strict: bool = False,
     plan: Plan | None = None,
-    policy: Policy = DEFAULT_POLICY,
+    policy: Policy | None = None,
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> CompiledModel:

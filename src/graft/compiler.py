@@ -23,7 +23,7 @@ from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.target import CompileOptions, available_threads, host_target
 from graft.errors import CompileError, GraftError, PluginError
-from graft.partition.partitioner import DEFAULT_POLICY, Partitioned, partition
+from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
@@ -92,7 +92,7 @@ class Compiler:
         backends: Sequence[Backend],
         options: CompileOptions,
         *,
-        policy: Policy = DEFAULT_POLICY,
+        policy: Policy | None = None,
         plan: Plan | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,

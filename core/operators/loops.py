@@ -1,0 +1,178 @@
+"""Short names for writing loops over vectors: what lowerings that give a function use.
+
+A row of such a function is padded to whole vectors of `LANES` in scratch memory; only accesses to the caller's
+tensors need a mask, in the last vector of a row. LLVM splits vectors that are wider than the machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graft.core.operators import build as b
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Broadcast,
+    Buffer,
+    Expression,
+    For,
+    Intrinsic,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.types import INT64, Type
+
+LANES = 16
+Rows = Sequence[Expression]
+
+
+def padded(extent: int) -> int:
+    """Return ``extent`` rounded up to whole vectors."""
+    return -(-extent // LANES) * LANES
+
+
+def loop(extent: int, body: Callable[[Expression], Statement], kind: LoopKind = "serial", name: str = "i") -> Statement:
+    """Return the loop over ``[0, extent)``; of one iteration only its body."""
+    if extent == 1:
+        return body(b.index(0))
+    variable = Variable(name)
+    return For(variable, b.index(extent), kind, body(variable))
+
+
+def block(*statements: Statement) -> Statement:
+    """Return the statements one after another."""
+    return statements[0] if len(statements) == 1 else Block(statements)
+
+
+def let(value: Expression, body: Callable[[Expression], Statement], name: str = "x") -> Statement:
+    """Return ``body`` of a variable bound to ``value``."""
+    variable = Variable(name, value.type)
+    return Let(variable, value, body(variable))
+
+
+def splat(value: Expression) -> Expression:
+    """Return a scalar in every lane."""
+    return Broadcast(value, LANES)
+
+
+def zeros(dtype: str) -> Expression:
+    """Return a vector of zeros."""
+    return b.literal(0, Type(dtype, LANES))
+
+
+def ramp(base: Expression, stride: int = 1) -> Expression:
+    """Return the positions of a vector."""
+    return Ramp(base, stride, LANES)
+
+
+def vector(buffer: Buffer, row: Rows, column: Expression) -> Expression:
+    """Return the vector at ``[*row, column ...]`` of a buffer whose rows are padded."""
+    return Load(buffer, (*row, ramp(column)))
+
+
+def set_vector(buffer: Buffer, row: Rows, column: Expression, value: Expression) -> Statement:
+    """Return the store of a vector to a buffer whose rows are padded."""
+    return Store(buffer, (*row, ramp(column)), value)
+
+
+def tail_mask(column: Expression, extent: int) -> Expression | None:
+    """Return which lanes from ``column`` on lie below ``extent``; None if the extent is whole vectors."""
+    if extent % LANES == 0:
+        return None
+    return b.less(ramp(column), b.literal(extent, INT64.with_lanes(LANES)))
+
+
+def part(buffer: Buffer, row: Rows, start: int, column: Expression, extent: int, stride: Sequence[int] = ()) -> (
+    Expression
+):  # fmt: skip
+    """Return the vector of elements ``start + column ...`` of a row, zero in lanes at or past ``extent``."""
+    return Load(buffer, (*row, ramp(b.add(column, start))), tail_mask(column, extent))
+
+
+def set_part(buffer: Buffer, row: Rows, column: Expression, extent: int, value: Expression) -> Statement:
+    """Return the store of the lanes below ``extent`` to a row of the caller's tensor."""
+    return Store(buffer, (*row, ramp(column)), value, tail_mask(column, extent))
+
+
+ROW_TILE, COLUMN_TILE = 4, 4
+
+
+def product(
+    rows: int,
+    columns: int,
+    depth: int,
+    left: Callable[[Expression, Expression], Expression],
+    right: Callable[[Expression, Expression], Expression],
+    initial: Callable[[Expression, Expression], Expression],
+    sink: Callable[[Expression, Expression, Expression], Statement],
+    kind: LoopKind = "serial",
+) -> Statement:
+    """Return ``sink(row, column, initial(row, column) + sum over k of left(row, k) * right(k, column))``.
+
+    ``columns`` is whole vectors; ``left`` is scalar, the others are vectors from ``column`` on. Tiles of `ROW_TILE`
+    rows by `COLUMN_TILE` vectors are held in registers.
+    """
+
+    def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], outer: LoopKind) -> Statement:
+        whole, rest = divmod(count, step)
+        parts = []
+        if whole:
+            parts.append(loop(whole, lambda i: body(b.multiply(i, step), step), outer))
+        if rest:
+            parts.append(body(b.index(whole * step), rest))
+        return block(*parts)
+
+    def row_tile(row: Expression, height: int) -> Statement:
+        def column_tile(number: Expression, width: int) -> Statement:
+            places = [b.multiply(b.add(number, j), LANES) for j in range(width)]
+            lines = [b.add(row, i) for i in range(height)]
+            return _tile(lines, places, depth, left, right, initial, sink)
+
+        return tiles(columns // LANES, COLUMN_TILE, column_tile, "serial")
+
+    return tiles(rows, ROW_TILE, row_tile, kind)
+
+
+def _tile(
+    lines: list[Expression],
+    places: list[Expression],
+    depth: int,
+    left: Callable[[Expression, Expression], Expression],
+    right: Callable[[Expression, Expression], Expression],
+    initial: Callable[[Expression, Expression], Expression],
+    sink: Callable[[Expression, Expression, Expression], Statement],
+) -> Statement:
+    first = initial(lines[0], places[0])
+    cells = [(i, j) for i in range(len(lines)) for j in range(len(places))]
+    sums = Buffer("sums", first.type.dtype, (b.index(len(cells)), b.index(LANES)), memory="register")
+
+    def cell(i: int, j: int) -> tuple[Expression, Expression]:
+        return b.index(i * len(places) + j), ramp(b.index(0))
+
+    def step(k: Expression) -> Statement:
+        columns = [Variable(f"w{j}", first.type) for j in range(len(places))]
+        scalars = [Variable(f"a{i}", first.type) for i in range(len(lines))]
+        body = block(
+            *(
+                Store(
+                    sums,
+                    cell(i, j),
+                    Intrinsic("fma", (scalars[i], columns[j], Load(sums, cell(i, j))), first.type),
+                )
+                for i, j in cells
+            )
+        )
+        for i, scalar in enumerate(scalars):
+            body = Let(scalar, splat(left(lines[i], k)), body)
+        for j, column in enumerate(columns):
+            body = Let(column, right(k, places[j]), body)
+        return body
+
+    start = [Store(sums, cell(i, j), initial(lines[i], places[j])) for i, j in cells]
+    finish = [sink(lines[i], places[j], Load(sums, cell(i, j))) for i, j in cells]
+    return Allocate(sums, block(*start, loop(depth, step, name="k"), *finish))

@@ -1,0 +1,288 @@
+"""The schedule of sums of products: MatMul, Gemm, batched products, Einsum.
+
+What is scheduled is the anchor's stage, ``out[..., m, ..., n] = sum over k of left * right``, however it came about:
+``n`` is the output's innermost axis and becomes vectors, ``right`` is the factor that depends on it, ``m`` is an axis
+of the other factor, and all other axes are outer loops. The right factor is packed into panels as wide as a register
+tile (at compile time if it is constant), unless its rows can be read as they lie; a constant left factor is packed into
+columns as high as a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from graft.core.operators import build as b
+from graft.core.schedule.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.generic import schedule_generic
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
+from graft.core.schedule.product import Contraction, analyse
+from graft.core.schedule.tiling import (
+    Split,
+    Tile,
+    accumulate,
+    choose_tile,
+    column_mask,
+    finish_tile,
+    over,
+    ramp,
+    split_evenly,
+    wide,
+)
+from graft.core.schedule.vectorize import vectorize_expression
+from graft.core.target import Target
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    If,
+    Load,
+    LoopKind,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.visit import free_variables, substitute
+from graft.core.types import Type, element_bits
+
+BLOCK_BYTES = 1 << 20
+"""Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
+MIN_TASKS = 16
+PACK_TILES = 3
+"""The right factor is packed at run time if at least so many tiles use each panel ..."""
+FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
+"""... and its rows are so far apart and it is so large that reading it in place would miss caches."""
+
+Outer = dict[int, Expression]
+Mode = Literal["in place", "packed before", "packed by product", "packed by panel", "packed at once"]
+
+
+def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled:
+    """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
+    stages = fused_stages(kernel)
+    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
+    parts = None if epilogue is None else analyse(epilogue)
+    if parts is None:
+        return schedule_generic(kernel, target)
+    return ContractionScheduler(kernel, parts, target).scheduled()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel of columns: which, where it begins, its vectors, and whether the last vector is cut off."""
+
+    number: Expression
+    begin: Expression
+    vectors: int
+    cut: bool
+
+
+class ContractionScheduler:
+    """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
+
+    def __init__(self, kernel: Kernel, parts: Contraction, target: Target) -> None:
+        self.kernel, self.parts = kernel, parts
+        self.kind = Type(parts.left.type.dtype)
+        self.bytes = element_bits(self.kind.dtype) // 8
+        self.tile = choose_tile(parts.height, parts.width, self.kind.dtype, target)
+        self.split = split_evenly(parts.height, self.tile.rows)
+        self.panels = -(-parts.width // self.tile.columns)
+        self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
+        self.left_packed: PackedFactor | None = None
+        self.right_packed: PackedFactor | None = None
+        self.mode: Mode = "in place"
+        self.buffer: Buffer | None = None
+        """The panels that are filled at run time."""
+
+    # ---- The whole function ----
+
+    def scheduled(self) -> Scheduled:
+        """Decide where the factors come from, and build the function."""
+        self.left_packed = pack_left(self.kernel, self.parts, self.split)
+        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded)
+        self.mode = self.choose_mode()
+        packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
+        replaced = {factor.source: factor.buffer for factor in packed}
+        parameters = (*(replaced.get(buffer, buffer) for buffer in self.kernel.inputs), *self.kernel.outputs)
+        body = self._body()
+        function = Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
+        return Scheduled(function, {factor.source: factor.contents for factor in packed})
+
+    def choose_mode(self) -> Mode:
+        """Decide when and how much of the right factor is packed at one time."""
+        if self.right_packed is not None:
+            return "packed before"
+        if not self.must_pack():
+            return "in place"
+        whole = self.padded * self.parts.terms * self.bytes
+        if self.parts.batch >= MIN_TASKS // 4 and whole <= BLOCK_BYTES:
+            return "packed by product"
+        left = self.parts.height * self.parts.terms * self.bytes
+        enough = self.panels * self.parts.batch >= MIN_TASKS // 2
+        return "packed by panel" if enough and (left <= BLOCK_BYTES or whole > 4 * BLOCK_BYTES) else "packed at once"
+
+    def must_pack(self) -> bool:
+        """Whether the right factor is copied: its rows are not vectors in memory, or are far apart and used often."""
+        right = self.parts.right
+        if not isinstance(right, Load) or right.mask is not None or right.buffer.strides is not None:
+            return True
+        *before, last = right.indices
+        if last is not self.parts.column or self.parts.column in free_variables(*before):
+            return True
+        stride = b.dims(right.buffer)[-1] * self.bytes
+        return self.split.count >= PACK_TILES and stride >= FAR_BYTES and self.parts.terms * stride >= LARGE_BYTES
+
+    def _body(self) -> Statement:
+        if self.mode in ("in place", "packed before"):
+            return self._over_outer("parallel", self._product)
+        width = self.tile.columns if self.mode == "packed by panel" else self.padded
+        self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
+        match self.mode:
+            case "packed by panel":
+                return self._over_outer(
+                    "parallel", lambda outer: self._over_panels("parallel", outer, self._packed_panel)
+                )
+            case "packed by product":
+                return self._over_outer("parallel", lambda outer: self._allocated(self._packed_product(outer)))
+        return self._allocated(self._over_outer("serial", self._packed_product))
+
+    def _allocated(self, body: Statement) -> Statement:
+        assert self.buffer is not None
+        return Allocate(self.buffer, body)
+
+    def _packed_product(self, outer: Outer) -> Statement:
+        return Block((self._over_panels("parallel", outer, self.pack), self._product(outer)))
+
+    def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
+        rows = self._rows(outer, panel, b.index(0), self.split.count)
+        return self._allocated(Block((self.pack(outer, panel), rows)))
+
+    def _product(self, outer: Outer) -> Statement:
+        """Return the loops over blocks of rows, then panels, then tiles, of one product of matrices."""
+        row_bytes = max(self.parts.terms * self.bytes * (self.split.size + 1), 1)
+        wanted = max(1, -(-MIN_TASKS // (self.panels * self.parts.batch)))
+        blocks = split_evenly(self.split.count, max(1, min(BLOCK_BYTES // row_bytes, self.split.count // wanted)))
+        block = Variable("block") if blocks.count > 1 else b.index(0)
+        first = blocks.begin(block)
+        count = blocks.size if not blocks.larger else b.subtract(blocks.begin(b.add(block, 1)), first)
+        body = self._over_panels("parallel", outer, lambda outer, panel: self._rows(outer, panel, first, count))
+        return over(block, blocks.count, "parallel", body)
+
+    # ---- Loops ----
+
+    def _over_outer(self, kind: LoopKind, body: Callable[[Outer], Statement]) -> Statement:
+        """Return the loops over the outer axes around ``body``."""
+        indices: Outer = {
+            axis: Variable(f"outer{axis}") if self.parts.shape[axis] > 1 else b.index(0) for axis in self.parts.outer
+        }
+        statement = body(indices)
+        for axis, index in reversed(indices.items()):
+            statement = over(index, self.parts.shape[axis], kind, statement)
+        return statement
+
+    def _over_panels(self, kind: LoopKind, outer: Outer, body: Callable[[Outer, Panel], Statement]) -> Statement:
+        """Return the loop over the panels, of which the last may be narrower and its last vector cut off."""
+        number = Variable("panel") if self.panels > 1 else b.index(0)
+        begin = b.multiply(number, self.tile.columns)
+        full = self.parts.width // self.tile.columns
+        tail = self.padded // self.tile.lanes - full * self.tile.vectors
+        last = body(outer, Panel(number, begin, tail, self.padded > self.parts.width)) if tail else None
+        whole = body(outer, Panel(number, begin, self.tile.vectors, False)) if full else None
+        if whole is None or last is None:
+            only = whole or last
+            assert only is not None, "a product without columns"
+            return over(number, self.panels, kind, only)
+        return over(number, self.panels, kind, If(b.less(number, full), whole, last))
+
+    def over_depth(self, body: Statement) -> Statement:
+        """Return the loops of the reduction around ``body``."""
+        for loop in reversed(self.parts.depth):
+            body = For(loop.variable, b.index(loop.extent), "serial", body)
+        return body
+
+    def _rows(self, outer: Outer, panel: Panel, first: Expression, count: Expression | int) -> Statement:
+        """Return the loop over ``count`` tiles of a panel; tiles are of one or two heights."""
+        step = b.index(0) if count == 1 else Variable("tile")
+        number = b.add(first, step)
+        bodies = [self._tile(outer, number, panel, size) for _, size in self.split.sizes]
+        body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
+        extent = b.index(count) if isinstance(count, int) else count
+        return For(step, extent, "serial", body) if isinstance(step, Variable) else body
+
+    # ---- One panel, one tile ----
+
+    def pack(self, outer: Outer, panel: Panel) -> Statement:
+        """Return the loops that copy the right factor's columns of ``panel`` into the buffer."""
+        assert self.buffer is not None
+        lanes = self.tile.lanes
+        statements: list[Statement] = []
+        for vector in range(panel.vectors):
+            value = self._right_at(outer, b.add(panel.begin, vector * lanes), self._mask(panel, vector))
+            statements.append(Store(self.buffer, (self.panel_place(panel, vector * lanes),), wide(value, lanes)))
+        return self.over_depth(Block(tuple(statements)))
+
+    def panel_place(self, panel: Panel, offset: Expression | int, lanes: int = 0) -> Expression:
+        """Return the index in the buffer of the vector ``offset`` elements into the current row of a panel."""
+        begin = b.index(0) if self.mode == "packed by panel" else b.multiply(panel.begin, self.parts.terms)
+        row = b.add(begin, b.multiply(self.parts.term(), panel.vectors * self.tile.lanes))
+        return ramp(b.add(row, offset), lanes or self.tile.lanes)
+
+    def _right_at(self, outer: Outer, column: Expression, mask: Expression | None) -> Expression:
+        places = {self.parts.axes[axis]: index for axis, index in outer.items()}
+        places[self.parts.column] = ramp(column, self.tile.lanes)
+        return vectorize_expression(self.parts.right, places, mask)
+
+    def _mask(self, panel: Panel, vector: int) -> Expression | None:
+        if not panel.cut or vector != panel.vectors - 1:
+            return None
+        return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.parts.width, self.tile.lanes)
+
+    def _tile(self, outer: Outer, number: Expression, panel: Panel, height: int) -> Statement:
+        tile = replace(self.tile, rows=height, vectors=panel.vectors)
+        begin = self.split.begin(number)
+        reduction = self.parts.epilogue.anchor.reduction
+        assert reduction is not None
+
+        def left(row: int) -> Expression:
+            if self.left_packed is not None:
+                start = b.add(self.left_packed.begin(outer), b.multiply(begin, self.parts.terms))
+                step = b.add(b.multiply(self.parts.term(), height), row)
+                return Load(self.left_packed.buffer, (b.add(start, step),))
+            places: dict[Variable, Expression] = {self.parts.axes[axis]: index for axis, index in outer.items()}
+            if self.parts.rows is not None:
+                places[self.parts.axes[self.parts.rows]] = b.add(begin, row)
+            return substitute(self.parts.left, places)
+
+        def right(vector: int) -> Expression:
+            offset = vector * tile.lanes
+            if self.right_packed is not None:
+                place = b.add(self.right_packed.begin(outer), b.multiply(panel.begin, self.parts.terms))
+                place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
+                return Load(self.right_packed.buffer, (ramp(place, tile.lanes),))
+            if self.buffer is not None:
+                return Load(self.buffer, (self.panel_place(panel, offset),))
+            return self._right_at(outer, b.add(panel.begin, offset), self._mask(panel, vector))
+
+        def point(row: Expression, column: Expression) -> list[Expression]:
+            places = dict(outer)
+            if self.parts.rows is not None:
+                places[self.parts.rows] = b.add(begin, row)
+            places[self.parts.columns] = ramp(b.add(panel.begin, column), tile.lanes)
+            return [places[axis] for axis in range(len(self.parts.shape))]
+
+        def finish(totals: Buffer) -> Statement:
+            return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
+
+        return accumulate(tile, self.kind, reduction.initial, self.parts.depth, left, right, finish)
+
+
+def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:
+    """Return ``scheduled.packed`` keyed by the buffers that ``originals`` gives for its keys."""
+    return {originals.get(buffer, buffer): contents for buffer, contents in scheduled.packed.items()}

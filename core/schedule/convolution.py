@@ -1,0 +1,127 @@
+"""The schedule of convolutions in NCHW.
+
+A convolution is a contraction over flat pixels: ``out[n, g, o, pixel] = sum over k of weight[g, o, k] * patch[k, pixel]``
+with ``k`` running over the kernel's window and the group's channels. The 1x1 convolution reads its patches where they
+lie; others copy them into panels, row by row of the output. A depthwise convolution has no such product: it is computed
+directly, a vector of a row at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from graft.core.operators import build as b
+from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, packed_constants
+from graft.core.schedule.depthwise import schedule_depthwise
+from graft.core.schedule.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
+from graft.core.schedule.generic import schedule_generic
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.product import Contraction, analyse
+from graft.core.schedule.tiling import ramp, wide
+from graft.core.schedule.vectorize import vectorize_expression
+from graft.core.target import Target
+from graft.core.tensor_ir.ir import Binary, Block, Expression, Let, Reduction, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.rewrite import simplify
+from graft.core.tensor_ir.visit import free_variables, substitute
+
+MIN_CHANNELS = 4
+"""Groups of fewer output channels are computed directly."""
+
+
+def schedule_convolution(kernel: Kernel, target: Target) -> Scheduled:
+    """Return the kernel in blocked and vectorised loops; in plain ones if its stages are not as described above."""
+    stages = fused_stages(kernel)
+    scheduled = None if stages is None else _schedule(kernel, stages, target)
+    return schedule_generic(kernel, target) if scheduled is None else scheduled
+
+
+def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Scheduled | None:
+    groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
+    channels = b.dims(stages[0].buffer)[1]
+    if groups > 1 and channels // groups < MIN_CHANNELS:
+        return schedule_depthwise(kernel, stages, target)
+    flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
+    epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
+    parts = None if epilogue is None else analyse(epilogue)
+    if flat is None or parts is None or parts.columns != 3:
+        return None
+    if uses_pixels_apart(parts.right, parts.column):
+        scheduled = _PatchScheduler(flat, parts, target).scheduled()
+    else:
+        scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
+    return replace(scheduled, packed=packed_constants(scheduled, flat.original))
+
+
+def _channels_last(anchor: Stage) -> Stage:
+    """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all.
+
+    Window axes of extent 1 are left out.
+    """
+    reduction = anchor.reduction
+    assert reduction is not None
+    channel, *window = reduction.axes
+    single = {axis.variable: b.index(0) for axis in window if axis.extent == b.index(1)}
+    axes = (*(axis for axis in window if axis.variable not in single), channel)
+    value = simplify(substitute(anchor.value, single))
+    return replace(anchor, value=value, reduction=Reduction("add", axes, reduction.initial))
+
+
+class _PatchScheduler(ContractionScheduler):
+    """A contraction whose right factor is a patch of the input: panels are filled by runs of an output row."""
+
+    def __init__(self, flat: Flattened, parts: Contraction, target: Target) -> None:
+        super().__init__(flat.kernel, parts, target)
+        self.flat = flat
+        self.row_length = flat.extents[-1]
+        self.row_count = math.prod(flat.extents[:-1])
+
+    def must_pack(self) -> bool:
+        """A patch is always copied."""
+        return True
+
+    def pack(self, outer: Outer, panel: Panel) -> Statement:
+        """Return the loops that fill a panel: for each window position and channel, the runs of pixels in it."""
+        assert self.buffer is not None
+        lanes, width, length = self.tile.lanes, panel.vectors * self.tile.lanes, self.row_length
+        row, column = Variable("row"), Variable("column")
+        runs = 1 if length % width == 0 else -(-(width - 1) // length) + 1
+        limits: list[tuple[Variable, Expression]] = []
+        stores: list[Statement] = []
+        for run in range(min(runs, self.row_count)):
+            first = column if run == 0 else b.index(0)
+            offset = b.index(0) if run == 0 else b.subtract(b.index(run * length), column)
+            limit = Variable(f"limit{run}")
+            limits.append((limit, self._limit(b.add(row, run), first, offset, width)))
+            for start in range(0, min(length, width), lanes):
+                mask = None if runs == 1 else Binary("lt", ramp(b.index(start), lanes), wide(limit, lanes))
+                value = self._patch(outer, b.add(row, run), b.add(first, start), mask)
+                place = self.panel_place(panel, b.add(offset, start))
+                stores.append(Store(self.buffer, (place,), value, mask))
+        body = self.over_depth(Block(tuple(stores)))
+        if runs > 1:
+            for variable, limit_value in reversed(limits):
+                body = Let(variable, limit_value, body)
+        body = Let(column, b.modulo(panel.begin, length), body)
+        return Let(row, b.divide(panel.begin, length), body)
+
+    def _limit(self, row: Expression, first: Expression, offset: Expression, width: int) -> Expression:
+        """Return how many pixels of a run lie in its row, in the panel and in the image."""
+        room = b.minimum(b.subtract(b.index(self.row_length), first), b.subtract(b.index(width), offset))
+        return b.select(b.less(row, self.row_count), room, 0)
+
+    def _patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
+        """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
+        anchor = self.flat.anchor
+        factors = [anchor.value.left, anchor.value.right] if isinstance(anchor.value, Binary) else []
+        (patch,) = [factor for factor in factors if self.flat.spatial[-1] in free_variables(factor)]
+        group = self.parts.shape[2]
+        places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}
+        places[anchor.axes[1]] = b.multiply(outer[1], group)
+        rest = row
+        for axis, extent in reversed(list(zip(self.flat.spatial[:-1], self.flat.extents[:-1], strict=True))):
+            places[axis] = b.modulo(rest, extent) if axis is not self.flat.spatial[0] else rest
+            rest = b.divide(rest, extent)
+        scalar = simplify(substitute(patch, places))
+        return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)

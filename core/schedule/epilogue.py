@@ -1,0 +1,119 @@
+"""What is fused behind a sum of products: the stages after the anchor, applied to accumulators.
+
+Each of those stages is elementwise over the anchor's index space, so a vector of accumulators at a *point* (one index
+per output axis, the last of them perhaps a ramp) goes through all of them before anything is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graft.core.schedule.inline import inline_into
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.vectorize import both, vectorize_expression
+from graft.core.tensor_ir.ir import Buffer, Expression, Intrinsic, Load, Stage, Store, Variable
+from graft.core.tensor_ir.visit import ExpressionMap, substitute, walk_expressions
+
+INTRINSIC_WORK = 25
+INLINE_WORK = 24
+"""An epilogue of at most this many operations is repeated for every vector of a tile, a larger one in a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """The anchor's stage and those behind it, with the buffers that are kernel outputs."""
+
+    anchor: Stage
+    followers: tuple[Stage, ...]
+    outputs: frozenset[Buffer]
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether the code is too long to be repeated for every vector of a tile."""
+        values = [stage.value for stage in self.followers]
+        if self.anchor.epilogue is not None:
+            values.append(self.anchor.epilogue)
+        nodes = walk_expressions(*values)
+        return sum(INTRINSIC_WORK if isinstance(node, Intrinsic) else 1 for node in nodes) > INLINE_WORK
+
+    def stores(self, point: Sequence[Expression], total: Expression, mask: Expression | None) -> list[Store]:
+        """Return the stores of all outputs at ``point``, where the reduction is ``total``; ``mask`` as for a vector."""
+        if self.anchor.epilogue is not None:
+            assert self.anchor.epilogue_variable is not None
+            total = _at(self.anchor, self.anchor.epilogue, point, {self.anchor.epilogue_variable: total}, mask)
+        values = {self.anchor.buffer: total}
+        for stage in self.followers:
+            values[stage.buffer] = _apply(stage, point, values, mask)
+        return [Store(buffer, tuple(point), value, mask) for buffer, value in values.items() if buffer in self.outputs]
+
+
+def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
+    """Return the anchor's stage and those behind it with everything before it inlined, None where that is impossible."""
+    producers: dict[Buffer, Stage] = {}
+    for stage in kernel.stages[: kernel.anchor_stage]:
+        if stage.reduction is not None or stage.buffer in kernel.outputs:
+            return None
+        producers[stage.buffer] = inline_into(stage, producers)
+    stages = tuple(inline_into(stage, producers) for stage in kernel.stages[kernel.anchor_stage :])
+    reduction = stages[0].reduction
+    return stages if reduction is not None and reduction.operator == "add" else None
+
+
+def epilogue_of(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> Epilogue | None:
+    """Return the epilogue of what `fused_stages` gave, None if a stage behind the anchor is not elementwise."""
+    anchor, *rest = stages
+    known = {anchor.buffer}
+    for stage in rest:
+        if stage.reduction is not None or stage.buffer.shape != anchor.buffer.shape or not _is_pointwise(stage, known):
+            return None
+        known.add(stage.buffer)
+    return Epilogue(anchor, tuple(rest), frozenset(outputs)) if known.issuperset(outputs) else None
+
+
+def _is_pointwise(stage: Stage, known: set[Buffer]) -> bool:
+    """Whether a stage reads what was computed before it only at its own index."""
+    for node in walk_expressions(stage.value):
+        if isinstance(node, Load) and node.buffer in known:
+            own = len(node.indices) == len(stage.axes) and all(map(_same, node.indices, stage.axes))
+            if not own or node.mask is not None:
+                return False
+    return True
+
+
+def _same(index: Expression, axis: Variable) -> bool:
+    return index is axis
+
+
+def _apply(
+    stage: Stage, point: Sequence[Expression], values: dict[Buffer, Expression], mask: Expression | None
+) -> Expression:
+    """Return the value of a stage at ``point``, where the buffers in ``values`` hold what they say there."""
+    bound = {buffer: Variable(buffer.name, value.type.with_lanes(1)) for buffer, value in values.items()}
+
+    def rule(node: Expression) -> Expression:
+        return bound[node.buffer] if isinstance(node, Load) and node.buffer in bound else node
+
+    scalar = ExpressionMap(rule)(stage.value)
+    return _at(stage, scalar, point, {bound[buffer]: value for buffer, value in values.items()}, mask)
+
+
+def _at(
+    stage: Stage,
+    value: Expression,
+    point: Sequence[Expression],
+    known: dict[Variable, Expression],
+    mask: Expression | None,
+) -> Expression:
+    """Return ``value`` with the stage's axes at ``point``; only its own vector loads get the mask, not ``known``'s."""
+    vectors = {variable: Variable(variable.name, result.type) for variable, result in known.items()}
+    expression = vectorize_expression(value, {**dict(zip(stage.axes, point, strict=True)), **vectors})
+
+    def masked(node: Expression) -> Expression:
+        if isinstance(node, Load) and mask is not None and node.type.lanes > 1:
+            return Load(node.buffer, node.indices, both(node.mask, mask))
+        return node
+
+    return substitute(
+        ExpressionMap(masked)(expression), {vectors[variable]: result for variable, result in known.items()}
+    )

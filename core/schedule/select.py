@@ -1,0 +1,28 @@
+"""The choice of a kernel's schedule by the trait of its anchor."""
+
+from __future__ import annotations
+
+from graft.core.operators.table import Trait
+from graft.core.schedule.generic import schedule_generic
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.target import Target
+
+
+def schedule(kernel: Kernel, target: Target) -> Scheduled:
+    """Return the kernel in loops for a target.
+
+    The schedules of contractions and convolutions are imported when they are first needed; where they do not fit (None)
+    the generic schedule takes the kernel.
+    """
+    match kernel.anchor:
+        case Trait.CONTRACTION:
+            from graft.core.schedule.contraction import schedule_contraction
+
+            scheduled = schedule_contraction(kernel, target)
+        case Trait.CONVOLUTION:
+            from graft.core.schedule.convolution import schedule_convolution
+
+            scheduled = schedule_convolution(kernel, target)
+        case _:
+            scheduled = None
+    return scheduled or schedule_generic(kernel, target)

@@ -1,0 +1,235 @@
+"""Register tiles: the inner kernel of every sum of products, and how work is cut into such tiles.
+
+A tile is ``rows x vectors`` accumulators in registers. Each step of the reduction loads ``vectors`` vectors of the
+right operand, broadcasts ``rows`` scalars of the left one and does ``rows * vectors`` fused multiply-adds: with enough
+accumulators the multiply-adds, not the loads, are the limit (Goto and van de Geijn, "Anatomy of high-performance
+matrix multiplication", 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graft.core.operators import build as b
+from graft.core.schedule.epilogue import Epilogue
+from graft.core.target import Target
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Broadcast,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Intrinsic,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.types import INT64, Type, element_bits
+
+FMA_LATENCY = 4
+MAX_VECTORS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A length cut into ``count`` pieces that differ by at most one: ``larger`` of ``size + 1``, then of ``size``."""
+
+    count: int
+    size: int
+    larger: int
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """The (number of pieces, size) that occur, in order."""
+        rows = ((self.larger, self.size + 1), (self.count - self.larger, self.size))
+        return tuple(row for row in rows if row[0])
+
+    def begin(self, piece: Expression) -> Expression:
+        """Return where a piece begins."""
+        start = b.multiply(piece, self.size)
+        return b.add(start, b.minimum(piece, b.index(self.larger))) if self.larger else start
+
+
+def split_evenly(length: int, most: int) -> Split:
+    """Cut ``length`` into as few pieces of at most ``most`` as possible, all about equally long."""
+    count = max(1, -(-length // most))
+    return Split(count, length // count, length % count)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The shape of a register tile: ``rows`` scalars times ``vectors`` vectors of ``lanes`` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """The elements of a row."""
+        return self.vectors * self.lanes
+
+
+def lanes_of(dtype: str, target: Target) -> int:
+    """Return how many elements a vector register of the target holds."""
+    return max(1, target.vector_bytes * 8 // element_bits(dtype))
+
+
+def register_count(target: Target) -> int:
+    """Return the number of vector registers."""
+    return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
+
+
+def choose_tile(rows: int, columns: int, dtype: str, target: Target) -> Tile:
+    """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles."""
+    lanes, registers = lanes_of(dtype, target), register_count(target)
+    total = -(-columns // lanes)
+    best: tuple[float, int, int] | None = None
+    for vectors in range(1, min(MAX_VECTORS, total) + 1):
+        # One register is left for the broadcast scalar.
+        for height in range(1, min(rows, (registers - 1 - vectors) // vectors) + 1):
+            across = total // vectors * _cycles_down(rows, height, vectors)
+            if total % vectors:
+                across += _cycles_down(rows, height, total % vectors)
+            candidate = (across, -vectors, -height)
+            best = min(best, candidate) if best else candidate
+    assert best is not None, (rows, columns, dtype)
+    return Tile(-best[2], -best[1], lanes)
+
+
+def _cycles_down(rows: int, height: int, vectors: int) -> float:
+    return sum(count * _cycles(size, vectors) for count, size in split_evenly(rows, height).sizes)
+
+
+def _cycles(rows: int, vectors: int) -> float:
+    """The cycles of one step on a core with two multiply-add units and two load ports."""
+    multiplies, loads = rows * vectors / 2, (rows + vectors) / 2
+    return max(multiplies, loads, FMA_LATENCY) + 0.1 * loads
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """One loop of the reduction."""
+
+    variable: Variable
+    extent: int
+
+
+def accumulate(
+    tile: Tile,
+    kind: Type,
+    initial: Expression,
+    loops: Sequence[Reduced],
+    left: Callable[[int], Expression],
+    right: Callable[[int], Expression],
+    finish: Callable[[Buffer], Statement],
+) -> Statement:
+    """Return the statement that fills a tile of accumulators and hands it to ``finish``.
+
+    ``left(row)`` is a scalar and ``right(vector)`` a vector of ``tile.lanes``, both of type ``kind`` and in the
+    variables of ``loops``. ``finish`` gets the accumulators as a register buffer of ``rows x columns``.
+    """
+    shape = (b.index(tile.rows), b.index(tile.columns))
+    totals = Buffer("totals", kind.dtype, shape, memory="register", alignment=64)
+    step = _step(tile, kind, totals, left, right)
+    for loop in reversed(loops):
+        step = For(loop.variable, b.index(loop.extent), "serial", step) if loop.extent > 1 else _once(loop, step)
+    start = wide(initial, tile.lanes)
+    clear = [Store(totals, place, start) for row in range(tile.rows) for place in _places(tile, row)]
+    return Allocate(totals, Block((*clear, step, finish(totals))))
+
+
+def _once(loop: Reduced, body: Statement) -> Statement:
+    return Let(loop.variable, b.index(0), body)
+
+
+def _places(tile: Tile, row: int) -> list[tuple[Expression, ...]]:
+    return [(b.index(row), ramp(b.index(v * tile.lanes), tile.lanes)) for v in range(tile.vectors)]
+
+
+def _step(
+    tile: Tile, kind: Type, totals: Buffer, left: Callable[[int], Expression], right: Callable[[int], Expression]
+) -> Statement:
+    wide_kind = kind.with_lanes(tile.lanes)
+    vectors = [Variable(f"b{v}", wide_kind) for v in range(tile.vectors)]
+    scalars = [Variable(f"a{row}", wide_kind) for row in range(tile.rows)]
+    statements: list[Statement] = []
+    for row, scalar in enumerate(scalars):
+        updates = [
+            Store(totals, place, multiply_add(scalar, vector, Load(totals, place)))
+            for place, vector in zip(_places(tile, row), vectors, strict=True)
+        ]
+        statements.append(Let(scalar, wide(left(row), tile.lanes), Block(tuple(updates))))
+    body: Statement = Block(tuple(statements))
+    for v, vector in reversed(list(enumerate(vectors))):
+        body = Let(vector, right(v), body)
+    return body
+
+
+def multiply_add(left: Expression, right: Expression, addend: Expression) -> Expression:
+    """Return ``left * right + addend``, fused for floats."""
+    if left.type.is_float:
+        return Intrinsic("fma", (left, right, addend), addend.type)
+    return b.add(b.multiply(left, right), addend)
+
+
+def wide(value: Expression, lanes: int) -> Expression:
+    """Return a scalar in every lane; a scalar stays one where there is one lane."""
+    if lanes == 1 or value.type.lanes == lanes:
+        return value
+    if isinstance(value, Constant):
+        return Constant(value.value, value.type.with_lanes(lanes))
+    return Broadcast(value, lanes)
+
+
+def ramp(base: Expression, lanes: int) -> Expression:
+    """Return ``base, base + 1, ...``; the base itself where there is one lane."""
+    return base if lanes == 1 else Ramp(base, 1, lanes)
+
+
+def column_mask(base: Expression, columns: int, lanes: int) -> Expression:
+    """Return which lanes of the vector of columns that begins at ``base`` are below ``columns``."""
+    return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
+
+
+def over(index: Expression, extent: int, kind: LoopKind, body: Statement) -> Statement:
+    """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
+    return For(index, b.index(extent), kind, body) if isinstance(index, Variable) else body
+
+
+def finish_tile(
+    epilogue: Epilogue,
+    tile: Tile,
+    totals: Buffer,
+    point: Callable[[Expression, Expression], list[Expression]],
+    mask: Callable[[int], Expression | None],
+) -> Statement:
+    """Return the stores of a tile of sums: written out if the epilogue is short, else in a loop over its rows.
+
+    ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile.
+    """
+    lanes = tile.lanes
+
+    def row(number: Expression, source: Buffer) -> list[Store]:
+        stores: list[Store] = []
+        for vector in range(tile.vectors):
+            total = Load(source, (number, ramp(b.index(vector * lanes), lanes)))
+            stores += epilogue.stores(point(number, b.index(vector * lanes)), total, mask(vector))
+        return stores
+
+    if not epilogue.is_heavy:
+        return Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
+    spilled = Buffer("sums", totals.dtype, totals.shape, memory="scratch", alignment=64)
+    copies = [
+        Store(spilled, place, Load(totals, place)) for number in range(tile.rows) for place in _places(tile, number)
+    ]
+    variable = Variable("row")
+    loop = For(variable, b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))
+    return Allocate(spilled, Block((*copies, loop)))

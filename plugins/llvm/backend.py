@@ -1,0 +1,207 @@
+"""The built-in compiler as a backend: every operator that has a lowering, in fused kernels of native code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import OperatorTable
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.select import schedule
+from graft.core.target import CompileOptions, Target
+from graft.core.tensor_ir.ir import Function
+from graft.core.types import FLOATS, INTEGERS
+from graft.core.view import NodeView, ValueView
+from graft.partition.region import Region
+from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.region import Lowered, Values, kernel_name
+from graft.plugins.llvm.structure import Structures
+from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
+
+DTYPES = FLOATS | INTEGERS | {"bool"}
+"""The element types that generated code handles."""
+
+
+class LlvmBackend(Backend):
+    """Compiles whatever has a lowering and static shapes; the last resort before the `reference` backend."""
+
+    name: ClassVar[str] = "llvm"
+    priority: ClassVar[int] = 10
+
+    def __init__(self, table: OperatorTable = OPERATORS) -> None:
+        self._table = table
+
+    def available(self) -> str | None:
+        """Return None if llvmlite can be imported."""
+        try:
+            import llvmlite.binding  # noqa: F401 - only whether it is there
+        except ImportError as error:
+            return f"llvmlite cannot be imported ({error}); pip install llvmlite"
+        return None
+
+    def version(self) -> str:
+        """Return the versions of llvmlite and LLVM."""
+        import llvmlite
+        import llvmlite.binding as llvm
+
+        return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+
+    def fingerprint(self) -> str:
+        """Return what generated code depends on besides the region."""
+        return self.version()
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
+        operator = self._table.of(node)
+        if operator is None or operator.lower is None:
+            near = self._table.nearest(node.op_type) if operator is None and node.domain else None
+            hint = f"; the nearest is {near}" if near else ""
+            return Reject("no-pattern", f"the operator table has no lowering of {node.op_type}{hint}")
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and value.name and (refused := _refused(value)) is not None:
+                return refused
+        refused = None if operator.accepts is None else operator.accepts(node)
+        return True if refused is None else refused
+
+    def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
+        """Compile a region into one native module with a function per kernel, and the calls of them."""
+        from graft.plugins.llvm.emit import compile_functions
+
+        kernels = RegionKernels(region, self._table, options.target)
+        procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
+        if not names:
+            return CompiledRegion((), procedure, kernels.constants)
+        image = compile_functions(kernels.functions, options.target)
+        return CompiledRegion((Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants)
+
+
+def _refused(value: ValueView) -> Reject | None:
+    if value.dtype not in DTYPES:
+        return Reject("dtype", f"'{value.name}' is {value.dtype or 'of unknown type'}; llvm computes numbers and bool")
+    if value.static_shape is None:
+        return Reject("dynamic-shape", f"'{value.name}' has shape {_shown(value)}; llvm compiles static shapes")
+    return None
+
+
+def _shown(value: ValueView) -> str:
+    if value.shape is None:
+        return "unknown"
+    return f"[{','.join('?' if extent is None else str(extent) for extent in value.shape)}]"
+
+
+@dataclass(slots=True)
+class RegionKernels:
+    """A region as scheduled functions, the constants that they read, and the calls in order."""
+
+    region: Region
+    table: OperatorTable
+    target: Target
+    functions: list[Function] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+    _tensors: list[TensorSpec] = field(default_factory=list)
+    _indices: dict[ir.Value, int] = field(default_factory=dict)
+    _calls: list[Call] = field(default_factory=list)
+    _known: dict[int, Scheduled] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        nodes = self.region.nodes()
+        outputs = {output.value for output in self.region.outputs}
+        self.groups = fuse(nodes, outputs, self.table)
+        for number, value in enumerate(self.region.inputs):
+            self._add(value, "input", index=number)
+        values, structures = Values(self.table), Structures()
+        read = {value for node in nodes for value in node.node.inputs}
+        for number, group in enumerate(self.groups):
+            if group.is_view:
+                self._view(group)
+                continue
+            outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside):
+                for value in outside:
+                    self._add(ValueView(value), "arena")
+                continue
+            lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
+            self._call(lowered, self._schedule(lowered, structures))
+
+    def procedure(self) -> Procedure:
+        """Return the calls over the region's tensors; arena tensors have no offset yet."""
+        outputs = tuple(self._index(output.value) for output in self.region.outputs)
+        inputs = tuple(range(len(self.region.inputs)))
+        return Procedure(self.region.name, tuple(self._tensors), inputs, outputs, tuple(self._calls))
+
+    # ---- Tensors ----
+
+    def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
+        shape = value.static_shape
+        spec = TensorSpec(value.name, value.dtype, shape, storage, **place)  # type: ignore[arg-type]
+        self._tensors.append(spec)
+        self._indices[value.value] = len(self._tensors) - 1
+        return self._indices[value.value]
+
+    def _index(self, value: ir.Value) -> int:
+        """The tensor of a value: known, or a constant that is used for the first time."""
+        if value in self._indices:
+            return self._indices[value]
+        view = ValueView(value)
+        array = view.constant
+        assert array is not None, f"'{view.name}' is read before it is written"
+        self.constants[view.name] = array
+        return self._add(view, "constant", constant=view.name)
+
+    def _packed(self, name: str, array: np.ndarray, dtype: str) -> int:
+        self.constants[name] = array
+        self._tensors.append(TensorSpec(name, dtype, array.shape, "constant", constant=name))
+        return len(self._tensors) - 1
+
+    def _view(self, group: Group) -> None:
+        (node,) = group.nodes
+        source = node.input(0)
+        assert source is not None
+        self._add(node.outputs[0], "view", of=self._index(source.value))
+
+    # ---- Kernels ----
+
+    def _schedule(self, lowered: Lowered, structures: Structures) -> Scheduled:
+        """The kernel in loops. A kernel like an earlier one shares its function; only its constants are packed."""
+        if lowered.loops is not None:
+            self.functions.append(lowered.loops.function)
+            return lowered.loops
+        number = structures.of(lowered.kernel)
+        known = self._known.get(number)
+        if known is None:
+            known = self._known[number] = schedule(lowered.kernel, self.target)
+            self.functions.append(known.function)
+            return known
+        if not known.packed:
+            return known
+        return Scheduled(known.function, schedule(lowered.kernel, self.target).packed)
+
+    def _call(self, lowered: Lowered, scheduled: Scheduled) -> None:
+        inputs = []
+        for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
+            packed = scheduled.packed.get(buffer)
+            name = f"{lowered.kernel.name}.{buffer.name}"
+            inputs.append(self._index(value) if packed is None else self._packed(name, packed, buffer.dtype))
+        outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
+        self._calls.append(
+            Call(
+                "call",
+                tuple(inputs),
+                outputs,
+                0,
+                scheduled.function.name,
+                origin=lowered.kernel.origin,
+                flops=sum(self._flops(node) for node in lowered.group.nodes),
+            )
+        )
+
+    def _flops(self, node: NodeView) -> int:
+        operator = self.table.of(node)
+        return 0 if operator is None or operator.cost is None else operator.cost(node).flops

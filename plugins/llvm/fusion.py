@@ -1,0 +1,161 @@
+"""Fusion: which operators share a kernel.
+
+Every group has one tail, the only node whose output is seen outside; so groups can be run in the order of their tails
+and fusion never makes a cycle. A group is grown behind its anchor, step by step: the tail's output has a nearest node
+through which all its uses pass (the use itself, or the end of a diamond such as ``x * sigmoid(x)``); if everything up
+to there is elementwise and of the same shape, it joins. Anchors that cost most choose first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from graft.core.operators.table import OperatorTable, Trait
+from graft.core.view import NodeView, ValueView
+
+ANCHORS = (
+    (Trait.CONTRACTION, Trait.CONVOLUTION),
+    (Trait.ROW_WISE, Trait.REDUCTION, Trait.POOLING),
+    (Trait.INJECTIVE, Trait.ELEMENTWISE),
+)
+"""The traits of anchors, in the order in which they choose what follows them."""
+LARGEST_DIAMOND = 24
+"""Nodes up to which the end of a diamond is looked for."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Nodes of one kernel in execution order; ``anchor`` is the first, ``trait`` what chooses its schedule."""
+
+    nodes: list[NodeView]
+    trait: Trait
+    is_view: bool = False
+
+    @property
+    def anchor(self) -> NodeView:
+        """The node whose trait chooses the schedule."""
+        return self.nodes[0]
+
+    @property
+    def tail(self) -> NodeView:
+        """The node whose outputs are seen outside."""
+        return self.nodes[-1]
+
+    def __str__(self) -> str:
+        kind = "view" if self.is_view else self.trait.name.lower()
+        return f"{kind}: {' '.join(node.op_type for node in self.nodes)}"
+
+
+@dataclass(slots=True)
+class Uses:
+    """Who reads each value of a region, in execution order, and which values leave it."""
+
+    order: dict[ir.Node, int]
+    readers: dict[ir.Value, list[NodeView]]
+    outputs: Collection[ir.Value]
+    taken: set[ir.Node] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, nodes: Sequence[NodeView], outputs: Collection[ir.Value]) -> Uses:
+        """Return the uses in a list of nodes."""
+        readers: dict[ir.Value, list[NodeView]] = {}
+        for node in nodes:
+            for value in dict.fromkeys(node.node.inputs):
+                if value is not None:
+                    readers.setdefault(value, []).append(node)
+        return cls({node.node: number for number, node in enumerate(nodes)}, readers, outputs)
+
+    def used_outputs(self, node: NodeView) -> list[ir.Value]:
+        """Return the outputs of a node that something reads."""
+        return [value for value in node.node.outputs if value in self.readers or value in self.outputs]
+
+    def next_joint(self, value: ir.Value, joins: Callable[[NodeView], bool]) -> list[NodeView]:
+        """Return the nodes up to the first through which all uses of ``value`` pass; none if one does not join."""
+        found: list[NodeView] = []
+        last = value
+        if value in self.outputs:
+            return []
+        waiting = {node.node: node for node in self.readers.get(value, ())}
+        while waiting and len(found) < LARGEST_DIAMOND:
+            node = waiting.pop(min(waiting, key=lambda one: self.order[one]))
+            outputs = self.used_outputs(node)
+            if node.node in self.taken or len(outputs) != 1 or not joins(node):
+                return []
+            found.append(node)
+            last = outputs[0]
+            if not waiting:
+                return found
+            if last in self.outputs:
+                return []
+            waiting |= {reader.node: reader for reader in self.readers[last]}
+        return []
+
+
+def fuse(nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable) -> list[Group]:
+    """Return the groups of a region's nodes in execution order; every node is in exactly one.
+
+    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region.
+    """
+    uses = Uses.of(nodes, outputs)
+    groups: list[Group] = []
+    views = [node for node in nodes if is_view(node, uses, table)]
+    for node in views:
+        uses.taken.add(node.node)
+        groups.append(Group([node], Trait.VIEW, is_view=True))
+    for traits in ANCHORS:
+        for node in nodes:
+            trait = anchor_trait(node, table)
+            if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
+                groups.append(_grown(node, trait, uses, table))
+    groups.sort(key=lambda group: uses.order[group.tail.node])
+    return groups
+
+
+def anchor_trait(node: NodeView, table: OperatorTable) -> Trait:
+    """Return the trait that chooses the schedule of a kernel with this node as its anchor."""
+    operator = table.of(node)
+    assert operator is not None, f"{node.where} is not in the operator table"
+    every = [trait for traits in ANCHORS for trait in traits]
+    return next((trait for trait in every if trait in operator.traits), Trait.RECURRENT)
+
+
+def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
+    """Whether the node's only used output is its first input's bytes under another shape."""
+    return table.has(node, Trait.VIEW) and uses.used_outputs(node) in ([], [node.node.outputs[0]])
+
+
+def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> Group:
+    """The group of an anchor and everything elementwise that can follow it in the same loops."""
+    group = Group([anchor], trait)
+    uses.taken.add(anchor.node)
+    if trait is Trait.RECURRENT:
+        return group
+    while len(outputs := uses.used_outputs(group.tail)) == 1:
+        shape = ValueView(outputs[0]).static_shape
+
+        def joins(node: NodeView, shape: tuple[int, ...] | None = shape) -> bool:
+            return table.has(node, Trait.ELEMENTWISE) and node.outputs[0].static_shape == shape
+
+        more = uses.next_joint(outputs[0], joins) or _moved(outputs[0], trait, uses, table)
+        if not more:
+            return group
+        group.nodes += more
+        uses.taken |= {node.node for node in more}
+    return group
+
+
+def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> list[NodeView]:
+    """The single reader that only moves elements, if computing them at their new place costs nothing more."""
+    readers = uses.readers.get(value, [])
+    if trait not in ANCHORS[-1] or len(readers) != 1 or value in uses.outputs or readers[0].node in uses.taken:
+        return []
+    (node,) = readers
+    if not table.has(node, Trait.INJECTIVE) or node.input(0) != ValueView(value) or node.op_type == "Concat":
+        return []
+    before, after = ValueView(value).static_shape, node.outputs[0].static_shape
+    grows = before is None or after is None or math.prod(after) > math.prod(before)
+    return [] if grows or len(uses.used_outputs(node)) != 1 else [node]

@@ -1,0 +1,141 @@
+"""From groups of nodes to kernels: buffers for values, stages for nodes, constants where they are used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.operators.build import constant
+from graft.core.operators.lower import buffer_of, lower, lowering_of
+from graft.core.operators.recurrent import GATES
+from graft.core.operators.table import Lowering, OperatorTable
+from graft.core.schedule.inline import map_stage, stage_expressions
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.recurrent import schedule_recurrent
+from graft.core.tensor_ir.ir import Buffer, Expression, Function, Load, Stage
+from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.view import ValueView
+from graft.plugins.llvm.fusion import Group
+
+_NOT_IN_A_NAME = re.compile(r"\W+")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A group lowered: a kernel still to be scheduled, or loops that need no schedule; and the values it reads."""
+
+    group: Group
+    kernel: Kernel
+    loops: Scheduled | None
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+
+
+@dataclass(slots=True)
+class Values:
+    """The buffers of a region's values: one each, whichever kernel uses it."""
+
+    table: OperatorTable
+    buffers: dict[ir.Value, Buffer] = field(default_factory=dict)
+    values: dict[Buffer, ir.Value] = field(default_factory=dict)
+
+    def buffer(self, value: ValueView) -> Buffer:
+        """Return the buffer of a value."""
+        known = self.buffers.get(value.value)
+        if known is None:
+            known = buffer_of(value)
+            self.buffers[value.value] = known
+            self.values[known] = value.value
+        return known
+
+    def lower_group(self, group: Group, name: str, outside: Sequence[ir.Value]) -> Lowered:
+        """Lower a group; ``outside`` are the values that it must store for others."""
+        stages: list[Stage] = []
+        anchor_stage = 0
+        for node in group.nodes:
+            lowering = lowering_of(node, self.buffer)
+            lowered = lower(lowering, self.table)
+            if isinstance(lowered, Function):
+                return self._whole(group, name, lowering, lowered)
+            stages += lowered
+            if node is group.anchor:
+                anchor_stage = len(stages) - 1
+        inlined = [self._with_scalars(stage) for stage in stages]
+        outputs = tuple(self.buffers[value] for value in outside)
+        kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
+        return Lowered(group, kernel, None, tuple(self.values[b] for b in kernel.inputs), tuple(outside))
+
+    def _whole(self, group: Group, name: str, lowering: Lowering, function: Function) -> Lowered:
+        """A node whose lowering is a function: its parameters say what it reads and writes."""
+        inputs, outputs = function.input_buffers, function.output_buffers
+        constants = self.constants(inputs)
+        if group.anchor.op_type in GATES:
+            loops = schedule_recurrent(lowering, dict(constants), name)
+        else:
+            loops = Scheduled(replace(function, name=name))
+        kernel = Kernel(
+            name, inputs, outputs, (), group.trait, group.anchor, constants=constants, origin=function.origin
+        )
+        read = tuple(self.values[buffer] for buffer in inputs)
+        return Lowered(group, kernel, loops, read, tuple(self.values[buffer] for buffer in outputs))
+
+    def _with_scalars(self, stage: Stage) -> Stage:
+        """The stage with loads of constants of one element replaced by their value."""
+        found = {load.buffer for load in loads(*stage_expressions(stage))}
+        known = {buffer: self._scalar(buffer) for buffer in found if buffer in self.values}
+        if not any(value is not None for value in known.values()):
+            return stage
+
+        def rule(node: Expression) -> Expression:
+            value = known.get(node.buffer) if isinstance(node, Load) and node.mask is None else None
+            return node if value is None else value
+
+        return map_stage(stage, ExpressionMap(rule))
+
+    def _scalar(self, buffer: Buffer) -> Expression | None:
+        value = ValueView(self.values[buffer])
+        if not value.is_constant or np.prod(value.static_shape or (), dtype=np.int64) != 1:
+            return None
+        array = value.constant
+        assert array is not None
+        return constant(array.reshape(-1)[0].item(), buffer.dtype)
+
+    def constants(self, buffers: Sequence[Buffer]) -> Mapping[Buffer, np.ndarray]:
+        """Return the contents of those buffers that are known at compile time."""
+        arrays = {buffer: ValueView(self.values[buffer]).constant for buffer in buffers}
+        return {buffer: array for buffer, array in arrays.items() if array is not None}
+
+
+def _needed(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> list[Stage]:
+    """The stages without those whose result nobody reads (an unused output of a node)."""
+    wanted = set(outputs)
+    kept = []
+    for stage in reversed(stages):
+        if stage.buffer in wanted:
+            kept.append(stage)
+            wanted |= {load.buffer for load in loads(*stage_expressions(stage))}
+    return kept[::-1]
+
+
+def _kernel(
+    group: Group, name: str, stages: Sequence[Stage], outputs: Sequence[Buffer], anchor_stage: int, values: Values
+) -> Kernel:
+    computed = {stage.buffer for stage in stages}
+    read = [load.buffer for stage in stages for load in loads(*stage_expressions(stage))]
+    inputs = tuple(buffer for buffer in dict.fromkeys(read) if buffer not in computed)
+    origin = tuple(dict.fromkeys(node.name for node in group.nodes))
+    return Kernel(
+        name, inputs, tuple(outputs), tuple(stages), group.trait, group.anchor, anchor_stage,
+        values.constants(inputs), origin,
+    )  # fmt: skip
+
+
+def kernel_name(region: str, number: int, group: Group) -> str:
+    """Return the symbol of a kernel: region, number, and the operators in it."""
+    operators = [node.op_type.lower() for node in group.nodes]
+    shown = "_".join(operators[:4]) + ("_more" if len(operators) > 4 else "")
+    return _NOT_IN_A_NAME.sub("_", f"{region}_{number}_{shown}")

@@ -1,0 +1,114 @@
+"""When two kernels are the same: their stages written with numbers for buffers and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import assert_never
+
+from graft.core.schedule.kernel import Kernel
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Bitcast,
+    Broadcast,
+    Buffer,
+    Cast,
+    Constant,
+    Expression,
+    Horizontal,
+    Intrinsic,
+    Load,
+    Ramp,
+    Select,
+    Shuffle,
+    Stage,
+    Unary,
+    Variable,
+)
+
+
+class Structures:
+    """Gives kernels numbers: equal ones for kernels that differ in names only.
+
+    Expressions are shared graphs, so each is written once and referred to by number.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, kernel: Kernel) -> int:
+        """Return the number of a kernel's structure."""
+        writer = _Writer(self._numbers)
+        inputs = tuple((writer.buffer(buffer), buffer in kernel.constants) for buffer in kernel.inputs)
+        stages = tuple(writer.stage(stage) for stage in kernel.stages)
+        outputs = tuple(writer.buffer(buffer) for buffer in kernel.outputs)
+        operator = kernel.node.op_type if kernel.node is not None else ""
+        return writer.number(("kernel", kernel.anchor, kernel.anchor_stage, operator, inputs, outputs, stages))
+
+
+class _Writer:
+    """Writes one kernel; buffers and variables are numbered as they are met."""
+
+    def __init__(self, numbers: dict[Hashable, int]) -> None:
+        self._numbers = numbers
+        self._buffers: dict[Buffer, int] = {}
+        self._variables: dict[Variable, int] = {}
+        self._written: dict[int, tuple[Expression, int]] = {}
+
+    def number(self, form: Hashable) -> int:
+        return self._numbers.setdefault(form, len(self._numbers))
+
+    def buffer(self, buffer: Buffer) -> int:
+        place = self._buffers.setdefault(buffer, len(self._buffers))
+        shape = tuple(self.expression(extent) for extent in buffer.shape)
+        strides = None if buffer.strides is None else tuple(self.expression(stride) for stride in buffer.strides)
+        return self.number(("buffer", place, buffer.dtype, shape, strides, buffer.memory, buffer.alignment))
+
+    def stage(self, stage: Stage) -> int:
+        axes = tuple(self.expression(axis) for axis in stage.axes)
+        reduction: Hashable = None
+        if stage.reduction is not None:
+            inner = tuple((self.expression(a.variable), self.expression(a.extent)) for a in stage.reduction.axes)
+            reduction = (stage.reduction.operator, inner, self.expression(stage.reduction.initial))
+        value = self.expression(stage.value)
+        bound = None if stage.epilogue_variable is None else self.expression(stage.epilogue_variable)
+        epilogue = None if stage.epilogue is None else self.expression(stage.epilogue)
+        return self.number(("stage", self.buffer(stage.buffer), axes, reduction, value, bound, epilogue))
+
+    def expression(self, expression: Expression) -> int:
+        known = self._written.get(id(expression))
+        if known is None:
+            known = (expression, self.number(self._form(expression)))
+            self._written[id(expression)] = known  # holding the expression keeps its id taken
+        return known[1]
+
+    def _form(self, expression: Expression) -> Hashable:
+        write = self.expression
+        match expression:
+            case Constant(value, kind):
+                return "constant", repr(value), kind
+            case Variable(type=kind):
+                return "variable", self._variables.setdefault(expression, len(self._variables)), kind
+            case Load(buffer, indices, mask):
+                return "load", self.buffer(buffer), tuple(map(write, indices)), None if mask is None else write(mask)
+            case Ramp(base, stride, lanes):
+                return "ramp", write(base), stride, lanes
+            case Broadcast(value, lanes):
+                return "broadcast", write(value), lanes
+            case Unary(operator, value):
+                return "unary", operator, write(value)
+            case Binary(operator, left, right):
+                return "binary", operator, write(left), write(right)
+            case Select(condition, on_true, on_false):
+                return "select", write(condition), write(on_true), write(on_false)
+            case Cast(value, dtype):
+                return "cast", write(value), dtype
+            case Bitcast(value, dtype):
+                return "bitcast", write(value), dtype
+            case Intrinsic(name, arguments, kind):
+                return "intrinsic", name, tuple(map(write, arguments)), kind
+            case Shuffle(vectors, lanes):
+                return "shuffle", tuple(map(write, vectors)), lanes
+            case Horizontal(operator, value):
+                return "horizontal", operator, write(value)
+            case _:
+                assert_never(expression)

@@ -1,0 +1,108 @@
+/* The Python module graft.runtime._native: what its files share. */
+#ifndef GRAFT_BINDING_H
+#define GRAFT_BINDING_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define PY_ARRAY_UNIQUE_SYMBOL graft_array_api
+#ifndef GRAFT_BINDING_MAIN
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+#include "program.h"
+
+_Static_assert(sizeof(npy_intp) == sizeof(int64_t), "shapes of NumPy and DLPack must agree");
+
+/* Python objects that the module uses; set once, when it is imported. */
+typedef struct Imports {
+  PyObject *artifact_error, *input_error, *run_error; /* of graft.errors */
+  PyObject *numpy_dtype, *dtype_name;                 /* of graft.runtime.dtypes */
+} Imports;
+
+extern Imports graft_imports;
+
+/* A tensor in an ndarray's memory. */
+typedef struct ArrayTensor {
+  DLTensor tensor;
+  PyObject *array;
+} ArrayTensor;
+
+/* A Python loader, as the runtime sees it. */
+typedef struct PythonLoader {
+  GraftLoader base;
+  PyObject *object;
+  const struct ProgramObject *program;
+  PyObject *exception; /* that `load` raised */
+} PythonLoader;
+
+/* An input or output of the program. */
+typedef struct Port {
+  PyArray_Descr *descr;
+  GraftTensorInfo info;
+} Port;
+
+typedef struct ProgramObject {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  GraftProgram *program;
+  Port *ports; /* inputs, then outputs */
+  int32_t input_count, output_count;
+  /* What the program was made of, and stays as long as it. */
+  PyObject *kept; /* a list of references */
+  Py_buffer *buffers;
+  Py_ssize_t buffer_count;
+  ArrayTensor *arrays;
+  GraftNamedTensor *names; /* of the arrays */
+  GraftModuleSource *modules;
+  Py_ssize_t array_count;
+  PythonLoader *python_loaders;
+  Py_ssize_t python_loader_count;
+  void **libraries;
+  Py_ssize_t library_count;
+} ProgramObject;
+
+/* One running call of a program from Python. */
+typedef struct Run {
+  ProgramObject *program;
+  DLTensor *inputs, *outputs;
+  PyObject **input_objects; /* who owns the memory of the inputs: arrays, or NULL */
+  PyObject **arrays;        /* of the outputs, or NULL where the shape is unknown */
+  PyObject *lease;          /* keeps all that memory alive for arrays that a Python function got; made when needed */
+  PyObject *exception;      /* that a Python function raised */
+} Run;
+
+/* A new reference to the NumPy dtype; NULL with an exception. */
+PyArray_Descr *graft_numpy_descr(DLDataType dtype);
+
+/* 0, or -1 with an exception. */
+int graft_dlpack_dtype(PyArray_Descr *descr, DLDataType *dtype);
+
+/* Describes the memory of a contiguous array. 0, or -1 with an exception. */
+int graft_tensor_of_array(PyObject *array, DLTensor *tensor);
+
+/* An ndarray over the tensor's memory, which `base` (may be NULL) keeps alive. Steals nothing. */
+PyObject *graft_array_of_tensor(const DLTensor *tensor, PyObject *base, int writeable);
+
+/* "ValueError: text" of the exception that is set, which is moved to `exception`. */
+void graft_take_exception(PyObject **exception, char *text, size_t size);
+
+/* Raises the class that belongs to error->code; `cause` (may be NULL) is stolen. `failed` may be NULL. */
+void graft_raise(const GraftError *error, const GraftProgram *program, const Call *failed, PyObject *cause);
+
+/* Fills the loader for a Python object; `kind` must outlive it. */
+void graft_python_loader(PythonLoader *loader, const char *kind, PyObject *object, const ProgramObject *program);
+
+/* Converts an argument that is not simply the right array. Returns a new reference that keeps the memory alive, or NULL
+ * with an InputError. */
+PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *tensor);
+
+/* Makes self->program. `modules` and `loaders` are sequences of tuples, `constants` a dict. 0, or -1 with an exception. */
+int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *modules, PyObject *constants,
+                            PyObject *loaders, int threads);
+
+/* Gives up what the program, already destroyed, was made of. */
+void graft_drop_parts(ProgramObject *self);
+
+#endif

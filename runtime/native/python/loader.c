@@ -1,0 +1,263 @@
+/* Modules that are written in Python. */
+#include "binding.h"
+
+#include <string.h>
+
+/* A function of such a module: the state that its entry gets. */
+typedef struct PythonFunction {
+  struct PythonFunction *next;
+  PyObject *callable;
+} PythonFunction;
+
+typedef struct PythonModule {
+  PyObject *functions; /* a mapping: name to callable */
+  PythonFunction *resolved;
+} PythonModule;
+
+/* ---- Running -------------------------------------------------------------------------------------------------- */
+
+/* Arrays given to Python may be kept by it; what they look at must then stay in memory. */
+static PyObject *lease_of(Run *run) {
+  if (run->lease) {
+    return run->lease;
+  }
+  Py_ssize_t inputs = run->program->input_count, outputs = run->program->output_count;
+  run->lease = PyList_New(0);
+  int failed = !run->lease || PyList_Append(run->lease, (PyObject *)run->program) < 0;
+  for (Py_ssize_t i = 0; !failed && i < inputs + outputs; i++) {
+    PyObject *object = i < inputs ? run->input_objects[i] : run->arrays[i - inputs];
+    failed = object && PyList_Append(run->lease, object) < 0;
+  }
+  if (failed) {
+    Py_CLEAR(run->lease);
+  }
+  return run->lease;
+}
+
+/* Tensors of unknown shape, and what is passed to a body, may move or vanish: Python gets a copy of them. */
+static PyObject *wrap_input(const Context *context, Run *run, int32_t i, const DLTensor *tensor) {
+  if (!tensor) {
+    Py_RETURN_NONE;
+  }
+  const TensorSpec *specs = context->frame->procedure->tensors;
+  int32_t root = specs[context->call->inputs.items[i]].root;
+  int in_main = context->frame == context->instance->frames;
+  int own = specs[root].storage == STORAGE_ARENA || specs[root].storage == STORAGE_CONSTANT;
+  int lasting = specs[root].ndim >= 0 && (in_main || own);
+  PyObject *lease = lasting ? lease_of(run) : NULL;
+  if (lasting && !lease) {
+    return NULL;
+  }
+  PyObject *array = graft_array_of_tensor(tensor, lease, 0);
+  if (array && !lasting) {
+    PyObject *copy = (PyObject *)PyArray_NewCopy((PyArrayObject *)array, NPY_CORDER);
+    Py_SETREF(array, copy);
+  }
+  return array;
+}
+
+static PyObject *wrap_inputs(const Context *context, Run *run, const DLTensor *const *inputs) {
+  int32_t count = context->call->inputs.count;
+  PyObject *list = PyList_New(count);
+  for (int32_t i = 0; list && i < count; i++) {
+    PyObject *array = wrap_input(context, run, i, inputs[i]);
+    if (!array) {
+      Py_CLEAR(list);
+    } else {
+      PyList_SET_ITEM(list, i, array);
+    }
+  }
+  return list;
+}
+
+static int32_t fail_output(Context *context, int32_t i, const TensorSpec *spec, const DLTensor *got) {
+  char expected[256] = "", actual[256] = "";
+  if (spec->ndim >= 0) {
+    graft_append_shape(expected, sizeof expected, spec->ndim, spec->shape);
+  }
+  graft_append_shape(actual, sizeof actual, got->ndim, got->shape);
+  return graft_context_fail(context, GRAFT_ERROR_RUN, "output %d must be %s%s, the function returned %s%s", (int)i,
+                            graft_dtype_name(spec->dtype), expected, graft_dtype_name(got->dtype), actual);
+}
+
+/* -1: an exception is set. */
+static int32_t store_output(Context *context, int32_t i, PyObject *value, DLTensor *output) {
+  const TensorSpec *spec = context->frame->procedure->tensors + context->call->outputs.items[i];
+  DLTensor given;
+  PyObject *array = PyArray_FromAny(value, NULL, 0, 0, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, NULL);
+  if (!array || graft_tensor_of_array(array, &given) < 0) {
+    Py_XDECREF(array);
+    return -1;
+  }
+  int32_t status = GRAFT_OK;
+  void *target = output->data;
+  if (!graft_dtype_equal(spec->dtype, given.dtype) ||
+      (spec->ndim >= 0 && !graft_shape_equal(spec->ndim, spec->shape, given.ndim, given.shape))) {
+    status = fail_output(context, i, spec, &given);
+  } else if (spec->ndim < 0) {
+    target = context->base.api->allocate_output(&context->base, i, given.ndim, given.shape);
+    status = target ? GRAFT_OK : GRAFT_ERROR_RUN;
+  }
+  size_t bytes = (size_t)PyArray_NBYTES((PyArrayObject *)array);
+  if (!status && bytes) {
+    memmove(target, given.data, bytes);
+  }
+  Py_DECREF(array);
+  return status;
+}
+
+static int32_t store_outputs(Context *context, PyObject *result, DLTensor *const *outputs) {
+  int32_t count = context->call->outputs.count;
+  if (PyArray_Check(result) && count == 1) {
+    return store_output(context, 0, result, outputs[0]);
+  }
+  PyObject *items = PySequence_Fast(result, "a function must return a sequence of arrays");
+  if (!items) {
+    return -1;
+  }
+  int32_t status = GRAFT_OK;
+  if (PySequence_Fast_GET_SIZE(items) != count) {
+    status = graft_context_fail(context, GRAFT_ERROR_RUN, "the function returned %zd outputs, not %d",
+                                PySequence_Fast_GET_SIZE(items), (int)count);
+  }
+  for (int32_t i = 0; !status && i < count; i++) {
+    status = store_output(context, i, PySequence_Fast_GET_ITEM(items, i), outputs[i]);
+  }
+  Py_DECREF(items);
+  return status;
+}
+
+static int32_t run_function(GraftContext *base, void *state, const DLTensor *const *inputs, DLTensor *const *outputs) {
+  Context *context = (Context *)base;
+  const PythonFunction *function = state;
+  Run *run = context->instance->user;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *arguments = wrap_inputs(context, run, inputs);
+  PyObject *result = arguments ? PyObject_CallOneArg(function->callable, arguments) : NULL;
+  int32_t status = result ? store_outputs(context, result, outputs) : -1;
+  if (status < 0) {
+    char text[512];
+    graft_take_exception(&run->exception, text, sizeof text);
+    status = graft_context_fail(context, GRAFT_ERROR_RUN, "%s", text);
+  }
+  Py_XDECREF(result);
+  Py_XDECREF(arguments);
+  PyGILState_Release(gil);
+  return status;
+}
+
+/* ---- Loading -------------------------------------------------------------------------------------------------- */
+
+/* A read-only view of the array that the constant came in, or else a copy: the caller may keep it. */
+static PyObject *constant_array(const PythonLoader *loader, const DLTensor *tensor) {
+  for (Py_ssize_t i = 0; i < loader->program->array_count; i++) {
+    if (&loader->program->arrays[i].tensor == tensor) {
+      return graft_array_of_tensor(tensor, loader->program->arrays[i].array, 0);
+    }
+  }
+  PyObject *array = graft_array_of_tensor(tensor, NULL, 0);
+  if (array) {
+    PyObject *copy = (PyObject *)PyArray_NewCopy((PyArrayObject *)array, NPY_CORDER);
+    Py_SETREF(array, copy);
+  }
+  return array;
+}
+
+static PyObject *constants_of(const PythonLoader *loader, const GraftModuleSource *source) {
+  PyObject *constants = PyDict_New();
+  for (size_t i = 0; constants && i < source->constant_count; i++) {
+    PyObject *array = constant_array(loader, source->constants[i].tensor);
+    if (!array || PyDict_SetItemString(constants, source->constants[i].name, array) < 0) {
+      Py_CLEAR(constants);
+    }
+    Py_XDECREF(array);
+  }
+  return constants;
+}
+
+static int32_t fail_load(PythonLoader *loader, const GraftLoaderHost *host) {
+  char text[512];
+  graft_take_exception(&loader->exception, text, sizeof text);
+  return host->fail(host, "%s", text);
+}
+
+static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **result) {
+  PythonLoader *loader = user;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PythonModule *module = PyMem_Calloc(1, sizeof *module);
+  PyObject *constants = constants_of(loader, source);
+  if (module && constants) {
+    module->functions = PyObject_CallMethod(loader->object, "load", "sy#O", source->name,
+                                            source->data ? (const char *)source->data : "", (Py_ssize_t)source->size,
+                                            constants);
+  }
+  Py_XDECREF(constants);
+  int32_t status = GRAFT_OK;
+  if (!module) {
+    status = host->fail(host, "out of memory");
+  } else if (!module->functions) {
+    status = fail_load(loader, host);
+    PyMem_Free(module);
+  } else {
+    *result = module;
+  }
+  PyGILState_Release(gil);
+  return status;
+}
+
+static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, const char *name, GraftFunction *entry,
+                      void **state) {
+  PythonModule *module = loaded;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *callable = PyMapping_GetItemString(module->functions, name);
+  PythonFunction *function = callable ? PyMem_Calloc(1, sizeof *function) : NULL;
+  int32_t status = GRAFT_OK;
+  if (!callable && PyErr_ExceptionMatches(PyExc_KeyError)) {
+    PyErr_Clear();
+    status = host->fail(host, "it has no function '%s'", name);
+  } else if (!callable) {
+    status = fail_load(user, host);
+  } else if (!function) {
+    status = host->fail(host, "out of memory");
+  } else if (!PyCallable_Check(callable)) {
+    status = host->fail(host, "function '%s' is a %s, which cannot be called", name, Py_TYPE(callable)->tp_name);
+  }
+  if (status) {
+    Py_XDECREF(callable);
+    PyMem_Free(function);
+  } else {
+    function->callable = callable;
+    function->next = module->resolved;
+    module->resolved = function;
+    *entry = run_function;
+    *state = function;
+  }
+  PyGILState_Release(gil);
+  return status;
+}
+
+static void unload(void *user, void *loaded) {
+  (void)user;
+  PythonModule *module = loaded;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  while (module->resolved) {
+    PythonFunction *function = module->resolved;
+    module->resolved = function->next;
+    Py_DECREF(function->callable);
+    PyMem_Free(function);
+  }
+  Py_XDECREF(module->functions);
+  PyMem_Free(module);
+  PyGILState_Release(gil);
+}
+
+void graft_python_loader(PythonLoader *loader, const char *kind, PyObject *object, const ProgramObject *program) {
+  *loader = (PythonLoader){.base = {.abi_version = GRAFT_ABI_VERSION,
+                                    .kind = kind,
+                                    .user = loader,
+                                    .load = load,
+                                    .lookup = lookup,
+                                    .unload = unload},
+                           .object = object,
+                           .program = program};
+}

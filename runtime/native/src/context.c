@@ -1,0 +1,184 @@
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "program.h"
+
+/* A parallel loop while it runs. */
+typedef struct Loop {
+  GraftTask task;
+  void *closure;
+  int64_t count;
+  int32_t parts;
+  Context *caller;
+  Context *workers;
+  pthread_mutex_t lock; /* guards what follows */
+  int32_t failed_part;  /* the lowest that failed; `parts` if none */
+  int32_t status;
+  char message[sizeof(((Context *)0)->message)];
+} Loop;
+
+void graft_create_context(Context *context, Pool *pool, int32_t thread_count) {
+  context->base.api = &graft_api;
+  context->pool = pool;
+  context->thread_count = pool ? thread_count : 1;
+}
+
+static int32_t record(Context *context, int32_t status, const char *format, va_list arguments) {
+  if (!context->message[0]) {
+    vsnprintf(context->message, sizeof context->message, format, arguments);
+  }
+  return status;
+}
+
+int32_t graft_context_fail(Context *context, int32_t status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  record(context, status, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+GRAFT_FORMAT(2, 3) static int32_t api_fail(GraftContext *base, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  record((Context *)base, GRAFT_ERROR_RUN, format, arguments);
+  va_end(arguments);
+  return GRAFT_ERROR_RUN;
+}
+
+static void *api_scratch(GraftContext *base, uint64_t bytes) {
+  Context *context = (Context *)base;
+  void *block = graft_scratch_allocate(&context->scratch, bytes);
+  if (!block) {
+    graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %" PRIu64 " bytes of scratch", bytes);
+  }
+  return block;
+}
+
+static int32_t api_thread_count(GraftContext *base) {
+  const Context *context = (const Context *)base;
+  return context->pool ? context->thread_count : 1;
+}
+
+/* Runs a task in this thread; parallel_for inside it is serial. */
+static int32_t run_task(Context *context, GraftTask task, void *closure, int64_t begin, int64_t end) {
+  Pool *pool = context->pool;
+  ScratchMark mark = graft_scratch_mark(&context->scratch);
+  context->pool = NULL;
+  int32_t status = task(&context->base, closure, begin, end);
+  context->pool = pool;
+  graft_scratch_release(&context->scratch, mark);
+  return status;
+}
+
+/* The first `remainder` parts are one iteration longer. */
+static int64_t part_begin(const Loop *loop, int32_t part) {
+  int64_t size = loop->count / loop->parts, remainder = loop->count % loop->parts;
+  return part * size + (part < remainder ? part : remainder);
+}
+
+static void run_part(void *argument, int32_t worker, int32_t part) {
+  Loop *loop = argument;
+  Context *context = worker ? loop->workers + worker : loop->caller;
+  context->message[0] = 0;
+  int32_t status = run_task(context, loop->task, loop->closure, part_begin(loop, part), part_begin(loop, part + 1));
+  if (status == GRAFT_OK) {
+    return;
+  }
+  pthread_mutex_lock(&loop->lock);
+  if (part < loop->failed_part) {
+    loop->failed_part = part;
+    loop->status = status;
+    memcpy(loop->message, context->message, sizeof loop->message);
+  }
+  pthread_mutex_unlock(&loop->lock);
+}
+
+static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain, GraftTask task, void *closure) {
+  Context *context = (Context *)base;
+  if (count <= 0) {
+    return GRAFT_OK;
+  }
+  int64_t most = count / (grain > 0 ? grain : 1);
+  int32_t parts = most < context->thread_count ? (int32_t)most : context->thread_count;
+  if (parts < 2 || !context->pool) {
+    return run_task(context, task, closure, 0, count);
+  }
+  Loop loop; /* the text is large and needs no zeros */
+  loop.task = task;
+  loop.closure = closure;
+  loop.count = count;
+  loop.parts = parts;
+  loop.caller = context;
+  loop.workers = context->instance->program->workers;
+  loop.failed_part = parts;
+  loop.status = GRAFT_OK;
+  loop.message[0] = 0;
+  if (pthread_mutex_init(&loop.lock, NULL) != 0) {
+    return run_task(context, task, closure, 0, count);
+  }
+  if (!graft_pool_run(context->pool, parts, run_part, &loop)) {
+    loop.status = run_task(context, task, closure, 0, count);
+  }
+  pthread_mutex_destroy(&loop.lock);
+  if (loop.failed_part < parts) {
+    memcpy(context->message, loop.message, sizeof loop.message);
+  }
+  return loop.status;
+}
+
+static void *api_allocate_output(GraftContext *base, int32_t index, int32_t ndim, const int64_t *shape) {
+  Context *context = (Context *)base;
+  if (!context->instance) {
+    graft_context_fail(context, GRAFT_ERROR_RUN, "outputs cannot be allocated inside a parallel loop");
+    return NULL;
+  }
+  if (!context->call || index < 0 || index >= context->call->outputs.count) {
+    graft_context_fail(context, GRAFT_ERROR_RUN, "there is no output %" PRId32 " to allocate", index);
+    return NULL;
+  }
+  Frame *frame = context->frame;
+  int32_t number = context->call->outputs.items[index];
+  const TensorSpec *spec = frame->procedure->tensors + number;
+  DLTensor *tensor = frame->tensors + number;
+  char text[256] = "";
+  size_t bytes = 0;
+  int fits = ndim >= 0 && ndim <= GRAFT_MAXIMUM_DIMENSIONS && graft_tensor_bytes(spec->dtype, ndim, shape, &bytes);
+  if (!fits || (spec->ndim >= 0 && !graft_shape_equal(spec->ndim, spec->shape, ndim, shape))) {
+    graft_append_shape(text, sizeof text, ndim < 0 || ndim > GRAFT_MAXIMUM_DIMENSIONS ? 0 : ndim, shape);
+    graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' cannot have %" PRId32 " dimensions %s", spec->name, ndim,
+                       text);
+    return NULL;
+  }
+  if (spec->ndim >= 0) {
+    return tensor->data;
+  }
+  if (tensor->data) {
+    graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' is allocated twice", spec->name);
+    return NULL;
+  }
+  if (!graft_block_reserve(frame->blocks + number, tensor, ndim, shape, bytes)) {
+    graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, spec->name);
+    return NULL;
+  }
+  void *data = tensor->data;
+  if (!graft_frame_bind(frame, number, data)) {
+    tensor->data = NULL;
+    graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' is too small for a view of it", spec->name);
+    return NULL;
+  }
+  return data;
+}
+
+const GraftApi graft_api = {
+    .abi_version = GRAFT_ABI_VERSION,
+    .size = sizeof(GraftApi),
+    .parallel_for = api_parallel_for,
+    .scratch = api_scratch,
+    .allocate_output = api_allocate_output,
+    .fail = api_fail,
+    .thread_count = api_thread_count,
+};

@@ -1,0 +1,284 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "platform.h"
+#include "program.h"
+
+enum { NAMED_ORIGINS = 3 };
+
+int graft_writes_in_place(const Procedure *procedure, int32_t i) {
+  const TensorSpec *spec = procedure->tensors + procedure->outputs.items[i];
+  return spec->storage == STORAGE_OUTPUT && spec->index == i && spec->ndim >= 0;
+}
+
+void *graft_call_memory(Context *context, size_t count, size_t bytes) {
+  if (bytes && count > SIZE_MAX / 4 / bytes) {
+    count = SIZE_MAX / 4 / bytes; /* fails below */
+  }
+  void *block = graft_scratch_allocate(&context->scratch, count * bytes);
+  if (!block) {
+    graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for control flow", count * bytes);
+  }
+  return block;
+}
+
+/* ---- Inputs and results --------------------------------------------------------------------------------------- */
+
+static int32_t fail_shape(Context *context, const char *what, const TensorSpec *spec, const DLTensor *actual,
+                          int32_t ndim, const int64_t *shape) {
+  char expected[256] = "", got[256] = "";
+  graft_append_shape(expected, sizeof expected, ndim, shape);
+  graft_append_shape(got, sizeof got, actual->ndim, actual->shape);
+  return graft_context_fail(context, GRAFT_ERROR_RUN, "%s '%s' has shape %s where %s is expected", what, spec->name,
+                            got, expected);
+}
+
+int32_t graft_bind_input(Context *context, Frame *frame, int32_t i, const DLTensor *value) {
+  int32_t number = frame->procedure->inputs.items[i];
+  const TensorSpec *spec = frame->procedure->tensors + number;
+  DLTensor *tensor = frame->tensors + number;
+  if (spec->ndim < 0) {
+    tensor->ndim = value->ndim;
+    tensor->shape = value->shape;
+  } else if (!graft_shape_equal(spec->ndim, spec->shape, value->ndim, value->shape)) {
+    return fail_shape(context, "input", spec, value, spec->ndim, spec->shape);
+  }
+  if (!graft_frame_bind(frame, number, (char *)value->data + value->byte_offset)) {
+    return graft_context_fail(context, GRAFT_ERROR_RUN, "input '%s' is too small for a view of it", spec->name);
+  }
+  return GRAFT_OK;
+}
+
+static int32_t out_of_memory(Context *context, const TensorSpec *spec) {
+  return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory for tensor '%s'", spec->name);
+}
+
+static size_t tensor_bytes(const DLTensor *tensor) {
+  size_t bytes = 0;
+  graft_tensor_bytes(tensor->dtype, tensor->ndim, tensor->shape, &bytes);
+  return bytes;
+}
+
+static int32_t copy_result(Context *context, const TensorSpec *spec, const DLTensor *source, Result *result) {
+  size_t bytes = tensor_bytes(source);
+  if (!result->tensor.data) {
+    result->tensor.dtype = source->dtype;
+    result->tensor.device = source->device;
+    if (!graft_block_reserve(&result->block, &result->tensor, source->ndim, source->shape, bytes)) {
+      return out_of_memory(context, spec);
+    }
+  } else if (!graft_shape_equal(result->tensor.ndim, result->tensor.shape, source->ndim, source->shape)) {
+    return fail_shape(context, "output", spec, source, result->tensor.ndim, result->tensor.shape);
+  }
+  char *target = (char *)result->tensor.data + result->tensor.byte_offset;
+  if (bytes && target != source->data) {
+    memcpy(target, source->data, bytes);
+  }
+  return GRAFT_OK;
+}
+
+/* Outputs that are not written in place: first the copies, then what can be handed over. */
+static int32_t collect_results(Context *context, Frame *frame, Result *results) {
+  const Procedure *procedure = frame->procedure;
+  int32_t status = GRAFT_OK;
+  for (int32_t handing_over = 0; handing_over < 2; handing_over++) {
+    for (int32_t i = 0; !status && i < procedure->outputs.count; i++) {
+      int32_t number = procedure->outputs.items[i];
+      const TensorSpec *spec = procedure->tensors + number;
+      int own = spec->storage == STORAGE_OUTPUT && spec->index == i && !results[i].tensor.data;
+      if (graft_writes_in_place(procedure, i) || own != handing_over) {
+        continue;
+      }
+      if (own) {
+        results[i].tensor = frame->tensors[number];
+        results[i].block = frame->blocks[number];
+        frame->blocks[number] = (Block){0};
+      } else {
+        status = copy_result(context, spec, frame->tensors + number, results + i);
+      }
+    }
+  }
+  return status;
+}
+
+int32_t graft_prepare_result(Context *context, Frame *frame, int32_t tensor, const Procedure *body, int32_t i,
+                             Result *result) {
+  const TensorSpec *inner = body->tensors + body->outputs.items[i];
+  *result = (Result){0};
+  if (tensor >= 0 && frame->procedure->tensors[tensor].ndim >= 0) {
+    result->tensor = frame->tensors[tensor];
+    return GRAFT_OK;
+  }
+  if (!graft_writes_in_place(body, i)) {
+    return GRAFT_OK;
+  }
+  result->tensor = (DLTensor){.ndim = inner->ndim, .dtype = inner->dtype, .shape = inner->shape, .device = {kDLCPU, 0}};
+  if (tensor < 0) {
+    result->tensor.data = graft_call_memory(context, inner->bytes, 1);
+    return result->tensor.data ? GRAFT_OK : GRAFT_ERROR_MEMORY;
+  }
+  if (!graft_block_reserve(frame->blocks + tensor, frame->tensors + tensor, inner->ndim, inner->shape, inner->bytes)) {
+    return out_of_memory(context, inner);
+  }
+  result->tensor = frame->tensors[tensor];
+  return GRAFT_OK;
+}
+
+int32_t graft_deliver_result(Context *context, Frame *frame, int32_t tensor, Result *result) {
+  if (tensor < 0) {
+    graft_block_free(&result->block);
+    return GRAFT_OK;
+  }
+  const TensorSpec *spec = frame->procedure->tensors + tensor;
+  if (result->block.start) {
+    graft_block_free(frame->blocks + tensor);
+    frame->blocks[tensor] = result->block;
+    result->block = (Block){0};
+  }
+  if (spec->ndim < 0) {
+    frame->tensors[tensor].ndim = result->tensor.ndim;
+    frame->tensors[tensor].shape = result->tensor.shape;
+    if (!graft_frame_bind(frame, tensor, result->tensor.data)) {
+      return graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' is too small for a view of it", spec->name);
+    }
+  }
+  return GRAFT_OK;
+}
+
+int32_t graft_store_value(Context *context, Frame *frame, int32_t number, const DLTensor *value) {
+  DLTensor *target = frame->tensors + number;
+  const TensorSpec *spec = frame->procedure->tensors + number;
+  size_t bytes = tensor_bytes(value);
+  if (spec->ndim < 0) {
+    if (!graft_block_reserve(frame->blocks + number, target, value->ndim, value->shape, bytes)) {
+      return out_of_memory(context, spec);
+    }
+    if (!graft_frame_bind(frame, number, target->data)) {
+      return graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' is too small for a view of it", spec->name);
+    }
+  } else if (bytes != spec->bytes) {
+    return fail_shape(context, "output", spec, value, spec->ndim, spec->shape);
+  }
+  if (bytes) {
+    memcpy(target->data, value->data, bytes);
+  }
+  return GRAFT_OK;
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------------------------- */
+
+void graft_append_origin(char *text, size_t size, const Call *call, int32_t number) {
+  if (call->origin_count == 0) {
+    graft_append(text, size, "call %" PRId32, number);
+    return;
+  }
+  for (int32_t i = 0; i < call->origin_count && i < NAMED_ORIGINS; i++) {
+    graft_append(text, size, "%s'%s'", i ? ", " : "node ", call->origin[i]);
+  }
+  if (call->origin_count > NAMED_ORIGINS) {
+    graft_append(text, size, " and %" PRId32 " more", call->origin_count - NAMED_ORIGINS);
+  }
+}
+
+/* Puts in front of the message where it happened; of nested calls only the innermost does. */
+static int32_t describe_failure(Context *context, const Frame *frame, const Call *call, int32_t status) {
+  if (context->instance->failed) {
+    return status;
+  }
+  context->instance->failed = call;
+  char reason[sizeof context->message];
+  memcpy(reason, context->message, sizeof reason);
+  context->message[0] = 0;
+  graft_append_origin(context->message, sizeof context->message, call, (int32_t)(call - frame->procedure->calls));
+  if (call->kind == CALL_FUNCTION) {
+    const ModuleSpec *module = context->instance->program->manifest.modules + call->module;
+    graft_append(context->message, sizeof context->message, ": function '%s' of module '%s' (kind '%s'%s%s%s)",
+                 call->function, module->name, module->kind, *module->plugin ? ", plugin '" : "", module->plugin,
+                 *module->plugin ? "'" : "");
+  }
+  if (reason[0]) {
+    graft_append(context->message, sizeof context->message, ": %s", reason);
+  } else {
+    graft_append(context->message, sizeof context->message, ": failed with code %" PRId32 " and no message", status);
+  }
+  return status;
+}
+
+static void forget_outputs(Frame *frame, const Call *call) {
+  for (int32_t i = 0; i < call->outputs.count; i++) {
+    int32_t number = call->outputs.items[i];
+    if (number >= 0 && frame->procedure->tensors[number].ndim < 0) {
+      frame->tensors[number].data = NULL;
+    }
+  }
+}
+
+static int32_t run_function(Context *context, Frame *frame, const Call *call) {
+  DLTensor **inputs = frame->pointers + call->first_pointer;
+  DLTensor **outputs = inputs + call->inputs.count;
+  int32_t status = call->entry(&context->base, call->state, (const DLTensor *const *)inputs, outputs);
+  if (status == GRAFT_OK && call->has_unknown_output) {
+    for (int32_t i = 0; i < call->outputs.count; i++) {
+      if (!outputs[i]->data) {
+        return graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' was not allocated",
+                                  frame->procedure->tensors[call->outputs.items[i]].name);
+      }
+    }
+  }
+  return status;
+}
+
+static int32_t run_call(Context *context, Frame *frame, const Call *call) {
+  switch (call->kind) {
+    case CALL_FUNCTION:
+      return run_function(context, frame, call);
+    case CALL_COPY:
+      return graft_store_value(context, frame, call->outputs.items[0], frame->tensors + call->inputs.items[0]);
+    case CALL_IF:
+      return graft_run_if(context, frame, call);
+    case CALL_LOOP:
+      return graft_run_loop(context, frame, call);
+    case CALL_SCAN:
+      return graft_run_scan(context, frame, call);
+  }
+  return GRAFT_OK;
+}
+
+static int32_t run_calls(Context *context, Frame *frame) {
+  const Procedure *procedure = frame->procedure;
+  int64_t *times = frame == context->instance->frames ? context->instance->nanoseconds : NULL;
+  int32_t status = GRAFT_OK;
+  for (int32_t i = 0; i < procedure->call_count && !status; i++) {
+    const Call *call = procedure->calls + i;
+    int64_t start = times ? graft_nanoseconds() : 0;
+    ScratchMark mark = graft_scratch_mark(&context->scratch);
+    context->frame = frame;
+    context->call = call;
+    context->message[0] = 0;
+    if (call->has_unknown_output) {
+      forget_outputs(frame, call);
+    }
+    status = run_call(context, frame, call);
+    graft_scratch_release(&context->scratch, mark);
+    if (status) {
+      describe_failure(context, frame, call, status);
+    }
+    if (times) {
+      times[i] = graft_nanoseconds() - start;
+    }
+  }
+  return status;
+}
+
+int32_t graft_run_procedure(Context *context, Frame *frame, Result *results) {
+  const Procedure *procedure = frame->procedure;
+  for (int32_t i = 0; i < procedure->outputs.count; i++) {
+    if (graft_writes_in_place(procedure, i)) {
+      graft_frame_bind(frame, procedure->outputs.items[i],
+                       (char *)results[i].tensor.data + results[i].tensor.byte_offset);
+    }
+  }
+  int32_t status = run_calls(context, frame);
+  return status ? status : collect_results(context, frame, results);
+}

@@ -1,0 +1,33 @@
+/* What the operating system gives; implemented once per system (platform_linux.c). */
+#ifndef GRAFT_PLATFORM_H
+#define GRAFT_PLATFORM_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The number of processors this process may use (affinity mask, then cgroup quota), at least 1. */
+int32_t graft_processor_count(void);
+
+/* A monotonic clock. */
+int64_t graft_nanoseconds(void);
+
+/* Sleeps until woken, if *word is still `expected`; may return early. */
+void graft_wait(atomic_uint *word, unsigned expected);
+void graft_wake(atomic_uint *word, int32_t count);
+
+/* Maps a private copy of `image`: the first text_size bytes readable and executable, the rest readable. Both sizes are
+ * multiples of the page size. Returns NULL and the name of the call that failed. */
+void *graft_map_image(const void *image, size_t size, size_t text_size, const char **failed);
+void graft_unmap_image(void *address, size_t size);
+size_t graft_page_size(void);
+
+/* Asks for huge pages over a block; without effect where there are none. */
+void graft_advise_huge_pages(void *block, size_t bytes);
+
+/* A word that is 1 in the process that made it and 0 in its forked children (where threads are gone); NULL if the
+ * system cannot tell. */
+atomic_uint *graft_create_fork_mark(void);
+void graft_destroy_fork_mark(atomic_uint *mark);
+
+#endif

@@ -1,0 +1,72 @@
+"""`graft bench`: latency, beside peers measured in turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graft.cli.common import (
+    MODEL,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    is_artifact,
+    names_argument,
+    names_or_none,
+)
+from graft.cli.output import print_json, print_table
+from graft.cli.programs import inputs_of, load_artifact
+
+
+@click.command("bench")
+@click.argument("file", type=MODEL)
+@click.option("--model", type=MODEL, help="The model that the artifact FILE was compiled from, for --compare.")
+@click.option(
+    "--compare",
+    metavar="NAME,...",
+    type=names_argument,
+    default=None,
+    help="Peers to measure in turns with it: onnxruntime.",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of all contestants; all available by default.")
+@click.option("--seconds", type=click.FloatRange(min=0), default=3.0, show_default=True, help="The time for all.")
+@backend_options
+@common_options
+@click.pass_obj
+def command(
+    state: State,
+    file: Path,
+    model: Path | None,
+    compare: tuple[str, ...] | None,
+    threads: int | None,
+    seconds: float,
+    backends: tuple[str, ...] | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+) -> int:
+    """Measure the latency of FILE, an artifact or a model."""
+    from graft.bench import bench, bench_program
+
+    program = load_artifact(state, file, threads) if is_artifact(file) else None
+    source = model if program is not None else file
+    if source is None and compare:
+        raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model to compare")
+    if source is None:
+        assert program is not None, file
+        report = bench_program(program, inputs_of(program, (), 0), seconds)
+    else:
+        report = bench(
+            str(source), names_or_none(backends), program=program, compare=compare or (), threads=threads,
+            seconds=seconds, shapes=dict(shapes), manager=state.manager(),
+        )  # fmt: skip
+    if state.json:
+        print_json(report.to_json())
+    else:
+        columns = ("NAME", "MEDIAN ms", "MIN ms", "P90 ms", "P99 ms", "ROUNDS", "GRAFT / NAME")
+        rows = [
+            (row.name, row.median_ms, row.min_ms, row.p90_ms, row.p99_ms, row.rounds, row.ratio) for row in report.rows
+        ]
+        print_table(columns, rows)
+        click.echo(f"{report.threads} thread{'' if report.threads == 1 else 's'}; ratio: median over rounds")
+    return ExitCode.OK

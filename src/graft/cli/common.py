@@ -1,0 +1,177 @@
+"""What the verbs share: options and their types, exit codes, the state of one invocation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from graft.partition.policy import Policy
+    from graft.plugins.manager import PluginManager
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
+ARTIFACT_MAGIC = b"PK\x03\x04"
+
+
+class ExitCode(IntEnum):
+    """The exit codes of `graft`."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    COVERAGE = 3
+    ACCURACY = 4
+    PLUGIN = 5
+
+
+@dataclass(slots=True)
+class State:
+    """The options that every verb has, and the plugin manager that they make."""
+
+    json: bool = False
+    verbose: bool = False
+    plugin_files: list[str] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
+    _manager: PluginManager | None = None
+
+    def manager(self) -> PluginManager:
+        """Return the plugin manager, with the files of ``--plugin`` and without those of ``--without``."""
+        if self._manager is None:
+            from graft.plugins.manager import PluginManager
+
+            self._manager = PluginManager(self.without)
+            for path in self.plugin_files:
+                self._manager.load_file(path)
+        return self._manager
+
+
+def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return name and shape of ``x:1x3x224x224`` or ``x=1,3,224,224``; names may hold colons, the last one counts."""
+    name, separator, extents = text.rpartition("=" if "=" in text else ":")
+    parts = extents.replace(",", "x").split("x")
+    if not (separator and name) or not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"'{text}' is not a shape; write x:1x3x224x224 or x=1,3,224,224")
+    return name, tuple(int(part) for part in parts)
+
+
+def names_argument(text: str) -> tuple[str, ...]:
+    """Return the names of ``onednn,llvm``, in order."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise click.BadParameter(f"'{text}' has an empty name; write names with commas between, as in onednn,llvm")
+    return names
+
+
+def pin_argument(text: str) -> tuple[str, str]:
+    """Return node and backend of ``node=backend``."""
+    node, separator, backend = text.rpartition("=")
+    if not (separator and node and backend):
+        raise click.BadParameter(f"'{text}' does not pin a node; write NODE=BACKEND")
+    return node, backend
+
+
+def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value:
+            setattr(ctx.ensure_object(State), name, list(value) if isinstance(value, tuple) else value)
+            if name == "verbose":
+                logging.getLogger("graft").setLevel(logging.INFO)
+
+    return callback
+
+
+def _all(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    def apply(command: Command) -> Command:
+        decorated: Command = reduce(lambda done, decorator: decorator(done), reversed(decorators), command)
+        return decorated
+
+    return apply
+
+
+def common_options(command: Command) -> Command:
+    """Add what every verb has: ``--json``, ``--plugin``, ``--without``, ``-v``."""
+    hidden: dict[str, Any] = {"expose_value": False}
+    return _all(
+        click.option("--json", is_flag=True, callback=_set("json"), help="Print JSON.", **hidden),
+        click.option(
+            "--plugin", "plugin_files", metavar="FILE", multiple=True, callback=_set("plugin_files"),
+            help="Load a Python file as a plugin, for this call.", **hidden,
+        ),
+        click.option(
+            "--without", metavar="NAME", multiple=True, callback=_set("without"),
+            help="Leave out a plugin, backend or distribution.", **hidden,
+        ),
+        click.option("-v", "--verbose", is_flag=True, callback=_set("verbose"), help="Show tracebacks.", **hidden),
+    )(command)  # fmt: skip
+
+
+def backend_options(command: Command) -> Command:
+    """Add what chooses backends and shapes: ``-b``, ``--shape``."""
+    return _all(
+        click.option(
+            "-b",
+            "--backends",
+            metavar="NAME,...",
+            type=names_argument,
+            help="Backends in order of preference; all by priority if left out.",
+        ),
+        click.option(
+            "--shape",
+            "shapes",
+            metavar="NAME:1x3x224x224",
+            type=shape_argument,
+            multiple=True,
+            help="The shape of an input with symbolic dimensions.",
+        ),
+    )(command)
+
+
+def compile_options(command: Command) -> Command:
+    """Add what steers compilation: ``--threads``, ``--strict``."""
+    return _all(
+        click.option("--threads", type=click.IntRange(min=1), help="Threads of the program; all available by default."),
+        click.option("--strict", is_flag=True, help="Fail where a region would go to another backend."),
+    )(command)
+
+
+def policy_options(command: Command) -> Command:
+    """Add wishes about placement: ``--exclude-op``, ``--exclude-node``, ``--pin``, ``--min-region-ops``."""
+    return _all(
+        click.option("--exclude-op", metavar="OP", multiple=True, help="Keep an operator from all but the built-ins."),
+        click.option("--exclude-node", metavar="NODE", multiple=True, help="Keep a node from all but the built-ins."),
+        click.option(
+            "--pin", metavar="NODE=BACKEND", type=pin_argument, multiple=True, help="Insist on a backend for a node."
+        ),
+        click.option("--min-region-ops", type=click.IntRange(min=0), default=0, help="Give up smaller regions."),
+    )(command)
+
+
+def policy_of(options: dict[str, Any]) -> Policy:
+    """Take the options of `policy_options` out of ``options`` and return them as a policy."""
+    from graft.partition.policy import Policy
+
+    return Policy(
+        exclude_op=tuple(options.pop("exclude_op")),
+        exclude_node=tuple(options.pop("exclude_node")),
+        pin=dict(options.pop("pin")),
+        min_region_ops=options.pop("min_region_ops"),
+    )
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether a file is an artifact rather than a model, by its first bytes."""
+    with path.open("rb") as file:
+        return file.read(len(ARTIFACT_MAGIC)) == ARTIFACT_MAGIC
+
+
+def names_or_none(names: Sequence[str] | None) -> list[str] | None:
+    """Return the names as the API takes them."""
+    return None if names is None else list(names)

@@ -1,0 +1,94 @@
+"""`graft compile`: a model becomes an artifact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graft.cli.common import (
+    MODEL,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    compile_options,
+    names_or_none,
+    policy_of,
+    policy_options,
+)
+from graft.cli.output import print_json, size
+from graft.cli.plan import check_coverage, coverage_option
+
+if TYPE_CHECKING:
+    from graft.partition.policy import Policy
+
+
+@click.command("compile")
+@click.argument("model", type=MODEL)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The artifact; MODEL.graft by default."
+)
+@backend_options
+@compile_options
+@policy_options
+@click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
+@coverage_option
+@click.option(
+    "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
+)
+@common_options
+@click.pass_obj
+def command(
+    state: State,
+    /,
+    model: Path,
+    output: Path | None,
+    backends: tuple[str, ...] | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    threads: int | None,
+    strict: bool,
+    plan_file: Path | None,
+    coverage: tuple[str, float] | None,
+    keep: Path | None,
+    **wishes: Any,
+) -> int:
+    """Compile MODEL to one artifact."""
+    from graft.api import compile_model
+    from graft.runtime.artifact import save
+
+    policy = policy_of(wishes)
+    compiled = compile_model(
+        str(model),
+        names_or_none(backends),
+        shapes=dict(shapes),
+        threads=threads,
+        strict=strict,
+        policy=policy if plan_file is None else _following(policy, plan_file),
+        keep_intermediates=keep,
+        manager=state.manager(),
+    )
+    gate = check_coverage(compiled.plan, coverage)
+    if gate:
+        return gate
+    path = output or model.with_suffix(".graft")
+    save(compiled.description, path)
+    seconds = sum(compiled.seconds.values())
+    if state.json:
+        facts = {"artifact": str(path), "bytes": path.stat().st_size, "summary": compiled.plan.summary()}
+        print_json({**facts, "seconds": dict(compiled.seconds)})
+    else:
+        click.echo(compiled.plan.summary())
+        click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {seconds:.1f} s")
+    return ExitCode.OK
+
+
+def _following(policy: Policy, plan_file: Path) -> Policy:
+    """Return the policy with every operator pinned to where a saved plan has it; pins of the policy come first."""
+    from graft.partition.plan import Plan
+
+    plan = Plan.from_json(plan_file.read_text(encoding="utf-8"))
+    placed = {one.node: one.backend for one in plan.placements if one.backend in plan.backends}
+    return replace(policy, pin={**placed, **policy.pin})

@@ -1,0 +1,194 @@
+"""`graft inspect`: what is in an artifact, or what a model is at a stage of its way."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graft.cli.common import (
+    MODEL,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    is_artifact,
+    names_or_none,
+)
+from graft.cli.output import print_json, print_table, shape, size
+from graft.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+STAGES = ("loaded", "normalized", "partitioned")
+
+
+@click.command("inspect")
+@click.argument("file", type=MODEL)
+@click.option("--stage", type=click.Choice(STAGES), default="loaded", show_default=True, help="The stage of a model.")
+@click.option("--text", is_flag=True, help="Print the model in ONNX's text syntax, large weights left out.")
+@backend_options
+@common_options
+@click.pass_obj
+def command(
+    state: State,
+    file: Path,
+    stage: str,
+    text: bool,
+    backends: tuple[str, ...] | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+) -> int:
+    """Show what FILE is, an artifact or a model."""
+    if not is_artifact(file):
+        model = _model(state, file, stage, backends, dict(shapes))
+        if text:
+            click.echo(_text(model))
+        else:
+            _print_model(state, model)
+    elif text:
+        import onnx_ir as ir
+
+        click.echo(_text(ir.from_proto(_embedded_model(file))))
+    else:
+        _print_artifact(state, file)
+    return ExitCode.OK
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of an artifact, unchecked but for its form; raise ArtifactError if there is none."""
+    try:
+        manifest = json.loads(_member(path, "manifest.json"))
+    except ValueError as error:
+        raise ArtifactError(f"'{path}' has a damaged manifest: {error}", path=str(path)) from error
+    if not isinstance(manifest, dict):
+        raise ArtifactError(f"'{path}' has a damaged manifest: it is not an object", path=str(path))
+    return manifest
+
+
+def _member(path: Path, name: str) -> bytes:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(name)
+    except KeyError:
+        raise ArtifactError(f"'{path}' holds no {name}: it is not an artifact of Graft", path=str(path)) from None
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        raise ArtifactError(f"'{path}' is damaged: {error}", path=str(path)) from error
+
+
+def _print_artifact(state: State, path: Path) -> None:
+    manifest = read_manifest(path)
+    if state.json:
+        print_json(manifest)
+        return
+    try:
+        _print_manifest(path, manifest)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise ArtifactError(
+            f"'{path}' has a damaged manifest: {type(error).__name__} {error}", path=str(path)
+        ) from error
+
+
+def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    entry, members = manifest["procedures"][0], manifest["members"]
+    click.echo(f"{path}: {size(path.stat().st_size)}, format {manifest['format']}, ABI {manifest['abi']}")
+    for target in manifest["targets"]:
+        click.echo(f"target     {target['arch']} {' '.join(target.get('features', ()))}".rstrip())
+    if "summary" in manifest["metadata"]:
+        click.echo(f"plan       {manifest['metadata']['summary']}")
+    click.echo(f"calls      {sum(len(procedure['calls']) for procedure in manifest['procedures'])}")
+    arenas = [f"{size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])})"]
+    click.echo(f"arena      {arenas[0]}")
+    click.echo(f"constants  {size(members['constants.safetensors']['size'])}")
+    for kind in ("inputs", "outputs"):
+        for index in entry[kind]:
+            tensor = entry["tensors"][index]
+            click.echo(f"{kind[:-1]:<9}  {tensor['name']} {tensor['dtype']} {shape(tensor['shape'])}")
+    rows = [
+        (one["name"], one["kind"], len(one["functions"]), size(members[one["member"]]["size"]), one["plugin"],
+         one["install"])
+        for one in manifest["modules"]
+    ]  # fmt: skip
+    click.echo()
+    print_table(("MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"), rows)
+
+
+def _embedded_model(path: Path) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        return onnx.load_model_from_string(_member(path, "model.onnx"))
+    except DecodeError as error:
+        raise ArtifactError(f"'{path}' is damaged: its model.onnx cannot be read", path=str(path)) from error
+
+
+def _model(
+    state: State, path: Path, stage: str, backends: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]
+) -> ir.Model:
+    if stage == "loaded":
+        from graft.core.load import load
+
+        return load(str(path), shapes=shapes)
+    from graft.compiler import prepare
+
+    model = prepare(str(path), shapes)
+    if stage == "normalized":
+        return model
+    from graft.api import choose
+    from graft.partition.partitioner import partition
+
+    return partition(model, choose(names_or_none(backends), state.manager())).model
+
+
+def _text(model: ir.Model) -> str:
+    """Return the model in ONNX's text syntax; weights of more than 64 elements become inputs' declarations."""
+    import onnx
+    import onnx_ir as ir
+
+    proto = ir.to_proto(model)
+    for tensor in proto.graph.initializer:
+        count = 1
+        for extent in tensor.dims:
+            count *= extent
+        if count > 64:
+            data_type, dims, name = tensor.data_type, list(tensor.dims), tensor.name
+            tensor.Clear()
+            tensor.name, tensor.data_type = name, data_type
+            tensor.dims.extend(dims)
+    return str(onnx.printer.to_text(proto))
+
+
+def _print_model(state: State, model: ir.Model) -> None:
+    from graft.core.view import ValueView
+
+    counts = Counter(node.op_type if not node.domain else f"{node.domain}::{node.op_type}" for node in model.graph)
+    constants = [value for value in model.graph.initializers.values() if value.const_value is not None]
+    facts: dict[str, Any] = {
+        "ir_version": model.ir_version,
+        "opsets": dict(model.graph.opset_imports),
+        "inputs": [_facts(ValueView(value)) for value in model.graph.inputs],
+        "outputs": [_facts(ValueView(value)) for value in model.graph.outputs],
+        "constants": len(constants),
+        "constant_bytes": sum(value.const_value.nbytes for value in constants if value.const_value is not None),
+        "operators": dict(counts.most_common()),
+    }
+    if state.json:
+        print_json(facts)
+        return
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in model.graph.opset_imports.items())
+    click.echo(f"IR version {model.ir_version}, opsets {opsets}")
+    click.echo(f"constants  {len(constants)}, {size(facts['constant_bytes'])}")
+    for kind in ("inputs", "outputs"):
+        for one in facts[kind]:
+            click.echo(f"{kind[:-1]:<9}  {one['name']} {one['dtype']} {shape(one['shape'])}")
+    click.echo()
+    print_table(("OPERATOR", "COUNT"), counts.most_common())
+
+
+def _facts(view: Any) -> dict[str, Any]:
+    return {"name": view.name, "dtype": view.dtype, "shape": None if view.shape is None else list(view.shape)}

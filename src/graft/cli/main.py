@@ -1,0 +1,97 @@
+"""The command `graft`: finds the verb, runs it, turns errors into messages and exit codes.
+
+A verb's module is imported when the verb is looked up and imports what it needs when it runs: ``graft --help`` and
+``graft backends list`` import neither onnx nor llvmlite nor NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+import graft
+from graft.cli.common import ExitCode, State
+from graft.cli.output import print_json
+from graft.errors import GraftError, PluginError, VerifyError
+
+VERBS = ("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile")
+
+
+class Verbs(click.Group):
+    """The verbs, each in the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in the order in which one meets them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a verb, None if there is none of this name."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"graft.cli.{cmd_name}").command
+        return command
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(graft.__version__, prog_name="graft")
+def cli() -> None:
+    """Bring your own codegen to machine-learning models.
+
+    Exit codes: 0 ok, 1 failure, 2 usage, 3 coverage gate, 4 accuracy gate, 5 plugin fault.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave the process with its exit code."""
+    state = State()
+    logging.basicConfig(format="graft: %(levelname)s: %(message)s", level=logging.WARNING)
+    code = _run(arguments, state)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone, as in `graft inspect x | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or ExitCode.FAILURE
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None, state: State) -> int:
+    try:
+        result: object = cli.main(arguments, prog_name="graft", obj=state, standalone_mode=False)
+    except click.Abort:
+        click.echo("graft: interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except GraftError as error:
+        _show(error, error.message, state)
+        return _code(error)
+    except BrokenPipeError:
+        return ExitCode.FAILURE
+    except OSError as error:
+        _show(error, f"{error.filename or 'system'}: {error.strerror or error}", state)
+        return ExitCode.FAILURE
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _code(error: GraftError) -> ExitCode:
+    if isinstance(error, PluginError) or "plugin" in error.facts:
+        return ExitCode.PLUGIN
+    return ExitCode.ACCURACY if isinstance(error, VerifyError) else ExitCode.FAILURE
+
+
+def _show(error: Exception, message: str, state: State) -> None:
+    if state.verbose:
+        traceback.print_exception(error)
+    if state.json:
+        print_json({"error": {"type": type(error).__name__, "message": message}})
+    else:
+        hint = "" if state.verbose or error.__cause__ is None else " (-v shows the traceback)"
+        click.echo(f"graft: {message}{hint}", err=True)

@@ -1,0 +1,81 @@
+"""`graft profile`: the time of every call of a program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graft.cli.common import MODEL, ExitCode, State, backend_options, common_options, compile_options
+from graft.cli.output import print_json, print_table
+from graft.cli.programs import input_option, inputs_of, open_program
+
+
+@click.command("profile")
+@click.argument("file", type=MODEL)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a trace for Perfetto.")
+@input_option
+@click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True, help="Runs; the fastest counts.")
+@click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, help="How many calls to print.")
+@backend_options
+@compile_options
+@common_options
+@click.pass_obj
+def command(
+    state: State,
+    file: Path,
+    output: Path | None,
+    given: tuple[tuple[str, str], ...],
+    runs: int,
+    top: int,
+    backends: tuple[str, ...] | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    threads: int | None,
+    strict: bool,
+) -> int:
+    """Show which calls of FILE, an artifact or a model, take the time."""
+    program = open_program(state, file, backends, shapes, threads, strict)
+    feeds = inputs_of(program, given, 0)
+    arrays = [feeds[one.name] for one in program.inputs]
+    profiles = [program.profile(*arrays) for _ in range(runs)]
+    calls = min(profiles, key=lambda profile: sum(nanoseconds for _, _, nanoseconds in profile))
+    rows = [
+        {"function": function, "origin": list(origin), "nanoseconds": nanoseconds}
+        for origin, function, nanoseconds in calls
+    ]
+    if output is not None:
+        output.write_text(json.dumps(trace(rows)), encoding="utf-8")
+    if state.json:
+        print_json({"calls": rows})
+        return ExitCode.OK
+    total = sum(row["nanoseconds"] for row in rows) or 1
+    slowest = sorted(rows, key=lambda row: -row["nanoseconds"])[:top]
+    print_table(
+        ("MICROSECONDS", "SHARE %", "FUNCTION", "NODES"),
+        [
+            (row["nanoseconds"] / 1e3, 100 * row["nanoseconds"] / total, row["function"], _shortened(row["origin"]))
+            for row in slowest
+        ],
+    )
+    click.echo(f"{len(rows)} calls, {total / 1e6:.3f} ms in the fastest of {runs} runs")
+    return ExitCode.OK
+
+
+def trace(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return calls as a trace in Chrome's event format, which Perfetto reads; times are microseconds."""
+    events, start = [], 0.0
+    for row in rows:
+        duration = row["nanoseconds"] / 1e3
+        arguments = {"nodes": row["origin"]}
+        events.append(
+            {"name": row["function"], "ph": "X", "ts": start, "dur": duration, "pid": 0, "tid": 0, "args": arguments}
+        )
+        start += duration
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _shortened(names: list[str], limit: int = 3) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

@@ -1,0 +1,97 @@
+"""`graft verify`: a compiled model against the one it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graft.cli.common import (
+    MODEL,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    compile_options,
+    is_artifact,
+    names_or_none,
+)
+from graft.cli.output import print_json, print_table
+from graft.cli.programs import load_artifact
+
+
+@click.command("verify")
+@click.argument("file", type=MODEL)
+@click.option("--model", type=MODEL, help="The model that the artifact FILE was compiled from.")
+@click.option(
+    "--against", type=click.Choice(["reference", "onnxruntime"]), default="reference", show_default=True,
+    help="Who says what is right.",
+)  # fmt: skip
+@click.option("--per-region", is_flag=True, help="Check every region too, by itself and inside the program.")
+@click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance.")
+@click.option("--atol", type=float, default=1e-4, show_default=True, help="Absolute tolerance.")
+@backend_options
+@compile_options
+@common_options
+@click.pass_obj
+def command(
+    state: State,
+    file: Path,
+    model: Path | None,
+    against: str,
+    per_region: bool,
+    rtol: float,
+    atol: float,
+    backends: tuple[str, ...] | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    threads: int | None,
+    strict: bool,
+) -> int:
+    """Compare FILE, an artifact or a model, with a reference; exit 4 where it differs by more than the tolerance."""
+    import graft
+
+    program = None
+    if is_artifact(file):
+        if model is None:
+            raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model")
+        program = load_artifact(state, file, threads, strict)
+    elif model is not None:
+        raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
+    report = graft.verify(
+        str(model or file),
+        names_or_none(backends),
+        program=program,
+        against=against,
+        per_region=per_region,
+        shapes=dict(shapes),
+        threads=threads,
+        strict=strict,
+        rtol=rtol,
+        atol=atol,
+        manager=state.manager(),
+    )
+    if state.json:
+        print_json(report.to_json())
+        return ExitCode.OK if report.ok else ExitCode.ACCURACY
+    print_table(
+        ("OUTPUT", "MAX ABS", "MAX REL", "WITHIN"),
+        [(row.name, row.difference.max_abs, row.difference.max_rel, _yes(row.difference.ok)) for row in report.outputs],
+    )
+    if report.regions:
+        click.echo()
+        columns = ("REGION", "BACKEND", "OUTPUT", "ISOLATED ABS", "ISOLATED REL", "ACCUMULATED ABS", "WITHIN")
+        print_table(
+            columns,
+            [
+                (row.region, row.backend, row.output, row.isolated.max_abs, row.isolated.max_rel,
+                 row.accumulated.max_abs, _yes(row.isolated.ok))
+                for row in report.regions
+            ],
+        )  # fmt: skip
+    verdict = "agrees with" if report.ok else "differs from"
+    click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
+    return ExitCode.OK if report.ok else ExitCode.ACCURACY
+
+
+def _yes(ok: bool) -> str:
+    return "yes" if ok else "no"

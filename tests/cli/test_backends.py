@@ -1,0 +1,65 @@
+import json
+import sys
+
+from tests.plugins.distributions import install
+
+
+def test_list_shows_what_is_installed_without_importing_it(graft, tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "graft-loud", "1.2", {"loud": "loud_one"}, loud_one="raise SystemExit")
+    outcome = graft("backends", "list", "--json")
+    row = {"name": "loud", "distribution": "graft-loud", "version": "1.2", "provides": "loud_one", "note": ""}
+    assert row in json.loads(outcome.out)["plugins"]
+    assert "loud_one" not in sys.modules
+
+
+def test_list_marks_a_name_that_two_distributions_claim(graft, tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "graft-a", "1", {"twin": "twin_a"})
+    install(tmp_path, monkeypatch, "graft-b", "2", {"twin": "twin_b"})
+    lines = [line.split(maxsplit=4) for line in graft("backends", "list").out.splitlines()]
+    assert [line for line in lines if line[0] == "twin"] == [
+        ["twin", "graft-a", "1", "twin_a", "claimed twice: refused"],
+        ["twin", "graft-b", "2", "twin_b", "claimed twice: refused"],
+    ]
+
+
+def test_backends_alone_lists(graft):
+    assert graft("backends").out == graft("backends", "list").out
+
+
+def test_show_describes_one_backend(graft, npu):
+    assert graft("backends", "show", "npu", "--plugin", npu).out == (
+        "npu\n  plugin      npu (file npu.py)\n  priority    100\n  available   yes\n  operators   MatMul\n"
+    )
+
+
+def test_show_of_an_unknown_backend_names_the_nearest(graft, npu):
+    outcome = graft("backends", "show", "npx", "--plugin", npu)
+    assert outcome.code == 1
+    assert outcome.err.startswith("graft: unknown backend 'npx'; did you mean 'npu'? known backends are ")
+
+
+def test_the_doctor_fails_on_a_broken_plugin_and_shows_why(graft, tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "graft-broken", "1", {"broken": "broken_one"}, broken_one="import no_such_library")
+    outcome = graft("backends", "doctor", "-v")
+    assert outcome.code == 5
+    assert (
+        "error: plugin 'broken' raised ModuleNotFoundError in import of graft-broken 1: "
+        "No module named 'no_such_library'\nTraceback (most recent call last)"
+    ) in outcome.out
+
+
+def test_a_broken_plugin_file_is_a_plugin_fault(graft, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("1 / 0")
+    outcome = graft("backends", "show", "--plugin", path)
+    assert outcome.code == 5
+    assert outcome.err == (
+        "graft: plugin 'broken' raised ZeroDivisionError in import of file broken.py: division by zero "
+        "(-v shows the traceback)\n"
+    )
+
+
+def test_a_backend_that_is_left_out_is_not_there(graft, npu):
+    outcome = graft("backends", "show", "reference", "--without", "reference")
+    assert outcome.code == 1
+    assert outcome.err == "graft: backend 'reference' is disabled; leave it out, or enable its plugin\n"

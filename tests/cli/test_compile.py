@@ -1,0 +1,59 @@
+import json
+import zipfile
+
+
+def test_compile_writes_an_artifact_beside_the_model(graft, model):
+    outcome = graft("compile", model, "-b", "reference")
+    path = model.with_suffix(".graft")
+    first, second = outcome.out.splitlines()
+    assert first.startswith("reference 3/3 ops")
+    assert second.startswith(f"{path}: ")
+    assert "manifest.json" in zipfile.ZipFile(path).namelist()
+
+
+def test_compile_says_in_json_what_it_made(graft, model, tmp_path):
+    path = tmp_path / "out.graft"
+    data = json.loads(graft("compile", model, "-o", path, "-b", "reference", "--json").out)
+    assert (data["artifact"], data["bytes"]) == (str(path), path.stat().st_size)
+    assert "stitch" in data["seconds"]
+
+
+def test_a_failed_coverage_gate_writes_nothing(graft, model, npu, tmp_path):
+    path = tmp_path / "out.graft"
+    arguments = ("-b", "npu,reference", "--plugin", npu, "--require-coverage", "50")
+    assert graft("compile", model, "-o", path, *arguments).code == 3
+    assert not path.exists()
+
+
+def test_intermediates_are_kept(graft, model, tmp_path):
+    folder = tmp_path / "stages"
+    assert graft("compile", model, "-b", "reference", "--keep-intermediates", folder).code == 0
+    assert {"01_normalized.onnx", "02_partitioned.onnx"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_region_that_its_backend_cannot_compile_goes_to_the_next(graft, model, npu):
+    npu.write_text(npu.read_text() + "\n    def compile(self, region, options): raise OSError('no license')\n")
+    arguments = ("compile", model, "-b", "npu,reference", "--plugin", npu)
+    outcome = graft(*arguments)
+    assert outcome.code == 0
+    assert outcome.out.startswith("npu 0/3 ops")
+    strict = graft(*arguments, "--strict")
+    assert strict.code == 5
+    assert "OSError" in strict.err
+    assert "no license" in strict.err
+
+
+def test_a_place_that_cannot_be_written_is_a_failure(graft, model, tmp_path):
+    outcome = graft("compile", model, "-b", "reference", "-o", tmp_path / "none" / "out.graft")
+    assert outcome.code == 1
+    assert outcome.err.startswith(
+        f"graft: cannot write artifact '{tmp_path}/none/out.graft': No such file or directory"
+    )
+
+
+def test_a_saved_plan_is_followed(graft, model, npu, tmp_path):
+    path = tmp_path / "plan.json"
+    arguments = ("-b", "npu,reference", "--plugin", npu)
+    graft("plan", model, *arguments, "--exclude-node", "mm", "-o", path)
+    outcome = graft("compile", model, *arguments, "--plan", path)
+    assert outcome.out.startswith("npu 0/3 ops")

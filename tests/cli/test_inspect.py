@@ -1,0 +1,86 @@
+import json
+import zipfile
+
+import numpy as np
+import onnx
+import pytest
+
+
+def test_inspect_shows_a_model(graft, model):
+    outcome = graft("inspect", model)
+    lines = outcome.out.splitlines()
+    assert "constants  1, 32 B" in lines
+    assert "input      x float32 1x4" in lines
+    assert "output     y float32 1x2" in lines
+    assert ["MatMul", "1"] in [line.split() for line in lines]
+
+
+def test_the_text_of_a_model_parses_back(graft, model):
+    text = graft("inspect", model, "--text").out
+    assert [node.op_type for node in onnx.parser.parse_model(text).graph.node] == ["MatMul", "Sigmoid", "Relu"]
+
+
+def test_the_text_of_the_partitioned_stage_shows_the_regions(graft, model, npu):
+    text = graft("inspect", model, "--text", "--stage", "partitioned", "-b", "npu,reference", "--plugin", npu).out
+    functions = {function.name for function in onnx.parser.parse_model(text).functions}
+    assert functions == {"npu_0", "reference_0"}
+
+
+def test_large_weights_are_left_out_of_the_text(graft, tmp_path):
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (float[100] x) => (float[100] y) { y = Add(x, w) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(100, np.float32), "w"))
+    path = tmp_path / "large.onnx"
+    onnx.save(model, path)
+    outcome = graft("inspect", path, "--text")
+    assert "float[100] w" in outcome.out
+    assert len(outcome.out) < 400
+
+
+def test_inspect_shows_an_artifact(graft, artifact):
+    lines = graft("inspect", artifact).out.splitlines()
+    assert lines[0].startswith(f"{artifact}: ")
+    assert "input      x float32 1x4" in lines
+    assert "output     y float32 1x2" in lines
+    rows = [line.split() for line in lines]
+    assert ["MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"] in rows
+    assert any(row[:2] == ["reference_0", "reference"] for row in rows)
+
+
+def test_inspect_gives_the_manifest_as_json(graft, artifact):
+    manifest = json.loads(graft("inspect", artifact, "--json").out)
+    assert [module["kind"] for module in manifest["modules"]] == ["reference"]
+
+
+def test_the_text_of_an_artifact_is_its_partitioned_model(graft, artifact):
+    text = graft("inspect", artifact, "--text").out
+    assert {function.name for function in onnx.parser.parse_model(text).functions} == {"reference_0"}
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w") as file:
+        for name, text in members.items():
+            file.writestr(name.replace("_", "."), text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"other_txt": ""}, "'{path}' holds no manifest.json: it is not an artifact of Graft"),
+        ({"manifest_json": "[]"}, "'{path}' has a damaged manifest: it is not an object"),
+        ({"manifest_json": "{}"}, "'{path}' has a damaged manifest: KeyError 'procedures'"),
+        ({"manifest_json": "{"}, "'{path}' has a damaged manifest: Expecting property name enclosed in double quotes"),
+    ],
+)
+def test_an_archive_that_is_no_artifact_is_an_error(graft, tmp_path, members, message):
+    path = archive(tmp_path / "odd.graft", **members)
+    outcome = graft("inspect", path)
+    assert outcome.code == 1
+    assert outcome.err.startswith("graft: " + message.format(path=path))
+
+
+def test_a_truncated_artifact_is_an_error(graft, artifact):
+    artifact.write_bytes(artifact.read_bytes()[:-30])
+    outcome = graft("inspect", artifact)
+    assert (outcome.code, outcome.err.startswith(f"graft: '{artifact}' is damaged: ")) == (1, True)

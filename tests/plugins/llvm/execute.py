@@ -1,0 +1,33 @@
+"""A stand-in for the executor: the calls of a compiled region, one after another, on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graft.plugins.backend import CompiledRegion
+from graft.runtime.dtypes import numpy_dtype
+
+
+def execute(compiled: CompiledRegion, inputs: Sequence[np.ndarray], load_image: Any) -> list[np.ndarray]:
+    """Return the outputs of a compiled region; ``load_image`` makes a native module callable."""
+    images = [load_image(module.data) for module in compiled.modules]
+    arrays: list[np.ndarray] = []
+    for tensor in compiled.procedure.tensors:
+        match tensor.storage:
+            case "input":
+                arrays.append(np.ascontiguousarray(inputs[tensor.index]).reshape(tensor.shape))
+            case "constant":
+                constant = compiled.constants[tensor.constant]
+                arrays.append(np.ascontiguousarray(constant).reshape(tensor.shape))
+            case "view":
+                arrays.append(arrays[tensor.of].reshape(tensor.shape))
+            case _:
+                arrays.append(np.full(tensor.shape, 77, numpy_dtype(tensor.dtype)))
+    for call in compiled.procedure.calls:
+        given = [arrays[index] for index in call.inputs]
+        status = images[call.module].status(call.function, given, [arrays[index] for index in call.outputs])
+        assert status == 0, f"{call.function} gave {status}"
+    return [arrays[index] for index in compiled.procedure.outputs]

@@ -1,0 +1,119 @@
+"""Fusion: text of a graph in, text of its groups out."""
+
+import numpy as np
+import pytest
+
+from graft.core.operators.all import OPERATORS
+from graft.plugins.llvm.fusion import fuse
+from tests.plugins.llvm.graphs import region_of
+
+
+def groups(text: str, constants: dict[str, np.ndarray] | None = None) -> list[str]:
+    region = region_of(text, constants)
+    return [str(group) for group in fuse(region.nodes(), {value.value for value in region.outputs}, OPERATORS)]
+
+
+IMAGE = "float[1,8,6,6]"
+WEIGHT = "float[8,8,1,1] w"
+
+
+def test_a_convolution_takes_residual_and_activation() -> None:
+    assert groups(f"""g ({IMAGE} x, {IMAGE} r, {WEIGHT}) => ({IMAGE} y) {{
+        c = Conv (x, w)  s = Add (c, r)  y = Relu (s) }}""") == ["convolution: Conv Add Relu"]
+
+
+def test_of_two_convolutions_one_takes_their_sum() -> None:
+    assert groups(f"""g ({IMAGE} x, {WEIGHT}) => ({IMAGE} y) {{
+        a = Conv (x, w)  b = Conv (x, w)  y = Add (a, b) }}""") == ["convolution: Conv", "convolution: Conv Add"]
+
+
+def test_a_value_with_a_foreign_reader_ends_its_group() -> None:
+    assert groups(f"""g ({IMAGE} x, {WEIGHT}) => ({IMAGE} y, {IMAGE} z) {{
+        c = Conv (x, w)  y = Relu (c)  z = MaxPool <kernel_shape = [1, 1]> (c) }}""") == [
+        "convolution: Conv",
+        "elementwise: Relu",
+        "pooling: MaxPool",
+    ]
+
+
+def test_a_diamond_joins_as_a_whole() -> None:
+    assert groups(f"""g ({IMAGE} x, {WEIGHT}) => ({IMAGE} y) {{
+        c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }}""") == ["convolution: Conv Sigmoid Mul"]
+
+
+def test_nested_diamonds_join_as_a_whole() -> None:
+    assert groups("""g (float[4,8] x, float[8,8] w) => (float[4,8] y) {
+        m = MatMul (x, w)  c = Mul (m, m)  d = Mul (c, m)  t = Tanh (d)  u = Add (t, m)  y = Relu (u) }""") == [
+        "contraction: MatMul Mul Mul Tanh Add Relu"
+    ]
+
+
+def test_a_diamond_with_an_arm_that_leaves_the_region_stays_apart() -> None:
+    assert groups("""g (float[4,8] x, float[8,8] w) => (float[4,8] y, float[4,8] s) {
+        m = MatMul (x, w)  s = Sigmoid (m)  y = Mul (m, s) }""") == [
+        "contraction: MatMul",
+        "elementwise: Sigmoid",
+        "elementwise: Mul",
+    ]
+
+
+def test_a_reader_of_another_shape_stays_apart() -> None:
+    assert groups("""g (float[4,1] x, float[1,8] w, float[2,4,8] r) => (float[2,4,8] y) {
+        m = MatMul (x, w)  y = Add (m, r) }""") == ["contraction: MatMul", "elementwise: Add"]
+
+
+def test_a_view_is_no_kernel() -> None:
+    assert groups("""g (float[4,8] x, float[8,8] w) => (float[1,32] y) {
+        m = MatMul (x, w)  y = Flatten <axis = 0> (m) }""") == ["contraction: MatMul", "view: Flatten"]
+
+
+def test_elementwise_operators_follow_one_another() -> None:
+    assert groups("g (float[4] x) => (float[4] y) { a = Exp (x)  b = Neg (a)  y = Relu (b) }") == [
+        "elementwise: Exp Neg Relu"
+    ]
+
+
+def test_moves_join_elementwise_operators_without_repeating_work() -> None:
+    assert groups("g (float[4,8] x) => (float[8,4] y) { a = Exp (x)  y = Transpose (a) }") == [
+        "elementwise: Exp Transpose"
+    ]
+    assert groups(
+        "g (float[4,1] x, int64[2] n) => (float[4,8] y) { a = Exp (x)  y = Expand (a, n) }",
+        {"n": np.array([4, 8], np.int64)},
+    ) == ["elementwise: Exp", "injective: Expand"]
+
+
+def test_a_normalisation_takes_what_follows_its_only_result() -> None:
+    assert groups("""g (float[4,8] x, float[8] s) => (float[4,8] y) {
+        n = LayerNormalization (x, s)  y = Relu (n) }""") == ["row_wise: LayerNormalization Relu"]
+
+
+def test_a_node_with_two_results_takes_nothing() -> None:
+    assert groups("""g (float[4,8] x) => (float[4,4] y, float[4,4] z) {
+        a, b = Split <num_outputs = 2, axis = 1> (x)  y = Relu (a)  z = Neg (b) }""") == [
+        "injective: Split",
+        "elementwise: Relu",
+        "elementwise: Neg",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_node_is_in_one_group_and_groups_run_in_order(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    names, lines = ["x"], []
+    for number in range(12):
+        operator = generator.choice(["Relu", "Add", "Mul", "MatMul", "Softmax", "Transpose", "Sigmoid"])
+        count = 2 if operator in ("Add", "Mul", "MatMul") else 1
+        chosen = ", ".join(generator.choice(names, count))
+        lines.append(f"v{number} = {operator} ({chosen})")
+        names.append(f"v{number}")
+    region = region_of(f"g (float[4,4] x) => (float[4,4] v11) {{ {'  '.join(lines)} }}")
+    outputs = {value.value for value in region.outputs}
+    found = fuse(region.nodes(), outputs, OPERATORS)
+    assert sorted(node.name for group in found for node in group.nodes) == sorted(n.name for n in region.nodes())
+    written = {value.value for value in region.inputs}
+    for group in found:
+        inside = {value for node in group.nodes for value in node.node.outputs}
+        read = {value for node in group.nodes for value in node.node.inputs if value is not None}
+        assert read - inside <= written
+        written |= set(group.tail.node.outputs)

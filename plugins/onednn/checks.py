@@ -53,6 +53,20 @@ def match_supported(match: Match) -> Reject | None:
     return next((reason for reason in reasons if reason is not None), None)
 
 
+def scale_shift_supported(match: Match) -> Reject | None:
+    """Return why a product and a sum with constants are not one scale and one shift per channel."""
+    anchor = match.node("anchor")
+    refusal = written_out_supported(match)
+    if refusal is not None:
+        return refusal
+    shape = _target(anchor)
+    for name in ("scale", "shift"):
+        given = match[name].static_shape
+        if len(shape) < 3 or given is None or not is_per_channel(given, shape, 1):
+            return Reject("shape", f"'{match[name].name}' is not one value per channel of {list(shape)}")
+    return None
+
+
 def written_out_supported(match: Match) -> Reject | None:
     """Return why an activation that is written as several operators cannot be one primitive."""
     return next((reason for reason in map(_common, match.nodes) if reason is not None), None)

@@ -20,6 +20,9 @@ from graft.plugins.onednn.windows import window
 
 Shape = tuple[int, ...]
 
+SCALE_SHIFT = ("onednn.scale_shift_relu", "onednn.scale_shift")
+"""The composites that become a batch normalisation."""
+
 
 @dataclass(slots=True)
 class Kernel:
@@ -121,6 +124,9 @@ def _lower(graph: JsonGraph, constants: Mapping[str, np.ndarray], node: JsonNode
     known = tuple(constants[one.name] if one is not None and one.op == "const" else None for one in sources)
     kernel = Kernel(node, shapes, known)
     anchor = node.body[0]
+    if node.name in SCALE_SHIFT:
+        _scale_shift(kernel)
+        return kernel
     if anchor.op not in ANCHORS and len(node.body) > 1:
         _written_out(kernel)
         return kernel
@@ -135,6 +141,25 @@ def _written_out(kernel: Kernel) -> None:
     computed = [place for place, constant in enumerate(kernel.constants) if constant is None]
     kernel.inputs.append(kernel.node.inputs[computed[0]])
     kernel.attributes = {"primitive": "eltwise", **_activation(kernel, list(kernel.node.body)).to_json()}
+
+
+def _scale_shift(kernel: Kernel) -> None:
+    """Lower a product and a sum with one constant per channel: a normalisation of mean 0 and variance 1."""
+    scale, shift = kernel.node.body[0], kernel.node.body[1]
+    data = 0 if kernel.constants[kernel.input(scale, 0) or 0] is None else 1
+    factors, offsets = kernel.operator_constants(scale)[1 - data], _only_constant(kernel, shift)
+    channels = kernel.shape[1]
+    kernel.take(scale, data)
+    for array in (factors, offsets, np.zeros(channels), np.ones(channels)):
+        assert array is not None, f"{kernel.node.where}: the check demands constants"
+        kernel.inputs.append(np.ascontiguousarray(array.reshape(-1), np.float32))
+    kernel.attributes = {"primitive": "batch_normalization", "epsilon": 0.0}
+    if len(kernel.node.body) > 2:
+        kernel.attributes["post_ops"] = [_activation(kernel, list(kernel.node.body[2:])).to_json()]
+
+
+def _only_constant(kernel: Kernel, operator: BodyOperator) -> np.ndarray | None:
+    return next((array for array in kernel.operator_constants(operator) if array is not None), None)
 
 
 def _post_operations(kernel: Kernel) -> None:

@@ -47,6 +47,19 @@ int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlD
   return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
 }
 
+int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
+  int64_t strides[DNNL_MAX_RANK];
+  int64_t step = shape->sizes[1];
+  strides[1] = 1;
+  for (int32_t i = shape->rank - 1; i >= 2; i--) {
+    strides[i] = step;
+    step *= shape->sizes[i];
+  }
+  strides[0] = step;
+  DnnlStatus status = module->dnnl.memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, strides);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+}
+
 int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
   DnnlStatus status = module->dnnl.memory_desc_create_with_tag(desc, shape->rank, shape->sizes, DNNL_F32, DNNL_ANY);
   return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);

@@ -120,6 +120,7 @@ void onednn_graph_free(Graph *graph);
 int32_t onednn_fail(Module *module, int32_t node, const char *what, DnnlStatus status);
 void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size);
 int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
+int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc); /* rank >= 2 */
 int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
 int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32_t *buffer);
 /* Records that `value` lies in `buffer` as `desc` says; copies the descriptions. */

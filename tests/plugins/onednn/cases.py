@@ -205,6 +205,18 @@ POINTWISE = {
     "one_operand_twice": Case("y = Mul(x, x)", TABLE, {}),
     "channel_gate": Case("c = Conv(x, w) g = GlobalAveragePool(c) s = Sigmoid(g) y = Mul(c, s)", IMAGE, WEIGHTS),
     "scale_channels": Case("c = Conv(x, w) y = Mul(c, b)", IMAGE, WEIGHTS | {"b": (32, 1, 1)}),
+    "scale_shift": Case(
+        "m = Mul(x, s) y = Add(t, m)",
+        IMAGE,
+        {"s": (16, 1, 1), "t": (1, 16, 1, 1)},
+        kernels=("onednn.scale_shift",),
+    ),
+    "scale_shift_relu": Case(
+        "m = Mul(s, x) a = Add(m, t) y = Relu(a)",
+        {"x": (1, 5, 3, 4)},
+        {"s": (5, 1, 1), "t": (5, 1, 1)},
+        kernels=("onednn.scale_shift_relu",),
+    ),
     "softmax": Case("y = Softmax<axis = 1>(x)", IMAGE, {}),
     "log_softmax": Case("y = LogSoftmax(x)", {"x": (3, 7)}, {}),
     "layer_normalization": Case("y = LayerNormalization(x, g, b)", ROWS, {"g": (8,), "b": (8,)}),

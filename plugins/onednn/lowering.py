@@ -21,7 +21,7 @@ from graft.plugins.onednn.windows import window
 Shape = tuple[int, ...]
 
 SCALE_SHIFT = ("onednn.scale_shift_relu", "onednn.scale_shift")
-"""The composites that become a batch normalisation."""
+"""The composites that become a product with post-operations."""
 
 
 @dataclass(slots=True)
@@ -144,22 +144,15 @@ def _written_out(kernel: Kernel) -> None:
 
 
 def _scale_shift(kernel: Kernel) -> None:
-    """Lower a product and a sum with one constant per channel: a normalisation of mean 0 and variance 1."""
+    """Lower a product and a sum with one constant per channel: a product with post-operations, one pass in memory."""
     scale, shift = kernel.node.body[0], kernel.node.body[1]
-    data = 0 if kernel.constants[kernel.input(scale, 0) or 0] is None else 1
-    factors, offsets = kernel.operator_constants(scale)[1 - data], _only_constant(kernel, shift)
-    channels = kernel.shape[1]
+    data = 0 if kernel.operator_constants(scale)[0] is None else 1
     kernel.take(scale, data)
-    for array in (factors, offsets, np.zeros(channels), np.ones(channels)):
-        assert array is not None, f"{kernel.node.where}: the check demands constants"
-        kernel.inputs.append(np.ascontiguousarray(array.reshape(-1), np.float32))
-    kernel.attributes = {"primitive": "batch_normalization", "epsilon": 0.0}
+    kernel.take(scale, 1 - data)
+    kernel.take(shift, 0 if kernel.input(shift, 0) is not None else 1)
+    kernel.attributes = {"primitive": "binary", "algorithm": "mul", "post_ops": [{"algorithm": "add", "input": 2}]}
     if len(kernel.node.body) > 2:
-        kernel.attributes["post_ops"] = [_activation(kernel, list(kernel.node.body[2:])).to_json()]
-
-
-def _only_constant(kernel: Kernel, operator: BodyOperator) -> np.ndarray | None:
-    return next((array for array in kernel.operator_constants(operator) if array is not None), None)
+        kernel.attributes["post_ops"].append(_activation(kernel, list(kernel.node.body[2:])).to_json())
 
 
 def _post_operations(kernel: Kernel) -> None:

@@ -189,8 +189,7 @@ static int32_t reorder(Module *module, int32_t node, int32_t source, DnnlConstDe
   return code;
 }
 
-/* The buffer that holds the value's row-major bytes. */
-static int32_t fetch_row_major(Module *module, int32_t node, int32_t value, int32_t *buffer) {
+int32_t onednn_fetch_row_major(Module *module, int32_t node, int32_t value, int32_t *buffer) {
   DnnlDesc plain = NULL;
   int32_t code = onednn_row_major(module, node, &module->graph.nodes[value].shape, &plain);
   if (code == GRAFT_OK) {
@@ -213,7 +212,7 @@ int32_t onednn_fetch(Module *module, int32_t node, int32_t value, DnnlConstDesc 
   int32_t source = current->buffer;
   DnnlConstDesc from = current->desc;
   if (view != NULL) {
-    int32_t code = fetch_row_major(module, node, value, &source);
+    int32_t code = onednn_fetch_row_major(module, node, value, &source);
     if (code != GRAFT_OK) {
       return code;
     }
@@ -249,6 +248,7 @@ static int32_t fill_step(Module *module, Step *step, DnnlRecipe recipe, const St
     step->arg_count++;
     module->arg_count++;
     Buffer *used = &module->buffers[arg->buffer];
+    used = used->kind == BUFFER_PART ? &module->buffers[used->index] : used;
     used->first = position < used->first ? position : used->first;
     used->last = position > used->last ? position : used->last;
   }

@@ -60,6 +60,25 @@ DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name) {
   return 0;
 }
 
+void kernel_reset(Kernel *kernel) {
+  const Dnnl *dnnl = &kernel->module->dnnl;
+  for (int32_t i = 0; i < kernel->operand_count; i++) {
+    dnnl->memory_desc_destroy(kernel->operands[i].view);
+  }
+  dnnl->memory_desc_destroy(kernel->replaced_view);
+  dnnl->memory_desc_destroy(kernel->source);
+  dnnl->memory_desc_destroy(kernel->target);
+  if (kernel->attr != NULL) {
+    dnnl->primitive_attr_destroy(kernel->attr);
+  }
+  if (kernel->recipe != NULL) {
+    dnnl->primitive_desc_destroy(kernel->recipe);
+  }
+  const Node *self = &kernel->module->graph.nodes[kernel->node];
+  *kernel = (Kernel){
+      .module = kernel->module, .node = kernel->node, .self = self, .shape = self->shape, .replaced = -1};
+}
+
 /* The buffer of the destination: a new one, or that of the value which the post-operation "sum" adds to. */
 static int32_t destination(Kernel *kernel, DnnlConstDesc desc, int32_t *buffer) {
   Module *module = kernel->module;
@@ -140,33 +159,18 @@ static const struct {
   int32_t (*lower)(Module *module, int32_t node);
 } VIEWS[] = {{"reshape", onednn_reshape}, {"transpose", onednn_transpose}, {"slice", onednn_slice}};
 
-static void release(Kernel *kernel) {
-  const Dnnl *dnnl = &kernel->module->dnnl;
-  for (int32_t i = 0; i < kernel->operand_count; i++) {
-    dnnl->memory_desc_destroy(kernel->operands[i].view);
-  }
-  dnnl->memory_desc_destroy(kernel->replaced_view);
-  dnnl->memory_desc_destroy(kernel->source);
-  dnnl->memory_desc_destroy(kernel->target);
-  if (kernel->attr != NULL) {
-    dnnl->primitive_attr_destroy(kernel->attr);
-  }
-  if (kernel->recipe != NULL) {
-    dnnl->primitive_desc_destroy(kernel->recipe);
-  }
-}
-
 static int32_t lower_primitive(Module *module, int32_t node, const PrimitiveRow *row) {
   const Node *self = &module->graph.nodes[node];
   if (self->input_count < row->least || self->input_count > row->most) {
     return onednn_fail(module, node, "wrong number of inputs", DNNL_SUCCESS);
   }
-  Kernel kernel = {.module = module, .node = node, .self = self, .shape = self->shape, .replaced = -1};
+  Kernel kernel = {.module = module, .node = node};
+  kernel_reset(&kernel);
   int32_t code = row->describe(&kernel);
   if (code == GRAFT_OK) {
     code = emit(&kernel);
   }
-  release(&kernel);
+  kernel_reset(&kernel);
   return code;
 }
 

@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.vector_math import expand
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_builder import ModuleText
 from graft.plugins.llvm.emit_function import emit_function
@@ -32,7 +33,7 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
     """Return one LLVM module with all of ``functions``."""
     module = ModuleText(target)
     for function in functions:
-        emit_function(module, function)
+        emit_function(module, expand(function))
     return f'target triple = "{_triple(target)}"\n\n{module.text()}'
 
 

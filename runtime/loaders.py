@@ -1,0 +1,137 @@
+"""Loaders of module kinds: given explicitly, or found by the entry point of the plugin that provides them.
+
+Nothing is imported before a program needs it: a module says which plugin loads it, and only that plugin is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from graft.errors import ArtifactError, PluginError
+
+GROUP = "graft"
+NATIVE = "native"
+"""The kind that the runtime itself loads."""
+
+ModuleFunction = Callable[[list[np.ndarray | None]], Sequence[np.ndarray]]
+"""Inputs, read-only and None where absent, to outputs. The inputs are valid during the call."""
+
+LoadFunction = Callable[[str, bytes, Mapping[str, np.ndarray]], Mapping[str, ModuleFunction]]
+"""A module's name, bytes and constants (read-only) to its functions by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLoader:
+    """A loader in a shared library that exports ``graft_loader`` (graft/runtime.h)."""
+
+    kind: str
+    library: str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLoader:
+    """A loader written in Python: ``load(name, data, constants)`` returns the module's functions."""
+
+    kind: str
+    load: LoadFunction
+
+
+Loader = NativeLoader | PythonLoader
+
+
+class LoaderRegistry:
+    """Loaders by kind, each with its owner's name."""
+
+    def __init__(self, loaders: Iterable[Loader] = ()) -> None:
+        self._loaders: dict[str, tuple[Loader, str]] = {}
+        for loader in loaders:
+            self.add(loader)
+
+    def add(self, loader: Loader, owner: str = "the caller") -> None:
+        """Register a loader; raise PluginError if its kind is taken, naming both owners."""
+        if loader.kind in self._loaders:
+            raise PluginError(
+                f"two loaders for modules of kind '{loader.kind}': of {self._loaders[loader.kind][1]} and of {owner}; "
+                "remove one",
+                kind=loader.kind,
+            )
+        self._loaders[loader.kind] = (loader, owner)
+
+    def resolve(self, kind: str, plugin: str = "", install: str = "") -> Loader | None:
+        """Return the loader for ``kind``, or None for the kind that the runtime loads itself.
+
+        A registered loader comes first, then the entry point ``plugin`` of group ``graft``. Raises ArtifactError that
+        names kind, plugin and the line that installs it.
+        """
+        if kind in self._loaders:
+            return self._loaders[kind][0]
+        if kind == NATIVE:
+            return None
+        entry = _entry_point(kind, plugin)
+        if entry is None:
+            raise _missing(kind, plugin, install, "")
+        for loader in _loaders_of_plugin(entry, kind, plugin, install):
+            if loader.kind not in self._loaders:
+                self.add(loader, f"plugin '{plugin}'")
+        if kind not in self._loaders:
+            raise _missing(kind, plugin, install, "; it is installed, but its version has no such loader")
+        return self._loaders[kind][0]
+
+
+def _missing(kind: str, plugin: str, install: str, reason: str) -> ArtifactError:
+    by = f"; plugin '{plugin}' provides it" if plugin else ""
+    how = f"; install it with: {install}" if install else ""
+    return ArtifactError(
+        f"no loader for modules of kind '{kind}'{by}{reason}{how}", kind=kind, plugin=plugin, install=install
+    )
+
+
+def _entry_point(kind: str, plugin: str) -> EntryPoint | None:
+    """Return the plugin's entry point; the plugins in Graft's own tree need not be installed."""
+    found = {entry.value: entry for entry in entry_points(group=GROUP, name=plugin)} if plugin else {}
+    if len(found) > 1:
+        values = " and ".join(f"'{value}'" for value in sorted(found))
+        raise ArtifactError(
+            f"modules of kind '{kind}' need plugin '{plugin}', which {values} both claim to be; uninstall one",
+            kind=kind,
+            plugin=plugin,
+        )
+    if found:
+        return next(iter(found.values()))
+    built_in = f"graft.plugins.{plugin}"
+    if plugin.isidentifier() and find_spec(built_in) is not None and find_spec(f"{built_in}.plugin") is not None:
+        return EntryPoint(plugin, f"{built_in}.plugin", GROUP)
+    return None
+
+
+def _loaders_of_plugin(entry: EntryPoint, kind: str, plugin: str, install: str) -> list[Loader]:
+    """Return what the plugin offers; whatever it raises becomes an ArtifactError that names it."""
+    try:
+        return [loader for function in _providers(entry.load()) for loader in function()]
+    except Exception as error:
+        how = f"; mend or reinstall it: {install}" if install else "; mend or reinstall it"
+        raise ArtifactError(
+            f"the loader for modules of kind '{kind}' cannot be used: plugin '{plugin}' raised "
+            f"{type(error).__name__}: {error}{how}",
+            kind=kind,
+            plugin=plugin,
+            install=install,
+        ) from error
+
+
+def _providers(found: Any) -> list[Callable[[], Iterable[Loader]]]:
+    """Return what gives loaders: the hook of a module, or ``module_loaders`` of the classes it defines."""
+    if not isinstance(found, ModuleType):
+        return [found.module_loaders] if hasattr(found, "module_loaders") else []
+    if hasattr(found, "graft_module_loaders"):
+        return [found.graft_module_loaders]
+    own = [value for value in vars(found).values() if isinstance(value, type) and value.__module__ == found.__name__]
+    return [value.module_loaders for value in own if hasattr(value, "module_loaders")]

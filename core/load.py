@@ -142,7 +142,7 @@ def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.Mo
     del steps
     try:
         onnx.checker.check_model(proto, full_check=True)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error)}") from error
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         if str(error).count("Inference error(s)") > 1:

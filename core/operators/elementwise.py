@@ -41,7 +41,8 @@ def binary(function: Function2) -> LowerFunction:
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         x, y = lowering.input(0), lowering.input(1)
-        return (b.compute(lowering.output(), lambda axes: function(b.broadcast(x, axes), b.broadcast(y, axes))),)
+        target, shape = lowering.output(), b.dims(lowering.output())
+        return (b.compute(target, lambda i: function(b.broadcast(x, i, shape), b.broadcast(y, i, shape))),)
 
     return lower
 
@@ -51,10 +52,11 @@ def variadic(function: Function2, finish: Callable[[Expression, int], Expression
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         buffers = [lowering.input(number) for number in range(len(lowering.inputs))]
+        shape = b.dims(lowering.output())
 
         def value(axes: tuple[Expression, ...]) -> Expression:
             kind = b.wide(buffers[0].dtype)
-            total = fold(function, (b.cast(b.broadcast(buffer, axes), kind) for buffer in buffers))
+            total = fold(function, (b.cast(b.broadcast(buffer, axes, shape), kind) for buffer in buffers))
             return finish(total, len(buffers)) if finish else total
 
         return (b.compute(lowering.output(), value),)
@@ -240,18 +242,19 @@ def _small_exponent(lowering: Lowering) -> int | None:
 def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
     base, exponent = lowering.input(0), lowering.input(1)
     whole = _small_exponent(lowering)
-    kind = b.wide(base.dtype)
+    kind, shape = b.wide(base.dtype), b.dims(lowering.output())
 
     def value(axes: tuple[Expression, ...]) -> Expression:
-        x = b.broadcast(base, axes)
+        x = b.broadcast(base, axes, shape)
         if whole is not None:
             return integer_power(b.cast(x, kind), whole)
-        y = b.broadcast(exponent, axes)
+        y = b.broadcast(exponent, axes, shape)
         if kind in FLOATS:
             return b.intrinsic("pow", b.cast(x, kind), b.cast(y, kind))
         if y.type.is_integer:
             return whole_power(x, b.cast(y, "int64"))
-        return b.intrinsic("pow", b.cast(x, "float64"), b.cast(y, "float64"))
+        # An error of one place must not take 729.0 to 728: the result is cut off to an integer.
+        return b.multiply(b.intrinsic("pow", b.cast(x, "float64"), b.cast(y, "float64")), 1 + 2.0**-48)
 
     return (b.compute(lowering.output(), value),)
 
@@ -273,9 +276,10 @@ OPERATORS.add(Operator("Mean", COMMUTATIVE, variadic(b.add, _mean_of), per_outpu
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
     condition, x, y = lowering.input(0), lowering.input(1), lowering.input(2)
+    shape = b.dims(lowering.output())
 
     def value(axes: tuple[Expression, ...]) -> Expression:
-        return b.select(b.broadcast(condition, axes), b.broadcast(x, axes), b.broadcast(y, axes))
+        return b.select(*(b.broadcast(buffer, axes, shape) for buffer in (condition, x, y)))
 
     return (b.compute(lowering.output(), value),)
 

@@ -63,7 +63,7 @@ class Values:
                 return self._whole(group, name, lowering, lowered)
             stages += lowered
             if node is group.anchor:
-                anchor_stage = len(stages) - 1
+                anchor_stage = _anchor_stage(stages)
         inlined = [self._with_scalars(stage) for stage in stages]
         outputs = tuple(self.buffers[value] for value in outside)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
@@ -108,6 +108,11 @@ class Values:
         """Return the contents of those buffers that are known at compile time."""
         arrays = {buffer: ValueView(self.values[buffer]).constant for buffer in buffers}
         return {buffer: array for buffer, array in arrays.items() if array is not None}
+
+
+def _anchor_stage(stages: Sequence[Stage]) -> int:
+    """The last stage with a reduction, or the last one: bias and scaling already belong to what follows."""
+    return max((number for number, stage in enumerate(stages) if stage.reduction is not None), default=len(stages) - 1)
 
 
 def _needed(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> list[Stage]:

@@ -15,7 +15,6 @@ from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.select import schedule
 from graft.core.target import CompileOptions, Target
 from graft.core.tensor_ir.ir import Function
-from graft.core.tensor_ir.vector_math import expand
 from graft.core.types import FLOATS, INTEGERS
 from graft.core.view import NodeView, ValueView
 from graft.partition.region import Region
@@ -78,7 +77,7 @@ class LlvmBackend(Backend):
         procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
         if not names:
             return CompiledRegion((), procedure, kernels.constants)
-        image = compile_functions([expand(function) for function in kernels.functions], options.target)
+        image = compile_functions(kernels.functions, options.target)
         return CompiledRegion((Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants)
 
 

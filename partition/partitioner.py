@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -14,6 +16,7 @@ from graft.errors import PlanError
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.backend_like import BackendLike
 from graft.partition.bounds import too_small
+from graft.partition.costs import Work
 from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, index_tree, is_call
 from graft.partition.merge_composite import MergeComposite, Table
@@ -55,18 +58,43 @@ def partition(
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise PlanError(f"backend '{doubled[0]}' is listed twice; list each backend once", backend=doubled[0])
+    with collection_paused():
+        return _partition(model, backends, policy, refusals or {}, operators)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Keep the collector of cycles from looking through a growing model again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _partition(
+    model: ir.Model,
+    backends: Sequence[BackendLike],
+    policy: Policy,
+    refusals: Mapping[tuple[str, str], Reject],
+    operators: OperatorTable,
+) -> Partitioned:
+    names = [backend.name for backend in backends]
     tree = index_tree(model.graph, set())
-    known = {**wished_refusals(tree.all(), names, policy), **(refusals or {})}
+    known = {**wished_refusals(tree.all(), names, policy), **refusals}
     missing = {
         backend.name: Reject("unavailable", text) for backend in backends if (text := backend.available()) is not None
     }
+    work = Work(operators)
     session = _Session(tuple(backends), policy, known, missing, operators)
     cuts = session.cut(tree)
-    while policy.bounds_regions and (small := too_small(cuts, policy, operators)):
+    while policy.bounds_regions and (small := too_small(cuts, policy, work)):
         session.known.update(small)
         cuts = session.cut(tree)
     result = PartitionGraph().run(model, cuts)
-    plan = Plan(tuple(names), tuple(placements(tree, cuts, model, names, operators)), fingerprint(model))
+    plan = Plan(tuple(names), tuple(placements(tree, cuts, model, names, work)), fingerprint(model))
     require_pins(plan, policy)
     return Partitioned(result, plan)
 

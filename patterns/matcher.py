@@ -6,7 +6,7 @@ takes them back when it is resumed or closed. So whatever comes later (a sibling
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, TypeAlias
@@ -345,7 +345,7 @@ def _body(matcher: Matcher, pattern: Body, value: Subject) -> Iterator[None]:
             yield from matcher.value(pattern.body, results[pattern.output])
 
 
-def value_of(pattern: Pattern, bound: dict[Pattern, Found]) -> Subject:
+def value_of(pattern: Pattern, bound: Mapping[Pattern, Found]) -> Subject:
     """Return the value that a pattern stands for: its own binding, or that of the pattern it wraps."""
     match pattern:
         case Output(node=node, index=index):

@@ -22,8 +22,6 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
-    Split,
-    Tile,
     accumulate,
     choose_tile,
     column_mask,

@@ -1,7 +1,7 @@
 """The schedule of convolutions in NCHW.
 
-A convolution is a contraction over flat pixels: ``out[n, g, o, pixel] = sum over k of weight[g, o, k] * patch[k, pixel]``
-with ``k`` running over the kernel's window and the group's channels. The 1x1 convolution reads its patches where they
+Over flat pixels it is a contraction: ``out[n, g, o, pixel] = sum over k of weight[g, o, k] * patch[k, pixel]``,
+with ``k`` over the kernel's window and the group's channels. The 1x1 convolution reads its patches where they
 lie; others copy them into panels, row by row of the output. A depthwise convolution has no such product: it is computed
 directly, a vector of a row at a time.
 """

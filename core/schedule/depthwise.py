@@ -22,7 +22,7 @@ ROW_VECTORS = 4
 
 
 def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return the kernel with planes in parallel and vectors of pixels in a row, or None if a stage is not elementwise."""
+    """Return the kernel with planes in parallel and rows in vectors, or None if a follower is not elementwise."""
     epilogue = epilogue_of(stages, kernel.outputs)
     anchor = stages[0]
     shape = constant_shape(anchor.buffer)
@@ -72,7 +72,7 @@ def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) 
     total = -(-shape[-1] // lanes)
     pieces = -(-total // ROW_VECTORS)
     vectors = -(-total // pieces)
-    indices = [
+    indices: list[Expression] = [
         Variable(name) if extent > 1 else b.index(0)
         for name, extent in zip([f"i{axis}" for axis in range(len(shape) - 1)], shape[:-1], strict=True)
     ]

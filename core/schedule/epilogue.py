@@ -49,13 +49,16 @@ class Epilogue:
 
 
 def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
-    """Return the anchor's stage and those behind it with everything before it inlined, None where that is impossible."""
+    """Return the sum of products and the stages behind it, with all before it inlined; None where that is impossible."""
+    sums = [number for number in range(kernel.anchor_stage + 1) if kernel.stages[number].reduction is not None]
+    if len(sums) != 1:
+        return None
     producers: dict[Buffer, Stage] = {}
-    for stage in kernel.stages[: kernel.anchor_stage]:
-        if stage.reduction is not None or stage.buffer in kernel.outputs:
+    for stage in kernel.stages[: sums[0]]:
+        if stage.buffer in kernel.outputs:
             return None
         producers[stage.buffer] = inline_into(stage, producers)
-    stages = tuple(inline_into(stage, producers) for stage in kernel.stages[kernel.anchor_stage :])
+    stages = tuple(inline_into(stage, producers) for stage in kernel.stages[sums[0] :])
     reduction = stages[0].reduction
     return stages if reduction is not None and reduction.operator == "add" else None
 

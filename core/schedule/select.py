@@ -24,5 +24,5 @@ def schedule(kernel: Kernel, target: Target) -> Scheduled:
 
             scheduled = schedule_convolution(kernel, target)
         case _:
-            scheduled = None
+            return schedule_generic(kernel, target)
     return scheduled or schedule_generic(kernel, target)

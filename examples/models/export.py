@@ -56,6 +56,7 @@ class FirstOutput(torch.nn.Module):
         self.model, self.names, self.outputs = model, names, outputs
 
     def forward(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the first ``outputs`` results of the model."""
         results = self.model(**dict(zip(self.names, arguments, strict=True)), return_dict=False)
         return tuple(results[: self.outputs])
 
@@ -70,6 +71,7 @@ class Tagger(torch.nn.Module):
         self.linear = torch.nn.Linear(256, 64)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return a score for every tag at every position."""
         hidden, _ = self.lstm(self.embedding(tokens))
         return self.linear(hidden)
 

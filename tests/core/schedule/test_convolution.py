@@ -50,7 +50,7 @@ def convolution(
     operator = OPERATORS.get("Conv")
     assert operator is not None and operator.lower is not None
     stages = list(operator.lower(Lowering(node, (x, w, bias), (y,))))
-    anchor = next(number for number, stage in enumerate(stages) if stage.reduction is not None)
+    anchor = len(stages) - 1
     if residual:
         stages.append(b.compute(out, lambda i: b.maximum(b.add(b.load(y, *i), b.load(other, *i)), 0)))
     else:

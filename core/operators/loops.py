@@ -25,7 +25,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.types import INT64, Type
+from graft.core.types import INT64
 
 LANES = 16
 Rows = Sequence[Expression]
@@ -62,7 +62,7 @@ def splat(value: Expression) -> Expression:
 
 def zeros(dtype: str) -> Expression:
     """Return a vector of zeros."""
-    return b.literal(0, Type(dtype, LANES))
+    return splat(b.constant(0, dtype))
 
 
 def ramp(base: Expression, stride: int = 1) -> Expression:

@@ -215,13 +215,13 @@ def integer_power(x: Expression, exponent: int) -> Expression:
 def whole_power(x: Expression, exponent: Expression) -> Expression:
     """Return ``x ** exponent`` of an integer for an int64 exponent, wrapping: one factor per bit of the exponent.
 
-    From 64 on only the bases 0, 1 and -1 do not wrap; for them the parity of the exponent is enough.
+    From 2^16 on an exponent counts as the largest below of the same parity, which changes odd bases beyond 1 only.
     """
     exponent = b.maximum(exponent, 0)
-    bounded = b.minimum(exponent, b.add(b.modulo(exponent, 2), 62))
+    bounded = b.minimum(exponent, b.add(b.modulo(exponent, 2), (1 << 16) - 2))
     square: Expression = x
     result: Expression = b.constant(1, x.type.dtype)
-    for bit in range(6):
+    for bit in range(16):
         odd = b.equal(b.modulo(b.divide(bounded, 1 << bit), 2), 1)
         result = b.multiply(result, b.select(odd, square, 1))
         square = b.multiply(square, square)

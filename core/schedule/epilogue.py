@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graft.core.schedule.inline import inline_into
+from graft.core.operators import build as b
+from graft.core.schedule.inline import inline_into, map_stage
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.vectorize import both, vectorize_expression
 from graft.core.tensor_ir.ir import Buffer, Expression, Intrinsic, Load, Stage, Store, Variable
@@ -58,9 +59,23 @@ def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
         if stage.buffer in kernel.outputs:
             return None
         producers[stage.buffer] = inline_into(stage, producers)
-    stages = tuple(inline_into(stage, producers) for stage in kernel.stages[sums[0] :])
-    reduction = stages[0].reduction
+    anchor, *followers = (inline_into(stage, producers) for stage in kernel.stages[sums[0] :])
+    stages = (anchor, *(_indexed_by_axes(stage, anchor.buffer) for stage in followers))
+    reduction = anchor.reduction
     return stages if reduction is not None and reduction.operator == "add" else None
+
+
+def _indexed_by_axes(stage: Stage, sums: Buffer) -> Stage:
+    """Return the stage with 0 as an index into an axis of extent 1 replaced by the stage's variable of that axis."""
+
+    def rule(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer.shape != sums.shape or len(node.indices) != len(stage.axes):
+            return node
+        pairs = zip(node.indices, stage.axes, node.buffer.shape, strict=True)
+        places = (axis if extent == b.index(1) and index == b.index(0) else index for index, axis, extent in pairs)
+        return Load(node.buffer, tuple(places), node.mask)
+
+    return map_stage(stage, ExpressionMap(rule))
 
 
 def epilogue_of(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> Epilogue | None:

@@ -15,7 +15,6 @@ from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.select import schedule
 from graft.core.target import CompileOptions, Target
 from graft.core.tensor_ir.ir import Function
-from graft.core.tensor_ir.vector_math import expand
 from graft.core.types import FLOATS, INTEGERS
 from graft.core.view import NodeView, ValueView
 from graft.partition.region import Region
@@ -78,8 +77,10 @@ class LlvmBackend(Backend):
         procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
         if not names:
             return CompiledRegion((), procedure, kernels.constants)
-        image = compile_functions([expand(function) for function in kernels.functions], options.target)
-        return CompiledRegion((Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants)
+        image = compile_functions(kernels.functions, options.target)
+        return CompiledRegion(
+            (Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants
+        )
 
 
 def _refused(value: ValueView) -> Reject | None:
@@ -125,8 +126,8 @@ class RegionKernels:
                 continue
             outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
             if all(0 in (ValueView(value).static_shape or ()) for value in outside):
-                for value in outside:
-                    self._add(ValueView(value), "arena")
+                for empty in outside:
+                    self._add(ValueView(empty), "arena")
                 continue
             lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
             self._call(lowered, self._schedule(lowered, structures))

@@ -133,6 +133,27 @@ def test_a_view_is_no_call(load_image: Any) -> None:
     assert len(compiled.procedure.calls) == 1
 
 
+def test_what_follows_a_view_is_computed_over_its_source(load_image: Any) -> None:
+    compiled = check(
+        "g (float[5,16] x, float[16,8] w, float[1,5,8] r, float[8] b, int64[3] s) => (float[1,5,8] y) {"
+        " m = MatMul (x, w)  v = Reshape (m, s)  a = Add (v, b)  t = Tanh (a)  u = Mul (a, t)  y = Add (u, r) }",
+        load_image,
+        {"w": weights(16, 8), "b": weights(8), "s": np.array([1, 5, 8], np.int64)},
+    )
+    assert len(compiled.procedure.calls) == 1
+    assert compiled.procedure.tensors[compiled.procedure.outputs[0]].shape == (1, 5, 8)
+
+
+def test_a_sum_with_an_operand_of_higher_rank_keeps_the_order_of_elements(load_image: Any) -> None:
+    compiled = check(
+        "g (float[5,16] x, float[16,8] w, float[1,1,5,1] r) => (float[1,1,5,8] y) {"
+        " m = MatMul (x, w)  y = Add (m, r) }",
+        load_image,
+        {"w": weights(16, 8)},
+    )
+    assert len(compiled.procedure.calls) == 1
+
+
 def test_a_region_of_views_has_no_code(load_image: Any) -> None:
     compiled = check("g (float[4,8] x) => (float[1,32] y) { y = Flatten <axis = 0> (x) }", load_image)
     assert compiled.modules == ()
@@ -172,4 +193,26 @@ def test_a_sum_over_rows_takes_what_follows(sizes: tuple[int, int], load_image: 
         f"g (float[{m},{n}] x, int64[1] a) => (float[{m},1] y) {{ s = ReduceMean (x, a)  y = Abs (s) }}",
         load_image,
         {"a": np.array([1], np.int64)},
+    )
+
+
+STEPS = {
+    "Relu": "{0}", "Tanh": "{0}", "Softmax": "{0}", "Transpose": "{0}", "Add": "{0}, {1}", "Mul": "{0}, {1}",
+    "Max": "{0}, {1}", "MatMul": "{0}, {1}", "LayerNormalization": "{0}, s", "Reshape": "{0}, n", "Gather": "{0}, i",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs_compute_what_the_reference_computes(seed: int, load_image: Any) -> None:
+    generator = np.random.default_rng(seed)
+    names, lines = ["x", "z"], []
+    for number in range(14):
+        operator = generator.choice(list(STEPS))
+        lines.append(f"v{number} = {operator} ({STEPS[operator].format(*generator.choice(names, 2))})")
+        names.append(f"v{number}")
+    outputs = ", ".join(f"float[6,6] v{number}" for number in (5, 9, 13))
+    check(
+        f"g (float[6,6] x, float[6,6] z, float[6] s, int64[2] n, int64[6] i) => ({outputs}) {{ {'  '.join(lines)} }}",
+        load_image,
+        {"s": weights(6), "n": np.array([6, 6], np.int64), "i": np.array([3, 1, -1, 0, 0, 2], np.int64)},
     )

@@ -16,6 +16,7 @@ from graft.errors import PatternError, PlanError
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.backend_like import BackendLike
 from graft.partition.bounds import too_small
+from graft.partition.cheaper_cut import Traffic
 from graft.partition.costs import Work
 from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, index_tree, is_call
@@ -150,13 +151,13 @@ class _Session:
             None if is_call(graph.nodes[unit.nodes[0]]) else where
             for unit, where in zip(units.units, annotation.placement, strict=True)
         ]
-        merged = MergeRegions(tuple(backend.name for backend in self.backends)).run(units.predecessors, placement)
-        known = {backend.name for backend in self.backends}
+        names = tuple(backend.name for backend in self.backends)
+        merged = MergeRegions(names).run(units.predecessors, placement, Traffic(graph, units))
         cuts = []
         for group in merged:
             nodes = sorted(node for unit in group for node in units.units[unit].nodes)
             where = placement[group[0]]
-            cuts.append(Cut(where if where in known else None, sorted(group), nodes))
+            cuts.append(Cut(where if where in names else None, sorted(group), nodes))
         result = GraphCuts(graph, units, annotation, cuts)
         for number, inner in tree.bodies.items():
             if annotation.placement[units.unit_of[number]] == RUNTIME:

@@ -7,20 +7,28 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
+from graft.core.passes.fold_constants import FoldConstants
 from graft.core.skeleton import skeleton_of_model
 from graft.core.view import ValueView
 from graft.errors import ModelError
+
+SMALL_BYTES = 4096
+"""The largest tensor whose contents may decide about a shape."""
 
 
 def infer_shapes(model: ir.Model) -> bool:
     """Give every value the type and shape that ONNX infers, in place; return whether one was learnt.
 
-    Shapes that the model states and inference cannot derive stay. Contradictions are not looked for: `load` does,
-    by `onnx.checker`, before anything is changed.
+    Shapes that depend on the contents of small tensors (the shape operand of a Reshape) are found by folding these
+    in a copy and inferring again; onnx's own data propagation takes as much memory as a model says. Shapes that the
+    model states and inference cannot derive stay. Contradictions are not looked for: `load` does, before anything is
+    changed.
     """
-    inferred = _infer(skeleton_of_model(model))
+    scratch = ir.from_proto(_infer(skeleton_of_model(model)))
+    while _has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
+        scratch = ir.from_proto(_infer(ir.to_proto(scratch)))
     changed = False
-    for graph, learnt in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
+    for graph, learnt in zip(model.graphs(), scratch.graphs(), strict=True):
         values = ir.convenience.create_value_mapping(learnt)
         for name, value in ir.convenience.create_value_mapping(graph).items():
             if name in values:
@@ -29,11 +37,16 @@ def infer_shapes(model: ir.Model) -> bool:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer with the contents of shape operands (data propagation), which fails on some valid models, or without."""
-    try:
-        return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError):
-        return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+    return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+
+
+def _has_unknown(model: ir.Model) -> bool:
+    return any(
+        value.shape is None or not value.shape.is_static()
+        for graph in model.graphs()
+        for node in graph
+        for value in node.outputs
+    )
 
 
 def _learn(value: ir.Value, inferred: ir.Value) -> bool:

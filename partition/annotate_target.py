@@ -60,7 +60,7 @@ class AnnotateTarget:
         winner: str | None = None
         for backend in self.backends:
             if winner is not None:
-                reasons = {node: _given(refusals.get((node, backend.name)), lost_to(winner)) for node in unit.nodes}
+                reasons = {node: refusals.get((node, backend.name), lost_to(winner)) for node in unit.nodes}
             elif unit.group is not None and unit.group.backend == backend.name:
                 winner = backend.name
                 continue
@@ -92,9 +92,11 @@ class AnnotateTarget:
         if unit.group is None and all(answer is None for answer in answers.values()):
             return None
         if unit.group is not None:
-            return {node: _given(answer, lost_to(unit.group.backend)) for node, answer in answers.items()}
+            other = lost_to(unit.group.backend)
+            return {node: other if answer is None else answer for node, answer in answers.items()}
         first = next(reason for reason in answers.values() if reason is not None)
-        return {node: _given(answer, Reject(first.code, _together(first))) for node, answer in answers.items()}
+        other = Reject(first.code, f"it must be with a node that is refused: {first.text}")
+        return {node: other if answer is None else answer for node, answer in answers.items()}
 
 
 def lost_to(backend: str) -> Reject:
@@ -106,12 +108,3 @@ def _ask(backend: BackendLike, view: NodeView, opaque: bool) -> Reject | None:
     if has_bodies(view.node) and not opaque and not getattr(backend, "control_flow", False):
         return Reject(NO_PATTERN, f"{view.op_type} is run by the runtime; its bodies are placed node by node")
     return ask_supports(backend, view)
-
-
-def _together(reason: Reject) -> str:
-    return f"it must be with a node that is refused: {reason.text or reason.code}"
-
-
-def _given(reason: Reject | None, instead: Reject) -> Reject:
-    """Return the reason if there is one (a `Reject` is falsy, so ``or`` would not do)."""
-    return instead if reason is None else reason

@@ -33,7 +33,7 @@ def copy_value(value: ir.Value, tensor: ir.TensorProtocol | None = None) -> ir.V
     """Return a value of the same name, type and shape, without producer."""
     shape, kind = value.shape, value.type
     if tensor is not None:
-        shape = shape or ir.Shape([int(dimension) for dimension in tensor.shape])
+        shape = shape or ir.Shape(tensor.shape.numpy())
         kind = kind or ir.TensorType(tensor.dtype)
     return ir.Value(
         name=value.name,

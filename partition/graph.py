@@ -80,7 +80,8 @@ def index_tree(graph: ir.Graph, taken: set[str]) -> IndexedTree:
 def index_graph(graph: ir.Graph, taken: set[str] | None = None) -> IndexedGraph:
     """Number a graph.
 
-    ``taken`` holds the node names of the model seen so far; it is added to. Constant nodes are left out: they are initialisers in the result. Raises ModelError on a cyclic graph.
+    ``taken`` holds the node names of the model seen so far; it is added to. Constant nodes are left out: they are
+    initialisers in the result. Raises ModelError on a cyclic graph.
     """
     taken = set() if taken is None else taken
     nodes = [node for node in graph if not is_constant_node(node)]

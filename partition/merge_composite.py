@@ -11,11 +11,15 @@ import onnx_ir as ir
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
+from graft.core.view import NodeView
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
 from graft.patterns.composite import Composite
+from graft.patterns.graph_matching import roots_of
+from graft.patterns.language import Pattern
 from graft.patterns.match import Match
-from graft.patterns.matcher import Matcher, root_operators
+from graft.patterns.matcher import Matcher, value_of
+from graft.patterns.walk import root_operators
 
 NO_PATTERN = "no-pattern"
 
@@ -37,6 +41,7 @@ class Group:
     backend: str
     nodes: tuple[int, ...]
     match: Match
+    several_roots: bool = False
 
 
 @dataclass(slots=True)
@@ -92,6 +97,10 @@ class _Search:
     free: list[bool]
     result: Grouping
     matcher: Matcher
+    roots: dict[Pattern, list[Pattern]] = field(default_factory=dict)
+    """What `roots_of` says of every pattern."""
+    tied: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The groups with several roots that are taken, by member: only through these can an edge lead backwards."""
 
     def take_first(self, table: Table, row: Composite, index: int) -> None:
         """Take the first match of a row at a node that stands."""
@@ -115,7 +124,29 @@ class _Search:
     def _take(self, group: Group) -> None:
         for node in group.nodes:
             self.free[node] = False
+        if group.several_roots:
+            self.tied.update(dict.fromkeys(group.nodes, group.nodes))
         self.result.groups.append(group)
+
+    def _roots(self, pattern: Pattern) -> list[Pattern]:
+        if pattern not in self.roots:
+            self.roots[pattern] = roots_of(pattern)
+        return self.roots[pattern]
+
+    def _is_convex(self, members: set[int]) -> bool:
+        """Whether no path leaves the members and comes back, groups with several roots being one node."""
+        stack = [other for node in members for other in self.graph.successors[node] if other not in members]
+        seen: set[int] = set()
+        last = max(members)
+        while stack:
+            node = stack.pop()
+            if node in members:
+                return False
+            if node not in seen and (node < last or self.tied):
+                group = self.tied.get(node, (node,))
+                seen.update(group)
+                stack.extend(other for inner in group for other in self.graph.successors[inner])
+        return True
 
     def _standing(self, table: Table, row: Composite, index: int) -> Iterator[Group]:
         number = self.graph.number
@@ -126,22 +157,35 @@ class _Search:
                 continue
             if not all(self.free[node] and node not in table.refused for node in nodes):
                 continue
-            reject = fused_use(match, members) or ask_check(table.backend, row, match)
+            roots = root_nodes(match, self._roots(row.pattern))
+            reject = fused_use(match, members, roots)
+            if reject is None and len(roots) > 1 and not self._is_convex(set(nodes)):
+                reject = Reject("cycle", "a node outside the match lies between its nodes")
             if reject is None:
-                yield Group(row, table.backend, tuple(nodes), match)
+                reject = ask_check(table.backend, row, match)
+            if reject is None:
+                yield Group(row, table.backend, tuple(nodes), match, len(roots) > 1)
             else:
                 self.result.rejects.setdefault((index, table.backend), reject)
 
 
-def fused_use(match: Match, members: set[ir.Node]) -> Reject | None:
-    """Return a refusal if a value inside a match is needed outside, or is not a tensor at its edge."""
-    root = match.root.node
-    for node in members:
+def root_nodes(match: Match, roots: Sequence[Pattern]) -> frozenset[ir.Node]:
+    """Return the nodes of a match whose values may be used outside of it: its root and those of ``roots``."""
+    if not roots:
+        return frozenset((match.root.node,))
+    found = (value_of(pattern, match.bindings) for pattern in roots)
+    producers = (value.producer() for value in found if value is not None)
+    return frozenset((match.root.node, *(node for node in producers if node is not None)))
+
+
+def fused_use(match: Match, members: frozenset[ir.Node], roots: frozenset[ir.Node]) -> Reject | None:
+    """Return a refusal if a value inside a match is needed outside, or one of them is not a tensor."""
+    for node in match.sorted_members():
         for value in node.outputs:
-            if node is not root:
+            if node not in roots:
                 outside = next((use.node for use in value.uses() if use.node not in members), None)
                 if outside is not None or value.is_graph_output():
-                    user = f"'{outside.name}'" if outside is not None else "the graph's outputs"
+                    user = NodeView(outside).where if outside is not None else "the graph's outputs"
                     return Reject("fused-use", f"'{value.name}' inside the match is also used by {user}")
             if not is_tensor(value):
                 return Reject("dtype", f"'{value.name}' is not a tensor")

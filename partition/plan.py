@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,9 @@ class Plan:
         for placement in self.placements:
             if placement.node == node:
                 return placement
-        raise PlanError(f"the plan has no node '{node}'", node=node)
+        near = difflib.get_close_matches(node, [placement.node for placement in self.placements], 1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise PlanError(f"the plan has no node '{node}'{hint}", node=node)
 
     @property
     def unplaced(self) -> tuple[Placement, ...]:
@@ -106,7 +109,7 @@ class Plan:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def summary(self) -> str:
-        """Return one line: ``onednn 118/142 ops (83.1 %, 2 regions, 94 % of FLOPs) · llvm 24/142 · top reasons: dtype 3``."""
+        """Return one line: ``onednn 118/142 ops (83.1 %, 2 regions, 94 % of FLOPs) · llvm 24/142 · ...``."""
         total = len(self.placements)
         counts = Counter(placement.backend for placement in self.placements)
         parts: list[str] = []

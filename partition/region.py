@@ -144,4 +144,4 @@ def _type_like(value: ir.Value, other: ir.Value) -> None:
         if value.type is None:
             value.type = ir.TensorType(other.const_value.dtype)
         if value.shape is None:
-            value.shape = ir.Shape([int(dimension) for dimension in other.const_value.shape])
+            value.shape = ir.Shape(other.const_value.shape.numpy())

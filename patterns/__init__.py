@@ -4,11 +4,15 @@ from graft.patterns.composite import Composite
 from graft.patterns.language import (
     Pattern,
     absent,
+    dominates,
     is_composite,
     is_constant,
+    is_if,
     is_input,
     is_op,
     is_region,
+    outputs,
+    repeat,
     wildcard,
 )
 
@@ -16,10 +20,14 @@ __all__ = [
     "Composite",
     "Pattern",
     "absent",
+    "dominates",
     "is_composite",
     "is_constant",
+    "is_if",
     "is_input",
     "is_op",
     "is_region",
+    "outputs",
+    "repeat",
     "wildcard",
 ]

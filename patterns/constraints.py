@@ -12,22 +12,21 @@ import onnx_ir as ir
 
 from graft.core.view import NodeView, ValueView
 from graft.errors import PatternError
-from graft.patterns.language import (
+from graft.patterns.demands import (
     Attributes,
     AttributeValue,
-    ConstantPattern,
-    Constraint,
     Dimension,
     DtypeIs,
     RankIs,
     ShapeIs,
     Where,
 )
+from graft.patterns.language import ConstantPattern
 
 RELATIVE_TOLERANCE = 1e-6
 
 
-def violation(constraint: Constraint, value: ir.Value) -> str | None:
+def violation(constraint: Attributes | DtypeIs | ShapeIs | RankIs | Where, value: ir.Value) -> str | None:
     """Return None if the value meets the demand, else what was wanted and what is there."""
     view = ValueView(value)
     match constraint:

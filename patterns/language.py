@@ -8,18 +8,22 @@ produces the value. Patterns are compared by identity: the same pattern object, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import EllipsisType
-from typing import TYPE_CHECKING, TypeAlias
 
 from graft.errors import PatternError
-
-if TYPE_CHECKING:
-    from graft.core.view import NodeView, ValueView
-
-Dimension: TypeAlias = int | str | None
-AttributeValue: TypeAlias = object
-ValuePredicate: TypeAlias = "Callable[[ValueView], bool]"
+from graft.patterns.demands import (
+    Attributes,
+    AttributeValue,
+    Constraint,
+    Dimension,
+    DtypeIs,
+    RankIs,
+    SameShape,
+    ShapeIs,
+    ValuePredicate,
+    Where,
+)
 
 
 class Pattern:
@@ -31,7 +35,7 @@ class Pattern:
         """Match this pattern or, where that leads nowhere, the other."""
         return Alternative((*_options(self), *_options(other)))
 
-    def __and__(self, other: Pattern) -> Both:
+    def __and__(self, other: Pattern) -> Pattern:
         """Match both patterns on one value."""
         return Both(self, other)
 
@@ -72,6 +76,17 @@ class Pattern:
     def __neg__(self) -> Operator:
         return is_op("Neg")(self)
 
+    def __xor__(self, other: Pattern) -> Together:
+        return self.used_by(other)
+
+    def __rshift__(self, other: Pattern) -> Together:
+        return self.only_used_by(other)
+
+    def __str__(self) -> str:
+        from graft.patterns.text import pattern_text
+
+        return pattern_text(self)
+
     def optional(self, extend: Callable[[Pattern], Pattern]) -> Optional:
         """Match ``extend(self)`` or, where that leads nowhere, this pattern alone."""
         return Optional((extend(self), self))
@@ -99,62 +114,110 @@ class Pattern:
         """Demand one of the ranks."""
         return Constrained(self, RankIs(ranks))
 
+    def same_shape_as(self, other: Pattern) -> Constrained:
+        """Demand the shape of what ``other``, a pattern of the same match, stands for."""
+        return Constrained(self, SameShape(other))
+
     def where(self, predicate: ValuePredicate, text: str = "") -> Constrained:
         """Demand that ``predicate(value)`` holds; ``text`` says it in words, for `explain`."""
         return Constrained(self, Where(predicate, text))
 
+    def has_body(self, name: str, body: Pattern, output: int = 0) -> Body:
+        """Demand that an output of the node's body ``name`` (``then_branch``, ``body``) matches a pattern."""
+        return Body(self, name, body, output)
 
-@dataclass(slots=True, eq=False)
+    def used_by(self, consumer: Pattern, index: int | None = None) -> Together:
+        """Demand that ``consumer`` reads this value (as its input ``index``), among others maybe: ``p ^ q``."""
+        return Together((consumer, self), (Edge(self, consumer, index),))
+
+    def only_used_by(self, consumer: Pattern, index: int | None = None) -> Together:
+        """Demand that nothing but ``consumer`` reads this value: ``p >> q``."""
+        return Together((consumer, self), (Edge(self, consumer, index, only=True),))
+
+    def fork_to(self, *consumers: Pattern) -> Together:
+        """Demand that every one of ``consumers`` reads this value."""
+        return Together((*consumers, self), tuple(Edge(self, consumer) for consumer in consumers))
+
+    def dominates(self, child: Pattern, path: Pattern | None = None) -> Dominator:
+        """Return ``dominates(self, path, child)``."""
+        return Dominator(self, path or wildcard(), child)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Wildcard(Pattern):
-    """Any value that is present."""
+    """Any value that is present; after `redirect_to`, another name for the pattern given there."""
+
+    target: Pattern | None = None
+
+    def redirect_to(self, pattern: Pattern) -> Wildcard:
+        """Make this wildcard stand for ``pattern``, which may contain it: a recursive pattern.
+
+        Every unfolding is a scope of its own: the patterns in it match afresh.
+        """
+        if self.target is not None:
+            raise PatternError("this wildcard is already redirected; use a new wildcard() for another pattern")
+        self.target = pattern
+        return self
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Absent(Pattern):
     """The absence of an optional input."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ConstantPattern(Pattern):
-    """A value known at compile time; ``value`` is compared (broadcast) where it is given."""
+    """A value known at compile time; ``value`` is compared (a number with every element) where it is given."""
 
     value: float | Sequence[float] | None = None
     predicate: Callable[..., bool] | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class InputPattern(Pattern):
     """An input of the graph that is not a constant; "" is any name."""
 
     name: str = ""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Operator(Pattern):
     """A node of one of ``names``, by its first output.
 
-    ``arguments`` is None before the pattern is called (any inputs); ``prefix`` lets further inputs follow.
+    ``arguments`` is None before the pattern is called (any inputs); ``prefix`` lets further inputs follow. A call of
+    a composite or region is known by its name in the node's metadata under ``key``.
     """
 
     names: tuple[str, ...]
     domain: str = ""
     arguments: tuple[Pattern, ...] | None = None
     prefix: bool = False
+    any_order: bool = False
+    key: str = ""
 
     def __call__(self, *arguments: Pattern | EllipsisType) -> Operator:
         """Give patterns for the inputs: as many as there are, or a prefix closed by ``...``."""
         if self.arguments is not None:
-            raise PatternError(f"the pattern of {'/'.join(self.names)} already has arguments; call is_op(...) once")
+            raise PatternError(f"the pattern of {self.title} already has arguments; call it once")
         if any(isinstance(argument, EllipsisType) for argument in arguments[:-1]):
             raise PatternError("'...' stands for the inputs that follow, so it can only be the last argument")
         patterns = [argument for argument in arguments if not isinstance(argument, EllipsisType)]
         for pattern in patterns:
             if not isinstance(pattern, Pattern):
                 raise PatternError(
-                    f"an argument of the pattern of {'/'.join(self.names)} is {pattern!r}, not a pattern; "
+                    f"an argument of the pattern of {self.title} is {pattern!r}, not a pattern; "
                     "write wildcard() for any value, is_constant(2.0) for a number, absent() for none"
                 )
-        return Operator(self.names, self.domain, tuple(patterns), len(patterns) < len(arguments))
+        return replace(self, arguments=tuple(patterns), prefix=len(patterns) < len(arguments))
+
+    @property
+    def title(self) -> str:
+        """The names, as messages print them."""
+        return " or ".join(self.names) or "any call"
+
+    def in_any_order(self) -> Operator:
+        """Return the pattern with its arguments in any order, as for Concat."""
+        return replace(self, any_order=True)
 
     def output(self, index: int) -> Output:
         """Return the pattern of output ``index`` of the node that this pattern matches."""
@@ -162,22 +225,12 @@ class Operator(Pattern):
 
     def __getitem__(self, index: int) -> Output:
         """Return ``self.output(index)``."""
+        if index < 0:
+            raise PatternError(f"outputs are counted from 0, got {index}")
         return self.output(index)
 
 
-@dataclass(slots=True, eq=False)
-class Call(Operator):
-    """A call of a composite or of a region, known by the name in the call's metadata."""
-
-    key: str = "Composite"
-
-    def __call__(self, *arguments: Pattern | EllipsisType) -> Operator:
-        """Give patterns for the inputs, as for an operator."""
-        plain = Operator.__call__(self, *arguments)
-        return Call(plain.names, plain.domain, plain.arguments, plain.prefix, self.key)
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Output(Pattern):
     """A chosen output of a node with several."""
 
@@ -185,19 +238,19 @@ class Output(Pattern):
     index: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Alternative(Pattern):
     """The first of several patterns that leads to a match of the whole."""
 
     options: tuple[Pattern, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Optional(Alternative):
     """``(extended, base)``: what `Pattern.optional` made."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Both(Pattern):
     """Two patterns of one value."""
 
@@ -205,14 +258,14 @@ class Both(Pattern):
     right: Pattern
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Not(Pattern):
     """A value (or an absence) that the pattern does not match."""
 
     pattern: Pattern
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Named(Pattern):
     """A pattern whose value is captured under a name."""
 
@@ -220,51 +273,69 @@ class Named(Pattern):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """Attributes of the producing node, with their values or predicates."""
-
-    wanted: tuple[tuple[str, AttributeValue], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DtypeIs:
-    """One of several element types."""
-
-    dtypes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeIs:
-    """A shape with holes."""
-
-    shape: tuple[Dimension | EllipsisType, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RankIs:
-    """One of several ranks."""
-
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A predicate on the value."""
-
-    predicate: ValuePredicate
-    text: str = ""
-
-
-Constraint: TypeAlias = Attributes | DtypeIs | ShapeIs | RankIs | Where
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Constrained(Pattern):
     """A pattern with a demand on its value."""
 
     pattern: Pattern
     constraint: Constraint
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Body(Pattern):
+    """A pattern of a control-flow node with a demand on an output of one of its bodies."""
+
+    pattern: Pattern
+    name: str
+    body: Pattern
+    output: int = 0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Dominator(Pattern):
+    """``child``, whose every way up the graph leads through nodes of ``path`` to the one ``parent``."""
+
+    parent: Pattern
+    path: Pattern
+    child: Pattern
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Edge:
+    """``consumer`` reads ``producer`` (as input ``index``); with ``only``, nothing else does."""
+
+    producer: Pattern
+    consumer: Pattern
+    index: int | None = None
+    only: bool = False
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Together(Pattern):
+    """Several patterns of one match, with edges between them: the first one is the root.
+
+    Each pattern that no edge marks as used by one consumer alone may be used outside the match as well.
+    """
+
+    members: tuple[Pattern, ...]
+    edges: tuple[Edge, ...] = field(default=())
+
+    def __and__(self, other: Pattern) -> Pattern:
+        """Join the patterns and the edges of both."""
+        more = other.members if isinstance(other, Together) else (other,)
+        edges = other.edges if isinstance(other, Together) else ()
+        return Together(tuple(dict.fromkeys((*self.members, *more))), (*self.edges, *edges))
+
+    def used_by(self, consumer: Pattern, index: int | None = None) -> Together:
+        """Continue the sequence: what was its last consumer is read by ``consumer``."""
+        return self._then(Edge(self.members[0], consumer, index))
+
+    def only_used_by(self, consumer: Pattern, index: int | None = None) -> Together:
+        """Continue the sequence: what was its last consumer is read by ``consumer`` alone."""
+        return self._then(Edge(self.members[0], consumer, index, only=True))
+
+    def _then(self, edge: Edge) -> Together:
+        return Together((edge.consumer, *self.members), (*self.edges, edge))
 
 
 def wildcard() -> Wildcard:
@@ -273,7 +344,7 @@ def wildcard() -> Wildcard:
 
 
 def absent() -> Absent:
-    """Return a pattern of an optional input that is not given; one that may be given is ``bias | absent()``."""
+    """Return a pattern of an optional input that is left out; in an alternative, of one that may be."""
     return Absent()
 
 
@@ -284,7 +355,9 @@ def is_op(*names: str, domain: str = "") -> Operator:
     return Operator(names, "" if domain == "ai.onnx" else domain)
 
 
-def is_constant(value: float | Sequence[float] | None = None, where: Callable[..., bool] | None = None) -> Pattern:
+def is_constant(
+    value: float | Sequence[float] | None = None, where: Callable[..., bool] | None = None
+) -> ConstantPattern:
     """Return a pattern of a value known at compile time.
 
     ``value`` demands that every element equals it (to 1e-6 relative); ``where`` gets the contents as an array.
@@ -297,14 +370,44 @@ def is_input(name: str = "") -> InputPattern:
     return InputPattern(name)
 
 
-def is_composite(*names: str) -> Call:
-    """Return a pattern of a call of a composite, known by its name in the pattern table."""
-    return Call(names, "graft.composite", key="Composite")
+def is_composite(*names: str) -> Operator:
+    """Return a pattern of a call of a composite, known by its name in the pattern table; without names, of any."""
+    return Operator(names, "graft.composite", key="Composite")
 
 
-def is_region(*backends: str) -> Call:
-    """Return a pattern of a call of a region, known by its backend's name."""
-    return Call(backends, "graft.region", key="Compiler")
+def is_region(*backends: str) -> Operator:
+    """Return a pattern of a call of a region, known by its backend's name; without names, of any."""
+    return Operator(backends, "graft.region", key="Compiler")
+
+
+def is_if(condition: Pattern, then_branch: Pattern | None = None, else_branch: Pattern | None = None) -> Pattern:
+    """Return a pattern of an If whose branches' first outputs match the patterns given."""
+    pattern: Pattern = is_op("If")(condition)
+    if then_branch is not None:
+        pattern = pattern.has_body("then_branch", then_branch)
+    if else_branch is not None:
+        pattern = pattern.has_body("else_branch", else_branch)
+    return pattern
+
+
+def outputs(*patterns: Pattern) -> Together:
+    """Return a pattern with several roots, each an output of the group; the first one is where matching starts."""
+    return Together(patterns)
+
+
+def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Dominator:
+    """Return a pattern of ``child`` together with all nodes between it and ``parent``, each of which fits ``path``."""
+    return Dominator(parent, path, child)
+
+
+def repeat(step: Callable[[Pattern], Pattern], base: Pattern, least: int = 0) -> Pattern:
+    """Return a pattern of ``step`` applied to ``base`` at least ``least`` times, as often as it fits."""
+    again = wildcard()
+    again.redirect_to(step(again) | base)
+    pattern: Pattern = again
+    for _ in range(least):
+        pattern = step(pattern)
+    return pattern
 
 
 def as_pattern(value: Pattern | float) -> Pattern:
@@ -312,42 +415,5 @@ def as_pattern(value: Pattern | float) -> Pattern:
     return value if isinstance(value, Pattern) else ConstantPattern(value)
 
 
-def parts(pattern: Pattern) -> tuple[Pattern, ...]:
-    """Return the patterns of which a pattern is made, in the order in which they are matched."""
-    match pattern:
-        case Operator(arguments=arguments):
-            return arguments or ()
-        case Output(node=node):
-            return (node,)
-        case Alternative(options=options):
-            return options
-        case Both(left=left, right=right):
-            return left, right
-        case Not(pattern=inner) | Named(pattern=inner) | Constrained(pattern=inner):
-            return (inner,)
-        case _:
-            return ()
-
-
-def walk(pattern: Pattern) -> list[Pattern]:
-    """Return the pattern and all its parts, each once, outermost first."""
-    seen: dict[Pattern, None] = {}
-    stack = [pattern]
-    while stack:
-        part = stack.pop()
-        if part not in seen:
-            seen[part] = None
-            stack.extend(reversed(parts(part)))
-    return list(seen)
-
-
 def _options(pattern: Pattern) -> tuple[Pattern, ...]:
     return pattern.options if type(pattern) is Alternative else (pattern,)
-
-
-def producer_of(view: ValueView) -> NodeView | None:
-    """Return the node that produces a value, None for inputs and initialisers."""
-    from graft.core.view import NodeView
-
-    node = view.value.producer()
-    return None if node is None else NodeView(node)

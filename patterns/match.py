@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from graft.core.view import NodeView, ValueView
 from graft.errors import PatternError
-from graft.patterns.language import Named, Pattern, walk
+from graft.patterns.language import Named, Pattern
+from graft.patterns.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class Match:
     bindings: Mapping[Pattern, ir.Node | ir.Value | None]
     """Pattern objects with what they matched; None for an optional input that is absent."""
     captures: Mapping[str, ir.Value | None]
+    members: frozenset[ir.Node]
+    """The nodes of the group."""
+    repeated: Mapping[str, Sequence[ir.Value]]
+    """All values captured under a name: a recursive pattern may capture several."""
 
     def __getitem__(self, name: str) -> ValueView:
         """Return a captured value; raise PatternError if the match did not bind it."""
@@ -41,6 +46,11 @@ class Match:
     def __contains__(self, name: str) -> bool:
         return self.captures.get(name) is not None
 
+    def all(self, name: str) -> tuple[ValueView, ...]:
+        """Return all values captured under a name, outermost first."""
+        self.get(name)
+        return tuple(ValueView(value) for value in self.repeated.get(name, ()))
+
     def node(self, name: str) -> NodeView:
         """Return the node that produces a captured value; raise PatternError if nothing does."""
         producer = self[name].value.producer()
@@ -58,12 +68,11 @@ class Match:
     @property
     def nodes(self) -> tuple[NodeView, ...]:
         """The nodes of the group, producers before consumers."""
-        return tuple(NodeView(node) for node in sort_nodes(self.members))
+        return tuple(NodeView(node) for node in self.sorted_members())
 
-    @property
-    def members(self) -> set[ir.Node]:
-        """The nodes of the group as a set."""
-        return {found for found in self.bindings.values() if isinstance(found, ir.Node)}
+    def sorted_members(self) -> list[ir.Node]:
+        """Return the nodes of the group, producers before consumers."""
+        return sort_nodes(self.members)
 
     def __str__(self) -> str:
         return " -> ".join(node.where for node in self.nodes)
@@ -79,7 +88,7 @@ class Match:
         return f"the pattern captures no '{name}'; {hint}"
 
 
-def sort_nodes(nodes: set[ir.Node]) -> list[ir.Node]:
+def sort_nodes(nodes: Collection[ir.Node]) -> list[ir.Node]:
     """Return nodes with producers before consumers; the order depends on the graph alone."""
     done: set[ir.Node] = set()
     result: list[ir.Node] = []

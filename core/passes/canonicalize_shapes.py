@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.passes.pipeline import origin_of
-from graft.core.passes.rewrite import Names, add_constant, constant_of, is_operator, sole_use, static_shape
+from graft.core.passes.rewrite import Names, add_constant, constant_of, is_operator, origin_of, sole_use, static_shape
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.passes.pipeline import origin_of
-from graft.core.passes.rewrite import is_operator
+from graft.core.passes.rewrite import is_operator, origin_of
 
 NONDETERMINISTIC = (
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",

@@ -22,8 +22,6 @@ from graft.errors import GraftError
 
 RECORD = "graft.passes"
 """The key of `ir.Model.meta` under which the results of all steps since the file are kept."""
-ORIGIN = "graft.origin"
-"""The key of `ir.Node.metadata_props` for the names of the model's nodes that a node stands for, joined by ``,``."""
 MOST_ROUNDS = 8
 
 
@@ -78,6 +76,7 @@ class Pipeline:
                 moved |= self._step(row, model, verify, before, after, changed)
             if not moved:
                 break
+            infer_shapes(model)
         results = [PassResult(row.name, changed[row.name], before[row.name], after[row.name]) for row in active]
         record_of(model).extend(results)
         return results
@@ -97,7 +96,6 @@ class Pipeline:
         changed[row.name] = True
         before[row.name] += nodes
         after[row.name] += count_nodes(model)
-        infer_shapes(model)
         if verify:
             verify_model(model, row.name)
         return True
@@ -144,15 +142,6 @@ def verify_model(model: ir.Model, after: str) -> None:
 def count_nodes(model: ir.Model) -> int:
     """Return the number of nodes, those in subgraphs included."""
     return sum(1 for _ in ir.traversal.RecursiveGraphIterator(model.graph))
-
-
-def origin_of(*nodes: ir.Node) -> dict[str, str]:
-    """Return the metadata of a node that takes the place of ``nodes``: the names they stand for."""
-    names: dict[str, None] = {}
-    for node in nodes:
-        origin = node.metadata_props.get(ORIGIN)
-        names.update(dict.fromkeys(origin.split(",") if origin else [node.name or ""]))
-    return {ORIGIN: ",".join(names)}
 
 
 def _require_known(name: str, known: Collection[str]) -> None:

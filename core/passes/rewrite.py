@@ -8,8 +8,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.passes.pipeline import origin_of
 from graft.core.view import constant_tensor
+
+ORIGIN = "graft.origin"
+"""The key of `ir.Node.metadata_props` for the names of the model's nodes that a node stands for, joined by ``,``."""
+
+
+def origin_of(*nodes: ir.Node) -> dict[str, str]:
+    """Return the metadata of a node that takes the place of ``nodes``: the names they stand for."""
+    names: dict[str, None] = {}
+    for node in nodes:
+        origin = node.metadata_props.get(ORIGIN)
+        names.update(dict.fromkeys(origin.split(",") if origin else [node.name or ""]))
+    return {ORIGIN: ",".join(names)}
 
 
 def is_operator(node: ir.Node | None, *names: str) -> bool:
@@ -42,13 +53,13 @@ def sole_use(value: ir.Value) -> bool:
 
 
 class Names:
-    """The names of all values of a model, its subgraphs included, and fresh ones besides them."""
+    """The names of all values and nodes of a model, its subgraphs included, and fresh ones besides them."""
 
     def __init__(self, model: ir.Model) -> None:
         self._taken: set[str] = set()
         for graph in model.graphs():
             values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
-            self._taken.update(value.name or "" for value in values)
+            self._taken.update(part.name or "" for part in (*values, *graph))
 
     def fresh(self, near: str) -> str:
         """Return ``near``, with a number where that name is taken, and take it."""

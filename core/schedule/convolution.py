@@ -1,7 +1,7 @@
 """The schedule of convolutions in NCHW.
 
-A convolution is a contraction over flat pixels: ``out[n, g, o, pixel] = sum over k of weight[g, o, k] * patch[k, pixel]``
-with ``k`` running over the kernel's window and the group's channels. The 1x1 convolution reads its patches where they
+Over flat pixels it is a contraction: ``out[n, g, o, pixel] = sum over k of weight[g, o, k] * patch[k, pixel]``,
+with ``k`` over the kernel's window and the group's channels. The 1x1 convolution reads its patches where they
 lie; others copy them into panels, row by row of the output. A depthwise convolution has no such product: it is computed
 directly, a vector of a row at a time.
 """
@@ -16,6 +16,7 @@ from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, 
 from graft.core.schedule.depthwise import schedule_depthwise
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
+from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import ramp, wide
@@ -29,20 +30,22 @@ MIN_CHANNELS = 4
 """Groups of fewer output channels are computed directly."""
 
 
-def schedule_convolution(kernel: Kernel, target: Target) -> Scheduled | None:
-    """Return the kernel in blocked and vectorised loops, or None if its stages are not of the form described above."""
+def schedule_convolution(kernel: Kernel, target: Target) -> Scheduled:
+    """Return the kernel in blocked and vectorised loops; in plain ones if its stages are not as described above."""
     stages = fused_stages(kernel)
-    if stages is None:
-        return None
-    groups = _groups(stages[0], kernel)
+    scheduled = None if stages is None else _schedule(kernel, stages, target)
+    return schedule_generic(kernel, target) if scheduled is None else scheduled
+
+
+def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Scheduled | None:
+    groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
     channels = b.dims(stages[0].buffer)[1]
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target)
-    stages = (_channels_last(stages[0]), *stages[1:])
-    flat = flatten(kernel, stages, groups)
+    flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
-    if flat is None or parts is None or parts.rows != 2:
+    if flat is None or parts is None or parts.columns != 3:
         return None
     if uses_pixels_apart(parts.right, parts.column):
         scheduled = _PatchScheduler(flat, parts, target).scheduled()
@@ -51,17 +54,18 @@ def schedule_convolution(kernel: Kernel, target: Target) -> Scheduled | None:
     return replace(scheduled, packed=packed_constants(scheduled, flat.original))
 
 
-def _groups(anchor: Stage, kernel: Kernel) -> int:
-    """Return the number of groups: that of the node; 1 for a stage without one."""
-    return 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
-
-
 def _channels_last(anchor: Stage) -> Stage:
-    """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all."""
+    """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all.
+
+    Window axes of extent 1 are left out.
+    """
     reduction = anchor.reduction
     assert reduction is not None
     channel, *window = reduction.axes
-    return replace(anchor, reduction=Reduction("add", (*window, channel), reduction.initial))
+    single = {axis.variable: b.index(0) for axis in window if axis.extent == b.index(1)}
+    axes = (*(axis for axis in window if axis.variable not in single), channel)
+    value = simplify(substitute(anchor.value, single))
+    return replace(anchor, value=value, reduction=Reduction("add", axes, reduction.initial))
 
 
 class _PatchScheduler(ContractionScheduler):

@@ -14,7 +14,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.tiling import Reduced, Tile, accumulate, column_mask, finish_tile, lanes_of, over, ramp
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.target import Target
-from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Function, Stage, Statement, Variable
+from graft.core.tensor_ir.ir import Binary, Block, Buffer, Constant, Expression, Function, Stage, Statement, Variable
 from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type
 
@@ -22,7 +22,7 @@ ROW_VECTORS = 4
 
 
 def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return the kernel with planes in parallel and vectors of pixels in a row, or None if a stage is not elementwise."""
+    """Return the kernel with planes in parallel and rows in vectors, or None if a follower is not elementwise."""
     epilogue = epilogue_of(stages, kernel.outputs)
     anchor = stages[0]
     shape = constant_shape(anchor.buffer)
@@ -72,15 +72,13 @@ def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) 
     total = -(-shape[-1] // lanes)
     pieces = -(-total // ROW_VECTORS)
     vectors = -(-total // pieces)
-    indices = [
+    indices: list[Expression] = [
         Variable(name) if extent > 1 else b.index(0)
         for name, extent in zip([f"i{axis}" for axis in range(len(shape) - 1)], shape[:-1], strict=True)
     ]
     statements = [
         tile_at(indices, b.index(begin * lanes), min(vectors, total - begin)) for begin in range(0, total, vectors)
     ]
-    from graft.core.tensor_ir.ir import Block
-
     body: Statement = Block(tuple(statements))
     for axis in reversed(range(len(shape) - 1)):
         body = over(indices[axis], shape[axis], "parallel" if axis < 2 else "serial", body)

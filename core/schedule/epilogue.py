@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graft.core.schedule.inline import inline_into
+from graft.core.operators import build as b
+from graft.core.schedule.inline import inline_into, map_stage
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.vectorize import both, vectorize_expression
 from graft.core.tensor_ir.ir import Buffer, Expression, Intrinsic, Load, Stage, Store, Variable
@@ -49,15 +50,32 @@ class Epilogue:
 
 
 def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
-    """Return the anchor's stage and those behind it with everything before it inlined, None where that is impossible."""
+    """Return the sum of products and the stages behind it, with all before it inlined; None where that is impossible."""
+    sums = [number for number in range(kernel.anchor_stage + 1) if kernel.stages[number].reduction is not None]
+    if len(sums) != 1:
+        return None
     producers: dict[Buffer, Stage] = {}
-    for stage in kernel.stages[: kernel.anchor_stage]:
-        if stage.reduction is not None or stage.buffer in kernel.outputs:
+    for stage in kernel.stages[: sums[0]]:
+        if stage.buffer in kernel.outputs:
             return None
         producers[stage.buffer] = inline_into(stage, producers)
-    stages = tuple(inline_into(stage, producers) for stage in kernel.stages[kernel.anchor_stage :])
-    reduction = stages[0].reduction
+    anchor, *followers = (inline_into(stage, producers) for stage in kernel.stages[sums[0] :])
+    stages = (anchor, *(_indexed_by_axes(stage, anchor.buffer) for stage in followers))
+    reduction = anchor.reduction
     return stages if reduction is not None and reduction.operator == "add" else None
+
+
+def _indexed_by_axes(stage: Stage, sums: Buffer) -> Stage:
+    """Return the stage with 0 as an index into an axis of extent 1 replaced by the stage's variable of that axis."""
+
+    def rule(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer.shape != sums.shape or len(node.indices) != len(stage.axes):
+            return node
+        pairs = zip(node.indices, stage.axes, node.buffer.shape, strict=True)
+        places = (axis if extent == b.index(1) and index == b.index(0) else index for index, axis, extent in pairs)
+        return Load(node.buffer, tuple(places), node.mask)
+
+    return map_stage(stage, ExpressionMap(rule))
 
 
 def epilogue_of(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> Epilogue | None:

@@ -1,7 +1,7 @@
 """Spatial axes as one axis: NCHW kernels seen as ``[n, group, channel of the group, pixel]``.
 
-Buffers are contiguous, so the pixels of a plane are one run of memory. Parameters keep their place and their bytes; only
-the shape by which they are indexed changes.
+Buffers are contiguous, so the pixels of a plane are one run of memory. Parameters keep their place and their bytes;
+only the shape by which they are indexed changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Flattened:
 
 
 def flatten(kernel: Kernel, stages: Sequence[Stage], groups: int) -> Flattened | None:
-    """Return the anchor and its followers over flat pixels; None if some stage is not elementwise over ``[n, c, ...]``."""
+    """Return the anchor and its followers over flat pixels; None if some stage is not elementwise."""
     shape = constant_shape(stages[0].buffer)
     if shape is None or len(shape) < 3 or any(constant_shape(stage.buffer) != shape for stage in stages):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def pack_right(kernel: Kernel, parts: Contraction, tile: Tile, padded: int) -> P
 
 
 def pack_left(kernel: Kernel, parts: Contraction, split: Split) -> PackedFactor | None:
-    """Pack a constant left factor into tiles as high as ``split`` says, each ``[terms, height]``; None if it is not one."""
+    """Pack a constant left factor into tiles as high as ``split`` says, each ``[terms, height]``, if it is one."""
     if parts.rows is None:
         return None
     found = _evaluate(kernel, parts, parts.left, parts.right, parts.rows)
@@ -61,7 +62,7 @@ def pack_left(kernel: Kernel, parts: Contraction, split: Split) -> PackedFactor 
         return None
     source, matrix, axes = found
     bounds = np.cumsum([0] + [size for count, size in split.sizes for _ in range(count)])
-    pieces = [np.swapaxes(matrix[..., low:high, :], -1, -2) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+    pieces = [np.swapaxes(matrix[..., low:high, :], -1, -2) for low, high in pairwise(bounds)]
     return _packed(source, pieces, axes, parts)
 
 

@@ -66,17 +66,21 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
-        return (operator.accepts(node) if operator.accepts is not None else None) or True
+        refused = None if operator.accepts is None else operator.accepts(node)
+        return True if refused is None else refused
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.emit import compile_functions
 
         kernels = RegionKernels(region, self._table, options.target)
+        procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
+        if not names:
+            return CompiledRegion((), procedure, kernels.constants)
         image = compile_functions(kernels.functions, options.target)
-        names = tuple(function.name for function in kernels.functions)
-        modules = (Module(region.name, "native", names, image, plugin="llvm"),) if names else ()
-        return CompiledRegion(modules, kernels.procedure(), kernels.constants)
+        return CompiledRegion(
+            (Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants
+        )
 
 
 def _refused(value: ValueView) -> Reject | None:
@@ -121,6 +125,10 @@ class RegionKernels:
                 self._view(group)
                 continue
             outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside):
+                for empty in outside:
+                    self._add(ValueView(empty), "arena")
+                continue
             lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
             self._call(lowered, self._schedule(lowered, structures))
 
@@ -164,9 +172,9 @@ class RegionKernels:
 
     def _schedule(self, lowered: Lowered, structures: Structures) -> Scheduled:
         """The kernel in loops. A kernel like an earlier one shares its function; only its constants are packed."""
-        if lowered.function is not None:
-            self.functions.append(lowered.function)
-            return Scheduled(lowered.function)
+        if lowered.loops is not None:
+            self.functions.append(lowered.loops.function)
+            return lowered.loops
         number = structures.of(lowered.kernel)
         known = self._known.get(number)
         if known is None:
@@ -199,4 +207,3 @@ class RegionKernels:
     def _flops(self, node: NodeView) -> int:
         operator = self.table.of(node)
         return 0 if operator is None or operator.cost is None else operator.cost(node).flops
-

@@ -8,6 +8,7 @@ no linker.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,8 @@ import llvmlite.binding as llvm
 
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.vector_math import expand_expression
+from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_builder import ModuleText
 from graft.plugins.llvm.emit_function import emit_function
@@ -32,8 +35,13 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
     """Return one LLVM module with all of ``functions``."""
     module = ModuleText(target)
     for function in functions:
-        emit_function(module, function)
+        emit_function(module, _expanded(function))
     return f'target triple = "{_triple(target)}"\n\n{module.text()}'
+
+
+def _expanded(function: Function) -> Function:
+    """Return the function with transcendental functions as arithmetic; what they share stays shared, not bound."""
+    return replace(function, body=map_statement(function.body, expand_expression))
 
 
 def compile_functions(functions: Sequence[Function], target: Target) -> bytes:
@@ -49,7 +57,7 @@ def compile_functions(functions: Sequence[Function], target: Target) -> bytes:
 def compile_object(function: Function, target: Target) -> bytes:
     """Return the ELF object of one function."""
     text = module_ir((function,), target)
-    machine = _target_machine(target)
+    machine = target_machine(target)
     # A context of its own: types and constants of one kernel do not pile up in a global one.
     try:
         module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -61,21 +69,24 @@ def compile_object(function: Function, target: Target) -> bytes:
 
 def assembly(function: Function, target: Target) -> str:
     """Return the assembly of one function, for people."""
-    machine = _target_machine(target)
+    machine = target_machine(target)
     module = llvm.parse_assembly(module_ir((function,), target), context=llvm.create_context())
     _optimise(module, machine)
     return str(machine.emit_assembly(module))
 
 
 def _optimise(module: Any, machine: Any) -> None:
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    """Run LLVM's pipeline function by function: nothing is to be inlined, and level 1 has all that matters here."""
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_interleaving = False
     options.loop_unrolling = False
-    llvm.create_pass_builder(machine, options).getModulePassManager().run(
-        module, llvm.create_pass_builder(machine, options)
-    )
+    builder = llvm.create_pass_builder(machine, options)
+    passes = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
 
 
 def _triple(target: Target) -> str:
@@ -89,7 +100,8 @@ def _triple(target: Target) -> str:
 
 
 @cache
-def _target_machine(target: Target) -> Any:
+def target_machine(target: Target) -> Any:
+    """Return LLVM's code generator for a target."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     features = ",".join(f"+{name}" for name in sorted(target.features))

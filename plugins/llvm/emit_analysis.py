@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from graft.core.tensor_ir.ir import Buffer, Constant, For, Statement, Variable
@@ -57,9 +56,13 @@ def work(node: Any) -> int:
     return total
 
 
-@cache
-def _node_fields(kind: type) -> tuple[str, ...]:
+def _node_fields(kind: Any) -> tuple[str, ...]:
     """Return the fields of a tensor IR class that can hold nodes; none for numbers, names and types."""
-    if kind.__module__ != "graft.core.tensor_ir.ir" or kind in (Constant, Variable):
-        return ()
-    return tuple(field.name for field in fields(kind))
+    known = _FIELDS.get(kind)
+    if known is None:
+        is_node = kind.__module__ == "graft.core.tensor_ir.ir" and kind not in (Constant, Variable)
+        known = _FIELDS[kind] = tuple(field.name for field in fields(kind)) if is_node else ()
+    return known
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}

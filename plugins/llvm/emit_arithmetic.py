@@ -281,7 +281,7 @@ def _divide(builder: Builder, operator: str, left: Value, right: Value) -> Value
     condition = register_type(Type("bool", type.lanes))
     signed = type.dtype in SIGNED
     instruction = {("div", True): "sdiv", ("div", False): "udiv", ("mod", True): "srem", ("mod", False): "urem"}
-    name = instruction[operator, signed]  # type: ignore[index]
+    name = instruction[operator, signed]
     if not right.text.startswith("%") and right.text not in (literal(0, type), literal(-1, type)):
         return Value(builder.let(f"{name} {kind} {left.text}, {right.text}"), type)
     zero = builder.let(f"icmp eq {kind} {right.text}, {literal(0, type)}")

@@ -8,9 +8,22 @@ from __future__ import annotations
 from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
-    Binary, Bitcast, Broadcast, Buffer, Cast, Constant, Expression, Horizontal, Intrinsic, Load, Ramp, Select,
-    Shuffle, Unary, Variable,
-)  # fmt: skip
+    Binary,
+    Bitcast,
+    Broadcast,
+    Buffer,
+    Cast,
+    Constant,
+    Expression,
+    Horizontal,
+    Intrinsic,
+    Load,
+    Ramp,
+    Select,
+    Shuffle,
+    Unary,
+    Variable,
+)
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_arithmetic, emit_memory
@@ -24,6 +37,8 @@ class ExpressionEmitter(Builder):
     def __init__(self, module: ModuleText) -> None:
         super().__init__(module)
         self.variables: dict[Variable, Value] = {}
+        self.forms: dict[Variable, emit_memory.Linear | None] = {}
+        """The linear forms of let-bound vectors of indices."""
         self.pointers: dict[Buffer, str] = {}
         self._emitted: dict[int, tuple[Expression, Value]] = {}
         self._addresses: list[dict[object, str]] = [{}]

@@ -10,9 +10,22 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
-    Allocate, Binary, Block, Buffer, CallExtern, Constant, Expression, For, Function, If, Let, Load, Statement, Store,
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Statement,
+    Store,
     Variable,
-)  # fmt: skip
+)
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_memory
@@ -66,6 +79,8 @@ class FunctionEmitter(ExpressionEmitter):
             case If(condition, then_body, else_body):
                 self._if(self.value(condition), then_body, else_body)
             case Let(variable, value, body):
+                if value.type.dtype == "int64" and value.type.lanes > 1:
+                    self.forms[variable] = emit_memory.linear(self, value)
                 self.variables[variable] = self.value(value)
                 self.statement(body)
             case Allocate(buffer, body):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp
+from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
 from graft.core.types import INT64, Type, element_bits
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Value, literal, memory_type, register_type
@@ -53,6 +53,9 @@ def linear(emitter: ExpressionEmitter, expression: Expression) -> Linear | None:
             return linear(emitter, inner)
         case Constant(number, _):
             return Linear(constant=int(number))
+        case Variable() if expression.type.lanes > 1:
+            known = emitter.forms.get(expression)
+            return None if known is None else Linear(dict(known.terms), known.constant, known.lane)
         case Binary("add" | "sub" as operator, left, right):
             first, second = linear(emitter, left), linear(emitter, right)
             if first is None or second is None:
@@ -62,10 +65,10 @@ def linear(emitter: ExpressionEmitter, expression: Expression) -> Linear | None:
         case Binary("mul", left, right):
             first, second = linear(emitter, left), linear(emitter, right)
             if first is not None and second is not None:
-                for number, form in ((first, second), (second, first)):
-                    if not number.terms and not number.lane:
+                for factor, form in ((first, second), (second, first)):
+                    if not factor.terms and not factor.lane:
                         product = Linear()
-                        product.add(form, number.constant)
+                        product.add(form, factor.constant)
                         return product
     if expression.type.lanes > 1:
         return None
@@ -271,7 +274,8 @@ def counting_mask(emitter: ExpressionEmitter, expression: Binary) -> Value | Non
 
     The first lanes up to a count, or from it on: one comparison of small integers instead of several of int64.
     """
-    operator, lanes = expression.operator, expression.left.type.lanes
+    operator: str = expression.operator
+    lanes = expression.left.type.lanes
     if lanes == 1 or operator not in _MIRRORED or expression.left.type.dtype != "int64":
         return None
     left, right = linear(emitter, expression.left), linear(emitter, expression.right)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, parser
 
@@ -129,10 +130,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_range_behind_the_end_is_refused(tmp_path: Path) -> None:
     write_weights(tmp_path / "w.bin")
     assert refusal(write_model(tmp_path, "w.bin", offset=8, length=4096)) == (
-        "external data of tensor 'w' in 'w.bin' ends at byte 4104 but the file has 4096 bytes; is the download complete?"
+        "external data of tensor 'w' in 'w.bin' ends at byte 4104 but the file has 4096 bytes; "
+        "is the download complete?"
     )
     assert refusal(write_model(tmp_path, "w.bin", offset=5000)) == (
-        "external data of tensor 'w' in 'w.bin' ends at byte 5000 but the file has 4096 bytes; is the download complete?"
+        "external data of tensor 'w' in 'w.bin' ends at byte 5000 but the file has 4096 bytes; "
+        "is the download complete?"
     )
 
 
@@ -162,4 +165,18 @@ def test_external_data_needs_the_path_of_the_model(tmp_path: Path) -> None:
     assert refusal(write_model(tmp_path, "w.bin").read_bytes()) == (
         "tensor 'w' is stored in a file beside the model, but the model was given without its directory; "
         "load it by its path"
+    )
+
+
+def test_a_model_in_memory_that_refers_to_files_is_checked_alike(tmp_path: Path) -> None:
+    write_weights(tmp_path / "w.bin")
+    model = load(ir.load(write_model(tmp_path, "w.bin")))
+    constant = ValueView(model.graph.initializers["w"]).constant
+    assert constant is not None
+    assert np.array_equal(constant, WEIGHTS)
+    with pytest.raises(ModelError) as caught:
+        load(ir.load(write_model(tmp_path, "../w.bin")))
+    assert str(caught.value) == (
+        "external data of tensor 'w' in '../w.bin': the path leaves the model's directory; "
+        "use a relative path without '..'"
     )

@@ -12,10 +12,14 @@ from onnx.reference import ReferenceEvaluator
 from graft.core.load import load
 from graft.core.normalize import PASSES, normalize, standard_pipeline
 from graft.core.passes.fold_constants import FoldConstants
-from graft.core.passes.pipeline import ORIGIN, Pipeline, record_of
+from graft.core.passes.pipeline import Pipeline, record_of
+from graft.core.passes.rewrite import ORIGIN
 from graft.errors import GraftError
 
-CHANNELS = "<float[4] s = {1, 2, 3, 4}, float[4] b = {0.5, 0, -1, 2}, float[4] m = {1, 0, 2, -1}, float[4] v = {1, 4, 9, 0.25}>"
+CHANNELS = (
+    "<float[4] s = {1, 2, 3, 4}, float[4] b = {0.5, 0, -1, 2}, "
+    "float[4] m = {1, 0, 2, -1}, float[4] v = {1, 4, 9, 0.25}>"
+)
 
 
 def model_of(graph: str) -> ir.Model:
@@ -99,7 +103,8 @@ def test_identity_before_an_output_keeps_the_output_name() -> None:
 def test_identity_that_hands_an_outer_value_out_of_a_branch_stays() -> None:
     model = after(
         """g (float[2] x, bool c) => (float[2] y) { t = Abs(x) y = If (c) <
-            then_branch = a () => (float[2] p) { p = Identity(t) }, else_branch = b () => (float[2] q) { q = Neg(t) }> }""",
+            then_branch = a () => (float[2] p) { p = Identity(t) },
+            else_branch = b () => (float[2] q) { q = Neg(t) }> }""",
         "eliminate-identity",
     )
     onnx.checker.check_model(ir.to_proto(model))
@@ -139,7 +144,8 @@ def test_folding_stops_at_the_limit_and_at_the_total() -> None:
 
 def test_a_huge_constant_costs_no_memory() -> None:
     model = model_of(
-        "g (float[1] x) => (float[1099511627776] y) <int64[1] n = {1099511627776}> { a = ConstantOfShape(n) y = Add(x, a) }"
+        "g (float[1] x) => (float[1099511627776] y) <int64[1] n = {1099511627776}> { "
+        "a = ConstantOfShape(n) y = Add(x, a) }"
     )
     normalize(model)
     assert operators(model) == ["ConstantOfShape", "Add"]
@@ -159,6 +165,23 @@ def test_a_node_that_cannot_be_computed_stays() -> None:
     model = model_of(graph)
     normalize(model)
     assert operators(model) == ["Div", "Neg", "Abs"]
+
+
+def test_the_branch_of_a_known_condition_takes_the_place_of_if() -> None:
+    graph = """g (float[2] x) => (float[2] y, float[2] z) <bool yes = {1}, bool no = {0}> {
+        y = If (yes) <then_branch = a () => (float[2] p) { c = Constant<value = float {2}>() t = Mul(x, c) p = Abs(t) },
+                      else_branch = b () => (float[2] q) { q = Neg(x) }>
+        z = If (no) <then_branch = d () => (float[2] p) { p = Neg(x) },
+                     else_branch = e () => (float[2] q) { t = Add(x, y) q = Abs(t) }> }"""
+    model = after(graph, "lift-constants", "inline-conditions", "eliminate-identity")
+    assert operators(model) == ["Mul", "Abs", "Add", "Abs"]
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+
+
+def test_a_condition_known_only_at_run_time_stays() -> None:
+    graph = """g (float[2] x, bool c) => (float[2] y) { y = If (c) <
+        then_branch = a () => (float[2] p) { p = Neg(x) }, else_branch = b () => (float[2] q) { q = Abs(x) }> }"""
+    assert operators(after(graph, "inline-conditions")) == ["If"]
 
 
 def test_equal_nodes_and_equal_constants_are_merged() -> None:
@@ -210,7 +233,8 @@ def test_scale_and_shift_behind_batch_normalization_go_along() -> None:
     model = after(
         f"""g (float[1, 2, 3, 3] x) => (float[1, 4, 3, 3] y) {CONV} {CHANNELS[1:-1]},
             float[4, 1, 1] p = {{2, 3, 4, 5}}, float[1, 4, 1, 1] q = {{1, 2, 3, 4}}, float r = {{3}}> {{
-            t = Conv(x, w) u = BatchNormalization(t, s, b, m, v) z = Mul(u, p) k = Add(z, q) l = Div(k, r) y = Relu(l) }}""",
+            t = Conv(x, w) u = BatchNormalization(t, s, b, m, v) z = Mul(u, p) k = Add(z, q) l = Div(k, r)
+            y = Relu(l) }}""",
         "fold-batch-normalization",
     )
     assert operators(model) == ["Conv", "Relu"]
@@ -218,7 +242,8 @@ def test_scale_and_shift_behind_batch_normalization_go_along() -> None:
 
 def test_batch_normalization_goes_into_transposed_convolution_and_gemm() -> None:
     transposed = after(
-        f"""g (float[1, 4, 2, 2] x) => (float[1, 4, 3, 3] y) {CHANNELS[:-1]}, float[4, 4, 2, 2] w = {{ {_numbers(64)} }}> {{
+        f"""g (float[1, 4, 2, 2] x) => (float[1, 4, 3, 3] y) {CHANNELS[:-1]},
+            float[4, 4, 2, 2] w = {{ {_numbers(64)} }}> {{
             t = ConvTranspose(x, w) y = BatchNormalization(t, s, b, m, v) }}""",
         "fold-batch-normalization",
     )
@@ -269,7 +294,7 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
-        "lift-constants,fold-constants{limit=99},eliminate-identity,canonicalize-operators,canonicalize-shapes,"
+        "lift-constants,fold-constants{limit=99},inline-conditions,eliminate-identity,canonicalize-operators,canonicalize-shapes,"
         "fold-batch-normalization,eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text

@@ -6,13 +6,23 @@ from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
-from tests.partition.graphs import BINARY, UNARY, Toy, everything, inputs_for, random_models, region_sets, run_reference, toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.partition.partitioner import partition
 from graft.partition.region import regions
 from graft.patterns import Composite, is_op, wildcard
+from tests.partition.graphs import (
+    BINARY,
+    UNARY,
+    Toy,
+    everything,
+    inputs_for,
+    random_models,
+    region_sets,
+    run_reference,
+    toy,
+)
 
 BACKENDS = st.lists(st.sets(st.sampled_from((*UNARY, *BINARY))), min_size=1, max_size=3)
 PATTERNS = (
@@ -73,9 +83,7 @@ def is_acyclic(before: dict[int, set[int]]) -> bool:
 
 @settings(max_examples=60, deadline=None)
 @given(random_models(), BACKENDS)
-def test_regions_are_convex_and_no_two_of_a_backend_can_be_merged(
-    model: ir.Model, operators: list[set[str]]
-) -> None:
+def test_regions_are_convex_and_no_two_of_a_backend_can_be_merged(model: ir.Model, operators: list[set[str]]) -> None:
     result = partition(model, backends_of(operators))
     groups = sorted(region_sets(result.model), key=sorted)
     _, before = edges(model, groups)

@@ -4,6 +4,7 @@
  * (Graft's Python side opens the one installed beside it) is found first, then the system's search path.
  */
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "module.h"
@@ -29,8 +30,10 @@ static bool resolve(void *library, const char *name, void *target) {
 int32_t onednn_open(Dnnl *dnnl, const GraftLoaderHost *host, const char *region) {
   void *library = dlopen("libdnnl.so.3", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == NULL) {
+    char reason[256]; /* a copy: the host may use the dynamic linker before it reads the text */
+    snprintf(reason, sizeof reason, "%s", dlerror());
     return host->fail(host, "region '%s' needs oneDNN, and libdnnl.so.3 cannot be opened (%s); " INSTALL, region,
-                      dlerror());
+                      reason);
   }
   int32_t code = GRAFT_OK;
   for (size_t i = 0; i < sizeof FUNCTIONS / sizeof FUNCTIONS[0] && code == GRAFT_OK; i++) {

@@ -36,6 +36,13 @@ void onednn_instance_free(Module *module, Instance *instance) {
   free(instance);
 }
 
+static const Buffer *whole_buffer(const Module *module, int32_t index, uint64_t *offset) {
+  const Buffer *buffer = &module->buffers[index];
+  bool part = buffer->kind == BUFFER_PART;
+  *offset = part ? buffer->offset : 0;
+  return part ? &module->buffers[buffer->index] : buffer;
+}
+
 static DnnlStatus bind(const Module *module, Instance *instance) {
   const Dnnl *dnnl = &module->dnnl;
   DnnlStatus status = dnnl->stream_create(&instance->stream, module->engine, DNNL_IN_ORDER);
@@ -43,12 +50,13 @@ static DnnlStatus bind(const Module *module, Instance *instance) {
   for (size_t i = 0; i < module->step_count; i++) {
     for (int32_t j = 0; j < module->steps[i].arg_count && status == DNNL_SUCCESS; j++) {
       const StepArg *arg = &module->steps[i].args[j];
-      const Buffer *buffer = &module->buffers[arg->buffer];
+      uint64_t offset = 0;
+      const Buffer *buffer = whole_buffer(module, arg->buffer, &offset);
       void *data = NULL; /* inputs and outputs are set by each call */
       if (buffer->kind == BUFFER_CONSTANT) {
-        data = buffer->data;
+        data = (char *)buffer->data + offset;
       } else if (buffer->kind == BUFFER_WORKSPACE) {
-        data = (char *)instance->workspace + buffer->offset;
+        data = (char *)instance->workspace + buffer->offset + offset;
       }
       instance->args[position].arg = arg->arg;
       status = dnnl->memory_create(&instance->args[position++].memory, arg->desc, module->engine, data);
@@ -88,7 +96,38 @@ static void give_back(Module *module, Instance *instance) {
   pthread_mutex_unlock(&module->lock);
 }
 
-static void *data_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+/* Whether a tensor is what the graph says: a module and its program may come from different files. */
+static bool agrees(const DLTensor *tensor, const Shape *shape) {
+  bool same = tensor != NULL && tensor->dtype.code == kDLFloat && tensor->dtype.bits == 32;
+  if (same && tensor->ndim == 0) {
+    return shape->rank == 1 && shape->sizes[0] == 1;
+  }
+  same = same && tensor->ndim == shape->rank;
+  for (int32_t i = 0; same && i < shape->rank; i++) {
+    same = tensor->shape[i] == shape->sizes[i];
+  }
+  return same;
+}
+
+static int32_t check_tensors(GraftContext *context, const Graph *graph, const DLTensor *const *inputs,
+                             DLTensor *const *outputs) {
+  for (int32_t i = 0; i < graph->input_count; i++) {
+    const Node *node = &graph->nodes[graph->inputs[i]];
+    if (!agrees(inputs[i], &node->shape)) {
+      return context->api->fail(context, "region '%s': input '%s' has another type or shape than it was compiled for",
+                                graph->symbol, node->name);
+    }
+  }
+  for (int32_t i = 0; i < graph->head_count; i++) {
+    if (!agrees(outputs[i], &graph->nodes[graph->heads[i]].shape)) {
+      return context->api->fail(context, "region '%s': output %d has another type or shape than it was compiled for",
+                                graph->symbol, i);
+    }
+  }
+  return GRAFT_OK;
+}
+
+static char *data_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
 
 static int32_t run_steps(GraftContext *context, const Module *module, const Instance *instance,
                          const DLTensor *const *inputs, DLTensor *const *outputs) {
@@ -98,11 +137,12 @@ static int32_t run_steps(GraftContext *context, const Module *module, const Inst
     const Step *step = &module->steps[i];
     DnnlStatus status = DNNL_SUCCESS;
     for (int32_t j = 0; j < step->arg_count && status == DNNL_SUCCESS; j++) {
-      const Buffer *buffer = &module->buffers[step->args[j].buffer];
+      uint64_t offset = 0;
+      const Buffer *buffer = whole_buffer(module, step->args[j].buffer, &offset);
       if (buffer->kind == BUFFER_INPUT) {
-        status = dnnl->memory_set_data_handle(args[j].memory, data_of(inputs[buffer->index]));
+        status = dnnl->memory_set_data_handle(args[j].memory, data_of(inputs[buffer->index]) + offset);
       } else if (buffer->kind == BUFFER_OUTPUT) {
-        status = dnnl->memory_set_data_handle(args[j].memory, data_of(outputs[buffer->index]));
+        status = dnnl->memory_set_data_handle(args[j].memory, data_of(outputs[buffer->index]) + offset);
       }
     }
     if (status == DNNL_SUCCESS) {
@@ -122,6 +162,10 @@ static int32_t run_steps(GraftContext *context, const Module *module, const Inst
 
 int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs) {
   Module *module = state;
+  int32_t checked = check_tensors(context, &module->graph, inputs, outputs);
+  if (checked != GRAFT_OK) {
+    return checked;
+  }
   Instance *instance = take_instance(module);
   if (instance == NULL) {
     return context->api->fail(context, "region '%s': memory ran out for %llu bytes of workspace",

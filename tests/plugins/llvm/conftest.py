@@ -86,6 +86,10 @@ class Image:
         self.blocks.clear()
         return result
 
+    def integer_call(self, name: str, argument: int) -> int:
+        """Call ``int32 name(int32)``."""
+        return int(ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(self.address + self.symbols[name])(argument))
+
 
 def _tensor(array: np.ndarray) -> Tensor:
     assert array.flags.c_contiguous

@@ -46,8 +46,10 @@ class ModuleSource(ctypes.Structure):
     )
 
 
+LIBC = ctypes.CDLL(None)
+
 # Variadic in C; on the platforms tested, a callee that reads only the format and integer registers may be declared so.
-FAIL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_void_p] * 4)
+FAIL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_void_p] * 6)
 
 
 class LoaderHost(ctypes.Structure):
@@ -143,8 +145,7 @@ class LoadedModule:
 
     def _fail(self, host: int, text: bytes, *arguments: int | None) -> int:
         buffer = ctypes.create_string_buffer(1024)
-        libc = ctypes.CDLL(None)
-        libc.snprintf(buffer, ctypes.c_size_t(1024), text, *[ctypes.c_void_p(one) for one in arguments])
+        LIBC.snprintf(buffer, ctypes.c_size_t(1024), text, *[ctypes.c_void_p(one) for one in arguments])
         self.messages.append(buffer.value.decode())
         return 3
 

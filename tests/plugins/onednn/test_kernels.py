@@ -27,3 +27,7 @@ def test_a_name_stands_once_in_the_pattern_table():
     names = [row.name for row in PATTERNS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("onednn.") for name in names)
+
+
+def test_every_composite_has_a_case():
+    assert {row.name for row in PATTERNS} <= {kernel for case in CASES.values() for kernel in case.kernels}

@@ -1,0 +1,50 @@
+"""The schedule of recurrent layers: constant weights are transposed at compile time.
+
+The loops are those of the lowering (`graft.core.operators.recurrent`); without this they transpose the weights in
+every call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from graft.core.operators.build import index
+from graft.core.operators.recurrent import Layer, layer_of, packed_shape, recurrent_function
+from graft.core.operators.table import Lowering
+from graft.core.schedule.kernel import Scheduled
+from graft.core.tensor_ir.ir import Buffer
+
+WEIGHTS = (1, 2)
+"""The inputs W and R."""
+
+
+def schedule_recurrent(lowering: Lowering, constants: dict[Buffer, np.ndarray], name: str) -> Scheduled:
+    """Return the function of an RNN, LSTM or GRU called ``name``.
+
+    ``constants`` holds the weights that are known at compile time; if W and R are both there, they are packed.
+    """
+    sources = [lowering.input(number) for number in WEIGHTS]
+    if not all(source in constants for source in sources):
+        function = recurrent_function(lowering)
+        return Scheduled(replace(function, name=name))
+    layer = layer_of(lowering)
+    packed, contents = [], {}
+    for number, source in enumerate(sources):
+        shape = packed_shape(layer, number)
+        packed.append(Buffer(f"{source.name}_packed", layer.dtype, tuple(map(index, shape))))
+        contents[source] = pack_weights(layer, constants[source], shape)
+    replaced = dict(zip(sources, packed, strict=True))
+    parameters = [replaced.get(buffer, buffer) for buffer in lowering.inputs if buffer is not None]
+    function = recurrent_function(lowering, (packed[0], packed[1]), parameters)
+    return Scheduled(replace(function, name=name), contents)
+
+
+def pack_weights(layer: Layer, weights: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    """Return weights ``[directions, gates * hidden, k]`` as ``[directions, k, gates * padded hidden]``."""
+    directions, depth, _ = shape
+    split = weights.reshape(directions, layer.gates, layer.hidden, depth)
+    result = np.zeros((directions, depth, layer.gates, layer.width), weights.dtype)
+    result[..., : layer.hidden] = split.transpose(0, 3, 1, 2)
+    return result.reshape(shape)

@@ -1,0 +1,166 @@
+"""Circular functions and their inverses as expressions; accuracy in `graft.core.tensor_ir.vector_math`."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from graft.core.tensor_ir.exponential import FLOAT32, Format, copy_sign
+from graft.core.tensor_ir.scalar_math import Value, select
+
+SIN = (-0.1666666716337204, 0.008333378471434116, -0.00019852565310429782, 2.826414629453211e-06)
+COS = (0.0416666679084301, -0.0013888977700844407, 2.4820974431349896e-05, -2.876805638152291e-07)
+ATAN = (-0.33333316445350647, 0.19998528063297272, -0.14244388043880463, 0.10599120706319809, -0.06089867651462555)
+ASIN = (
+    0.16666659712791443, 0.07500521838665009, 0.04451337456703186, 0.03183908388018608, 0.014314965344965458,
+    0.03769645094871521,
+)  # fmt: skip
+
+SIN_TAYLOR = tuple((-1) ** power / math.factorial(2 * power + 1) for power in range(1, 10))
+COS_TAYLOR = tuple((-1) ** power / math.factorial(2 * power) for power in range(2, 11))
+ATAN_SERIES = tuple((-1) ** power / (2 * power + 1) for power in range(1, 23))
+ASIN_SERIES = tuple(math.comb(2 * power, power) / 4**power / (2 * power + 1) for power in range(1, 27))
+
+_CHUNK = 24
+"""float32 arguments beyond 2^47 are scaled down by multiples of this many bits, 2/pi up by as many.
+
+From 2^47 on they are multiples of 2^24, so the scaled ones are whole and whole multiples of 4 in 2/pi do not matter.
+"""
+
+
+@cache
+def _pi(bits: int) -> int:
+    """Return pi times ``2^bits``, rounded down (Machin's formula)."""
+    one = 1 << (bits + 16)
+
+    def arctan_of_inverse(number: int) -> int:
+        total, term, divisor = 0, one // number, 1
+        while term:
+            total += term // divisor if divisor % 4 == 1 else -(term // divisor)
+            term //= number * number
+            divisor += 2
+        return total
+
+    return 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239)) >> 16
+
+
+@cache
+def _turns(shift: int) -> tuple[float, float]:
+    """Return ``2^shift * 2 / pi`` modulo 4 as the sum of two float64."""
+    bits = 320
+    scaled = ((1 << (2 * bits + 1)) // _pi(bits) << shift) % (4 << bits)
+    high = scaled / (1 << bits)
+    numerator, denominator = high.as_integer_ratio()
+    low = (scaled - (numerator << bits) // denominator) / (1 << bits)
+    return high, low
+
+
+@cache
+def _half_pi_parts() -> tuple[float, float, float]:
+    """Return pi/2 as three float64, of which the first two have 33 significant bits."""
+    bits, rest, parts = 200, _pi(199), []
+    for _ in range(2):
+        drop = rest.bit_length() - 33
+        part = rest >> drop << drop
+        parts.append(part / (1 << bits))
+        rest -= part
+    return parts[0], parts[1], rest / (1 << bits)
+
+
+def _quadrant(x: Value, kind: Format) -> tuple[Value, Value]:
+    """Return the reduced argument and the quadrant (0 to 3, in float64) of an angle."""
+    if kind is FLOAT32:
+        wide = x.cast("float64")
+        high, low = (wide.constant(part) for part in _turns(0))
+        size = abs(wide)
+        for chunk in range(1, 5):
+            beyond = size > 2.0 ** (47 + _CHUNK * (chunk - 1))
+            parts = _turns(_CHUNK * chunk)
+            high, low = select(beyond, parts[0], high), select(beyond, parts[1], low)
+        for chunk in range(1, 5):
+            beyond = size > 2.0 ** (47 + _CHUNK * (chunk - 1))
+            wide = select(beyond, wide * 2.0**-_CHUNK, wide)
+        product = wide * high
+        error = wide.times_plus(high, -product)
+        count = product.unary("round_even")
+        angle = ((product - count) + wide.times_plus(low, error)) * (math.pi / 2)
+        return angle.cast("float32"), count - (count * 0.25).unary("floor") * 4.0
+    count = (x * (2 / math.pi)).unary("round_even")
+    angle = x
+    for part in _half_pi_parts():
+        angle = count.times_plus(-part, angle)
+    return angle, count - (count * 0.25).unary("floor") * 4.0
+
+
+def _sine_and_cosine(angle: Value, kind: Format) -> tuple[Value, Value]:
+    """Return sine and cosine of a reduced angle."""
+    square = angle * angle
+    sine = (angle * square).times_plus(square.polynomial(SIN if kind is FLOAT32 else SIN_TAYLOR), angle)
+    series = square.polynomial(COS if kind is FLOAT32 else COS_TAYLOR)
+    return sine, (square * square).times_plus(series, square.times_plus(-0.5, 1.0))
+
+
+def _tiny(kind: Format) -> float:
+    return 2.0**-12 if kind is FLOAT32 else 2.0**-27
+
+
+def sin(x: Value, kind: Format) -> Value:
+    """Return the sine."""
+    angle, quadrant = _quadrant(x, kind)
+    sine, cosine = _sine_and_cosine(angle, kind)
+    swapped = quadrant.equals(1.0) | quadrant.equals(3.0)
+    value = select(swapped, cosine, sine)
+    return select(abs(x) < _tiny(kind), x, select(quadrant >= 2.0, -value, value))
+
+
+def cos(x: Value, kind: Format) -> Value:
+    """Return the cosine."""
+    angle, quadrant = _quadrant(x, kind)
+    sine, cosine = _sine_and_cosine(angle, kind)
+    swapped = quadrant.equals(1.0) | quadrant.equals(3.0)
+    value = select(swapped, sine, cosine)
+    return select(quadrant.equals(1.0) | quadrant.equals(2.0), -value, value)
+
+
+def tan(x: Value, kind: Format) -> Value:
+    """Return the tangent."""
+    angle, quadrant = _quadrant(x, kind)
+    sine, cosine = _sine_and_cosine(angle, kind)
+    swapped = quadrant.equals(1.0) | quadrant.equals(3.0)
+    value = select(swapped, -cosine, sine) / select(swapped, sine, cosine)
+    return select(abs(x) < _tiny(kind), x, value)
+
+
+def atan(x: Value, kind: Format) -> Value:
+    """Return the inverse tangent."""
+    size = abs(x)
+    steep, middle = size > math.tan(3 * math.pi / 8), size > math.tan(math.pi / 8)
+    reduced = select(steep, -1.0 / size, select(middle, (size - 1.0) / (size + 1.0), size))
+    base = select(steep, math.pi / 2, select(middle, math.pi / 4, size.constant(0.0)))
+    square = reduced * reduced
+    series = square.polynomial(ATAN if kind is FLOAT32 else ATAN_SERIES)
+    return copy_sign(base + (reduced * square).times_plus(series, reduced), x, kind)
+
+
+def _asin_series(x: Value, square: Value, kind: Format) -> Value:
+    return (x * square).times_plus(square.polynomial(ASIN if kind is FLOAT32 else ASIN_SERIES), x)
+
+
+def asin(x: Value, kind: Format) -> Value:
+    """Return the inverse sine; NaN outside [-1, 1]."""
+    size = abs(x)
+    near_one = size > 0.5
+    square = select(near_one, (1.0 - size) * 0.5, size * size)
+    series = _asin_series(select(near_one, square.unary("sqrt"), size), square, kind)
+    return copy_sign(select(near_one, math.pi / 2 - series * 2.0, series), x, kind)
+
+
+def acos(x: Value, kind: Format) -> Value:
+    """Return the inverse cosine; NaN outside [-1, 1]."""
+    size = abs(x)
+    near_one = size > 0.5
+    square = select(near_one, (1.0 - size) * 0.5, size * size)
+    series = _asin_series(select(near_one, square.unary("sqrt"), size), square, kind)
+    outer = select(x < 0.0, math.pi - series * 2.0, series * 2.0)
+    inner = select(x < 0.0, math.pi / 2 + series, math.pi / 2 - series)
+    return select(near_one, outer, inner)

@@ -1,0 +1,138 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import graft.runtime
+
+loads_artifacts = pytest.mark.skipif(
+    not hasattr(graft.runtime, "load"), reason="graft.runtime.load is missing: artifacts cannot be loaded yet"
+)
+X = np.array([[1, -1, 0.5, 0.25]], np.float32)
+W = np.arange(1, 9, dtype=np.float32).reshape(4, 2)
+Y = 1 / (1 + np.exp(-(X @ W)))
+
+
+@pytest.fixture
+def given(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    return f"x=@{tmp_path / 'x.npy'}"
+
+
+@pytest.mark.parametrize("what", ["model", pytest.param("artifact", marks=loads_artifacts)])
+def test_run_writes_the_outputs_of_a_model_and_of_an_artifact(graft, request, given, tmp_path, what):
+    path = request.getfixturevalue(what)
+    backends = ("-b", "reference") if what == "model" else ()
+    outcome = graft("run", path, "--input", given, "--output", tmp_path / "out", *backends)
+    assert outcome.code == 0
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "y.npy"), Y, 1e-5)
+    assert outcome.out.splitlines()[1].split()[:3] == ["y", "float32", "1x2"]
+
+
+@loads_artifacts
+def test_run_gives_facts_as_json(graft, artifact, given):
+    (row,) = json.loads(graft("run", artifact, "--input", given, "--json").out)["outputs"]
+    assert (row["name"], row["dtype"], row["shape"]) == ("y", "float32", [1, 2])
+    assert row["max"] == pytest.approx(float(Y.max()), rel=1e-5)
+
+
+def test_run_uses_the_backend_of_a_plugin_file(graft, model, npu, given):
+    outcome = graft("run", model, "-b", "npu,reference", "--plugin", npu, "--input", given, "--json")
+    assert json.loads(outcome.out)["outputs"][0]["max"] == pytest.approx(float(Y.max()), rel=1e-5)
+
+
+@loads_artifacts
+def test_an_artifact_runs_with_the_plugin_file_that_it_needs(graft, model, npu, given, tmp_path):
+    path = tmp_path / "npu.graft"
+    graft("compile", model, "-b", "npu,reference", "--plugin", npu, "-o", path)
+    outcome = graft("run", path, "--plugin", npu, "--input", given, "--json")
+    assert json.loads(outcome.out)["outputs"][0]["max"] == pytest.approx(float(Y.max()), rel=1e-5)
+
+
+def test_an_unknown_input_is_a_failure(graft, model):
+    outcome = graft("run", model, "-b", "reference", "--input", "z=[1]")
+    assert outcome.code == 1
+    assert "'z'" in outcome.err
+
+
+def test_an_input_without_contents_is_a_usage_error(graft, artifact):
+    outcome = graft("run", artifact, "--input", "x")
+    assert outcome.code == 2
+    assert "Invalid value for '--input': 'x' is not an input; write NAME=@FILE.npy or NAME=[1, 2]" in outcome.err
+
+
+def test_backends_of_an_artifact_are_a_usage_error(graft, artifact):
+    outcome = graft("run", artifact, "-b", "llvm")
+    assert outcome.code == 2
+    assert f"'{artifact}' is compiled already: -b and --shape are for models" in outcome.err
+
+
+def test_verify_agrees_and_shows_the_errors(graft, model):
+    outcome = graft("verify", model, "-b", "reference", "--per-region")
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[-1] == f"{model} agrees with reference (rtol 0.001, atol 0.0001)"
+    assert "reference_0" in outcome.out
+
+
+def test_verify_of_a_wrong_backend_is_the_accuracy_gate(graft, model, npu):
+    npu.write_text(npu.read_text().replace("arrays[0] @ arrays[1]", "arrays[0] @ arrays[1] - 1"))
+    outcome = graft("verify", model, "-b", "npu,reference", "--plugin", npu, "--per-region", "--json")
+    assert outcome.code == 4
+    regions = {row["region"]: row["isolated"]["ok"] for row in json.loads(outcome.out)["regions"]}
+    assert regions == {"npu_0": False, "reference_0": True}
+
+
+@loads_artifacts
+def test_verify_of_an_artifact_needs_its_model(graft, artifact, model):
+    outcome = graft("verify", artifact)
+    assert outcome.code == 2
+    assert f"'{artifact}' is an artifact; name the model that it came from with --model" in outcome.err
+    assert graft("verify", artifact, "--model", model).code == 0
+
+
+def test_verify_of_a_model_takes_no_second_model(graft, model):
+    outcome = graft("verify", model, "--model", model)
+    assert outcome.code == 2
+    assert f"'{model}' is a model itself; --model goes with an artifact" in outcome.err
+
+
+@loads_artifacts
+def test_bench_measures_a_model_and_an_artifact(graft, model, artifact):
+    for arguments in ((model, "-b", "reference"), (artifact,), (artifact, "--model", model)):
+        report = json.loads(graft("bench", *arguments, "--seconds", "0.01", "--json").out)
+        assert [row["name"] for row in report["rows"]] == ["graft"]
+        assert report["rows"][0]["rounds"] >= 5
+
+
+@loads_artifacts
+def test_bench_of_an_artifact_needs_its_model_to_compare(graft, artifact):
+    outcome = graft("bench", artifact, "--compare", "onnxruntime")
+    assert outcome.code == 2
+    assert f"'{artifact}' is an artifact; name the model that it came from with --model to compare" in outcome.err
+
+
+def test_bench_compares_with_a_peer(graft, model):
+    pytest.importorskip("onnxruntime")
+    outcome = graft("bench", model, "-b", "reference", "--compare", "onnxruntime", "--threads", 1, "--seconds", "0.01")
+    assert [line.split()[0] for line in outcome.out.splitlines()[1:3]] == ["graft", "onnxruntime"]
+
+
+def test_profile_writes_a_trace_of_every_call(graft, model, tmp_path):
+    path = tmp_path / "trace.json"
+    outcome = graft("profile", model, "-b", "reference", "-o", path, "--runs", 1)
+    assert outcome.code == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    assert [event["name"] for event in events] == ["reference_0"]
+    assert set(events[0]["args"]["nodes"]) == {"mm", "sig", "act"}
+
+
+def test_inspecting_an_artifact_needs_neither_onnx_nor_a_compiler(artifact):
+    code = (
+        "import sys\nfrom graft.cli.main import main\n"
+        f"try: main(['inspect', {str(artifact)!r}])\n"
+        "finally: print(sorted({'onnx', 'onnx_ir', 'llvmlite'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"

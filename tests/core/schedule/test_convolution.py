@@ -1,0 +1,141 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graft.core.operators import build as b
+from graft.core.operators.convolution import OPERATORS
+from graft.core.operators.table import Lowering, Trait
+from graft.core.schedule.convolution import schedule_convolution
+from graft.core.schedule.kernel import Kernel
+from graft.core.target import Target
+from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.machine import run_function
+from graft.core.view import NodeView
+
+WIDE = Target("x86_64", "sapphirerapids", frozenset({"avx512f", "avx2", "fma"}))
+NARROW = Target("x86_64", "x86-64", frozenset())
+
+
+def buffer(name: str, shape: tuple[int, ...]) -> Buffer:
+    return Buffer(name, "float32", tuple(map(b.index, shape)))
+
+
+def convolution(
+    source: tuple[int, ...],
+    weights: tuple[int, ...],
+    *,
+    residual: bool = False,
+    constant: bool = True,
+    **attributes: object,
+) -> tuple[Kernel, list[np.ndarray]]:
+    """A Conv with bias, followed by a Relu (and before it the addition of another tensor)."""
+    rank = len(source) - 2
+    strides, dilations = attributes.get("strides", [1] * rank), attributes.get("dilations", [1] * rank)
+    pads = attributes.get("pads", [0] * (2 * rank))
+    spatial = [
+        (n + pads[d] + pads[d + rank] - dilations[d] * (k - 1) - 1) // strides[d] + 1
+        for d, (n, k) in enumerate(zip(source[2:], weights[2:], strict=True))
+    ]
+    shape = (source[0], weights[0], *spatial)
+    node = NodeView(ir.from_proto(onnx.helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", **attributes)))
+    x, w, bias, y = buffer("x", source), buffer("w", weights), buffer("b", weights[:1]), buffer("y", shape)
+    other, out = buffer("other", shape), buffer("out", shape)
+    operator = OPERATORS.get("Conv")
+    assert operator is not None and operator.lower is not None
+    stages = list(operator.lower(Lowering(node, (x, w, bias), (y,))))
+    anchor = len(stages) - 1
+    if residual:
+        stages.append(b.compute(out, lambda i: b.maximum(b.add(b.load(y, *i), b.load(other, *i)), 0)))
+    else:
+        stages.append(b.compute(out, lambda i: b.maximum(b.load(y, *i), 0)))
+    inputs = (x, w, bias, other) if residual else (x, w, bias)
+    random = np.random.default_rng(math.prod(shape))
+    arrays = [random.integers(-3, 4, b.dims(item)).astype("float32") for item in inputs]
+    constants = {w: arrays[1], bias: arrays[2]} if constant else {}
+    return Kernel("kernel", inputs, (out,), tuple(stages), Trait.CONVOLUTION, node, anchor, constants), arrays
+
+
+def check(kernel: Kernel, arrays: list[np.ndarray], target: Target = WIDE) -> None:
+    """The scheduled function computes what the stages say; inputs are small integers, so that sums are exact."""
+    scheduled = schedule_convolution(kernel, target)
+    contents = dict(zip(kernel.inputs, arrays, strict=True))
+    expected = run_stages(kernel.stages, contents)
+    inputs = [
+        scheduled.packed.get(item, contents[item]).reshape(b.dims(parameter))
+        for item, parameter in zip(kernel.inputs, scheduled.function.input_buffers, strict=True)
+    ]
+    outputs = run_function(scheduled.function, inputs)
+    for item, output in zip(kernel.outputs, outputs, strict=True):
+        np.testing.assert_array_equal(output.reshape(expected[item].shape), expected[item])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    channels=st.integers(1, 3),
+    outputs=st.integers(1, 17),
+    size=st.tuples(st.integers(3, 9), st.integers(3, 21)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 2),
+    pad=st.integers(0, 1),
+    narrow=st.booleans(),
+)
+def test_a_convolution_of_any_shape_is_computed(
+    channels: int, outputs: int, size: tuple[int, int], kernel: tuple[int, int], stride: int, pad: int, narrow: bool
+) -> None:
+    case = convolution((1, channels, *size), (outputs, channels, *kernel), strides=[stride] * 2, pads=[pad] * 4)
+    check(*case, NARROW if narrow else WIDE)
+
+
+def test_a_pointwise_convolution_reads_its_input_in_place() -> None:
+    kernel, arrays = convolution((2, 3, 5, 7), (18, 3, 1, 1), residual=True)
+    check(kernel, arrays)
+    function = schedule_convolution(kernel, WIDE).function
+    assert "panels" not in repr(function.body)
+
+
+def test_a_strided_pointwise_convolution_packs_its_input() -> None:
+    check(*convolution((1, 3, 7, 9), (18, 3, 1, 1), strides=[2, 2]))
+
+
+def test_a_window_with_pads_dilations_and_strides_is_computed() -> None:
+    attributes = {"pads": [2, 1, 0, 3], "dilations": [2, 1], "strides": [1, 2]}
+    check(*convolution((2, 2, 9, 11), (5, 2, 3, 3), residual=True, **attributes))
+
+
+def test_groups_are_separate_products() -> None:
+    check(*convolution((2, 6, 5, 6), (12, 2, 3, 3), group=3, pads=[1, 1, 1, 1]))
+
+
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_depthwise_convolution_is_computed_directly(multiplier: int, target: Target) -> None:
+    case = convolution((1, 3, 6, 35), (3 * multiplier, 1, 3, 3), group=3, pads=[1, 1, 1, 1], residual=True)
+    check(*case, target)
+
+
+def test_one_and_three_dimensions_are_computed() -> None:
+    check(*convolution((2, 3, 20), (5, 3, 3), pads=[1, 1]))
+    check(*convolution((1, 2, 4, 3, 5), (5, 2, 2, 3, 3), pads=[1, 1, 1, 1, 1, 1]))
+
+
+def test_weights_that_are_computed_at_run_time_are_read_in_place() -> None:
+    check(*convolution((1, 2, 5, 6), (15, 2, 3, 3), pads=[1, 1, 1, 1], constant=False))
+
+
+def test_many_panels_are_packed_one_by_one() -> None:
+    check(*convolution((4, 1, 20, 20), (2, 1, 3, 3), pads=[1, 1, 1, 1]))
+
+
+def test_an_epilogue_over_broadcast_pixels_falls_back_to_plain_loops() -> None:
+    kernel, arrays = convolution((1, 2, 4, 5), (3, 2, 1, 1))
+    y, out, row = kernel.stages[-2].buffer, kernel.outputs[0], buffer("row", (5,))
+    last = b.compute(out, lambda i: b.add(b.load(y, *i), b.load(row, i[3])))
+    changed = replace(kernel, inputs=(*kernel.inputs, row), stages=(*kernel.stages[:-1], last))
+    check(changed, [*arrays, np.arange(5, dtype="float32")])

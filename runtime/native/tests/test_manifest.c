@@ -84,7 +84,19 @@ static void test_calls(void) {
   check_error(WITH("", CALL("add", "[0,0]", "[1]") "," CALL("add", "[0,0]", "[1]")),
               "damaged manifest: procedure 0: call 1: tensor 'y' is written twice");
   check_error(WITH("", CALL("add", "[0,0]", "[0]")),
-              "damaged manifest: procedure 0: call 0: tensor 'x' is written, but it is an input, a constant or a view");
+              "damaged manifest: procedure 0: call 0: tensor 'x' is written, but its bytes are those of an input or a constant");
+  check_error(WITH("," TENSOR("v", "float32", "[4]", VIEW(1, 0)), CALL("add", "[0,0]", "[2]")),
+              "damaged manifest: procedure 0: call 0: tensor 'v' is written, but it is a view of a part");
+  check_error(WITH("," TENSOR("v", "float32", "[2,4]", VIEW(1, 0)), CALL("add", "[0,0]", "[2]") ","
+                   CALL("add", "[0,0]", "[1]")),
+              "damaged manifest: procedure 0: call 1: tensor 'y' is written twice");
+  check_error(WITH("," TENSOR("d", "float32", "null", DYNAMIC) "," TENSOR("v", "float32", "[0]", VIEW(2, 0)),
+                   CALL("add", "[0,0]", "[3]")),
+              "damaged manifest: procedure 0: call 0: tensor 'v' is written, but it is a view of a part");
+  check_error(WITH("," TENSOR("s", "float32", "[8]", ARENA(0)) "," TENSOR("v", "float32", "[2,4]", VIEW(2, 0)) ","
+                   TENSOR("t", "float32", "[8]", ARENA(0)),
+                   CALL("add", "[0,0]", "[3]") "," CALL("add", "[2,0]", "[4]") "," CALL("add", "[4,4]", "[1]")),
+              "damaged manifest: procedure 0: tensors 's' and 't' overlap in the arena while both are live");
   check_error(WITH("", CALL("absent", "[0,0]", "[1]")),
               "damaged manifest: procedure 0: call 0: module 'm' has no function 'absent'");
   check_error(WITH("", CALL("unknown", "[0,0]", "[1]")),

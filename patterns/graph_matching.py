@@ -28,8 +28,8 @@ def _others(matcher: Matcher, pattern: Together, anchor: ir.Value) -> Iterator[N
         if wrong is None:
             yield
         else:
-            other = "nothing but it" if wrong.only else "it"
-            matcher.miss(wrong.producer, value_of(wrong.producer, bound), f"its value is not read by {other}")
+            text = "it is also read by others" if wrong.only else "it is not read by its consumer, or at another place"
+            matcher.miss(wrong.producer, value_of(wrong.producer, bound), text)
         return
     member, candidates = _next(matcher, pattern, left, anchor)
     for candidate in candidates:

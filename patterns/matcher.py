@@ -37,7 +37,7 @@ from graft.patterns.language import (
     Wildcard,
 )
 from graft.patterns.match import Match
-from graft.patterns.walk import walk
+from graft.patterns.walk import nest_family, walk
 
 STEP_LIMIT = 200_000
 """Steps for one pattern at one node; a pattern that needs more is ambiguous beyond use."""
@@ -129,12 +129,16 @@ class Matcher:
             else:
                 self.miss(pattern, node, "the pattern already stands for another node")
             return
-        if not named_so(pattern, node):
+        named = named_so(pattern, node)
+        if not named:
             self.miss(pattern, node, f"wanted {pattern.title}")
-            return
+            if nest_family(pattern) is None:
+                return
         bound[pattern] = node
         try:
-            if pattern.arguments is None:
+            if not named:
+                yield from self._regrouped(pattern, node)
+            elif pattern.arguments is None:
                 yield
             else:
                 for values in self._arrangements(pattern, node, len(pattern.arguments)):

@@ -57,6 +57,8 @@ PACK_TILES = 3
 """The right factor is packed at run time if at least so many tiles use each panel ..."""
 FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
 """... and its rows are so far apart and it is so large that reading it in place would miss caches."""
+CONFLICT_BYTES, CONFLICT_ROWS = 4096, 6
+"""Rows at a multiple of this distance share their lines of the first-level cache: so many of them are too many."""
 
 Outer = dict[int, Expression]
 Mode = Literal["in place", "packed before", "packed by product", "packed by panel", "packed at once"]
@@ -98,6 +100,8 @@ class ContractionScheduler:
         self.mode: Mode = "in place"
         self.buffer: Buffer | None = None
         """The panels that are filled at run time."""
+        self.copied_rows: Buffer | None = None
+        """The rows of the left factor at a better distance, if they are copied at run time."""
 
     # ---- The whole function ----
 
@@ -106,6 +110,9 @@ class ContractionScheduler:
         self.left_packed = pack_left(self.kernel, self.parts, self.split)
         self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded)
         self.mode = self.choose_mode()
+        if self.mode != "packed by panel" and self._rows_conflict():
+            shape = (b.index(self.parts.height), b.index(self.parts.terms + self.tile.lanes))
+            self.copied_rows = Buffer("rows", self.kind.dtype, shape, None, "scratch", 64)
         packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
         replaced = {factor.source: factor.buffer for factor in packed}
         parameters = (*(replaced.get(buffer, buffer) for buffer in self.kernel.inputs), *self.kernel.outputs)
@@ -137,6 +144,27 @@ class ContractionScheduler:
         stride = b.dims(right.buffer)[-1] * self.bytes
         return self.split.count >= PACK_TILES and stride >= FAR_BYTES and self.parts.terms * stride >= LARGE_BYTES
 
+    def _rows_conflict(self) -> bool:
+        """Whether the rows of a tile of the left factor would compete for the same lines of the first-level cache."""
+        left = self.parts.left
+        if self.left_packed is not None or not isinstance(left, Load) or self.parts.rows is None:
+            return False
+        *before, last = left.indices
+        inner = self.parts.depth[-1]
+        far = inner.extent * self.bytes % CONFLICT_BYTES == 0 and b.dims(left.buffer)[-1] == inner.extent
+        in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
+        return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
+
+    def _copy_rows(self, outer: Outer) -> Statement:
+        """Return the loops that copy the left factor of one product of matrices."""
+        assert self.copied_rows is not None
+        row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
+        place = ramp(b.multiply(step, lanes), lanes)
+        value = vectorize_expression(self._left_at(outer, row), {self.parts.depth[0].variable: place})
+        copy = Store(self.copied_rows, (row, place), value)
+        inner = For(step, b.index(self.parts.terms // lanes), "serial", copy)
+        return For(row, b.index(self.parts.height), "parallel", inner)
+
     def _body(self) -> Statement:
         if self.mode in ("in place", "packed before"):
             return self._over_outer("parallel", self._product)
@@ -164,6 +192,10 @@ class ContractionScheduler:
 
     def _product(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows, then panels, then tiles, of one product of matrices."""
+        product = self._blocks(outer)
+        return product if self.copied_rows is None else Allocate(self.copied_rows, Block((self._copy_rows(outer), product)))
+
+    def _blocks(self, outer: Outer) -> Statement:
         row_bytes = max(self.parts.terms * self.bytes * (self.split.size + 1), 1)
         wanted = max(1, -(-MIN_TASKS // (self.panels * self.parts.batch)))
         blocks = split_evenly(self.split.count, max(1, min(BLOCK_BYTES // row_bytes, self.split.count // wanted)))
@@ -237,6 +269,12 @@ class ContractionScheduler:
         places[self.parts.column] = ramp(column, self.tile.lanes)
         return vectorize_expression(self.parts.right, places, mask)
 
+    def _left_at(self, outer: Outer, row: Expression) -> Expression:
+        places: dict[Variable, Expression] = {self.parts.axes[axis]: index for axis, index in outer.items()}
+        if self.parts.rows is not None:
+            places[self.parts.axes[self.parts.rows]] = row
+        return substitute(self.parts.left, places)
+
     def _mask(self, panel: Panel, vector: int) -> Expression | None:
         if not panel.cut or vector != panel.vectors - 1:
             return None
@@ -253,10 +291,9 @@ class ContractionScheduler:
                 start = b.add(self.left_packed.begin(outer), b.multiply(begin, self.parts.terms))
                 step = b.add(b.multiply(self.parts.term(), height), row)
                 return Load(self.left_packed.buffer, (b.add(start, step),))
-            places: dict[Variable, Expression] = {self.parts.axes[axis]: index for axis, index in outer.items()}
-            if self.parts.rows is not None:
-                places[self.parts.axes[self.parts.rows]] = b.add(begin, row)
-            return substitute(self.parts.left, places)
+            if self.copied_rows is not None:
+                return Load(self.copied_rows, (b.add(begin, row), self.parts.depth[0].variable))
+            return self._left_at(outer, b.add(begin, row))
 
         def right(vector: int) -> Expression:
             offset = vector * tile.lanes

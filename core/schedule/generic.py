@@ -13,7 +13,8 @@ from math import prod
 from graft.core.schedule.flat import FlatStage, Layout, LoopAxis, collapse, constant_extent, flatten
 from graft.core.schedule.inline import constant_shape, inline_stages, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.nest import SERIAL_WORK, Vectors, nest, operations, outer_loops, work
+from graft.core.schedule.loops import SERIAL_WORK, Vectors, outer_loops
+from graft.core.schedule.nest import nest, operations, work
 from graft.core.schedule.vectorize import instantiate, lower_loops
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Function, Stage, Statement, Variable

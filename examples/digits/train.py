@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import torch
-from evaluate import MODEL, SEED, load_split
+from data import MODEL, SEED, load_split
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 

@@ -302,3 +302,15 @@ def test_region_names_are_identifiers_and_keep_the_backends_name_in_metadata() -
     result = partition(small("y = Relu(x)"), [everything("my-npu.v2")])
     (region,) = regions(result.model)
     assert (region.name, region.backend) == ("my_npu_v2_0", "my-npu.v2")
+
+
+def test_a_wrong_row_of_a_table_names_backend_and_composite() -> None:
+    with pytest.raises(PatternError) as caught:
+        partition(small("y = Relu(x)"), [toy("npu", patterns=[Composite("npu.relu", is_op("Rellu"))])])
+    assert str(caught.value) == (
+        "composite 'npu.relu' of backend 'npu': the pattern names an unknown operator 'Rellu'; did you mean 'Relu'?"
+    )
+    relu = Composite("npu.relu", is_op("Relu"))
+    with pytest.raises(PatternError) as caught:
+        partition(small("y = Relu(x)"), [toy("npu", patterns=[relu, relu])])
+    assert str(caught.value) == "backend 'npu' has two composites named 'npu.relu'; give each row its own name"

@@ -141,3 +141,9 @@ def test_both_outputs_of_a_chain_are_stored() -> None:
     kernel, arrays = matmul((3, 4), (4, 5), epilogue="bias")
     both = Kernel("kernel", kernel.inputs, (kernel.stages[0].buffer, *kernel.outputs), kernel.stages, kernel.anchor)
     check(both, arrays, WIDE)
+
+
+def test_rows_that_compete_for_cache_lines_are_copied() -> None:
+    kernel, arrays = matmul((13, 1024), (1024, 70), constant=True)
+    check(kernel, arrays, WIDE)
+    assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)

@@ -242,9 +242,7 @@ POINTWISE = {
     "reshape_of_a_transpose": Case(
         "t = Transpose<perm = [1, 0, 2]>(x) r = Reshape(t, s) y = Exp(r)", TABLE, {"s": integers(5, 21)}
     ),
-    "split": Case(
-        "y, z, u = Split<axis = 2>(x, s)", TABLE, {"s": integers(3, 1, 3)}, outputs=("y", "z", "u")
-    ),
+    "split": Case("y, z, u = Split<axis = 2>(x, s)", TABLE, {"s": integers(3, 1, 3)}, outputs=("y", "z", "u")),
     "split_of_a_convolution": Case(
         "c = Conv(x, w) a, b = Split<axis = 1, num_outputs = 2>(c) d, e = Split<axis = 1, num_outputs = 2>(a)"
         "f = Mul(d, e) g = MaxPool<kernel_shape = [2, 2]>(b) h = Concat<axis = 1>(f, e) y = Relu(h) z = Neg(g)",
@@ -259,9 +257,7 @@ POINTWISE = {
         {"x": (2, 6, 8)},
         {"w": (8, 96), "s": integers(2, 6, 4, 8)},
     ),
-    "slice": Case(
-        "y = Slice(x, a, b, c)", TABLE, {"a": integers(1, -3), "b": integers(4, 100), "c": integers(1, -1)}
-    ),
+    "slice": Case("y = Slice(x, a, b, c)", TABLE, {"a": integers(1, -3), "b": integers(4, 100), "c": integers(1, -1)}),
     "slice_of_a_slice": Case(
         "e = Exp(x) u = Slice(e, one, big, axis) y = Slice(u, one, big, one)",
         TABLE,

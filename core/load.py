@@ -15,7 +15,7 @@ from graft.core.check import canonical, check_model, order, subgraphs
 from graft.core.external_data import ModelDirectory, external_tensors
 from graft.core.passes.pipeline import RECORD, PassResult, record_of
 from graft.core.shapes import fix_dimensions, infer_shapes, tidy
-from graft.core.skeleton import skeleton_of_proto
+from graft.core.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.errors import ModelError
 
 OPSET = 25
@@ -34,13 +34,16 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
     initialiser that is also an input becomes a constant. What was done stands in ``record_of(model)``. A model that
     `load` returned is returned as it is. Raises ModelError.
     """
-    if isinstance(source, ir.Model) and source.meta.get(RECORD) and not shapes:
+    if isinstance(source, ir.Model) and RECORD in source.meta and not shapes:
         return source
-    proto, directory = _read(source)
+    if isinstance(source, ir.Model):
+        proto, directory, constants = skeleton_of_model(source), None, _large_constants(source)
+    else:
+        (proto, directory), constants = _read(source), {}
     check_model(proto)
     _embed_inner_data(proto, directory)
     proto, large = skeleton_of_proto(proto)
-    constants = {name: _constant(tensor, directory) for name, tensor in large.items()}
+    constants |= {name: _constant(tensor, directory) for name, tensor in large.items()}
     steps: list[PassResult] = []
     for step in (_sort_nodes, _check_with_onnx, _inline_functions, _upgrade):
         proto = step(proto, steps)
@@ -57,11 +60,9 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
     return model
 
 
-def _read(source: Source) -> tuple[onnx.ModelProto, ModelDirectory | None]:
+def _read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, ModelDirectory | None]:
     if isinstance(source, onnx.ModelProto):
         return source, None
-    if isinstance(source, ir.Model):
-        return ir.to_proto(source), _directory_of(source)
     if isinstance(source, bytes):
         return _parse(source, "the data"), None
     path = Path(source)
@@ -72,10 +73,17 @@ def _read(source: Source) -> tuple[onnx.ModelProto, ModelDirectory | None]:
     return _parse(data, f"'{path}'"), ModelDirectory(path.parent)
 
 
-def _directory_of(model: ir.Model) -> ModelDirectory | None:
-    tensors = (value.const_value for value in model.graph.initializers.values())
-    folders = [tensor.base_dir for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
-    return ModelDirectory(Path(folders[0])) if folders else None
+def _large_constants(model: ir.Model) -> dict[str, ir.TensorProtocol]:
+    """Return the constants that `skeleton_of_model` leaves out, those in files checked and mapped."""
+    constants = {}
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is None or not is_large(tensor):
+            continue
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor = ModelDirectory(Path(tensor.base_dir)).tensor(ir.to_proto(tensor))
+        constants[name] = tensor
+    return constants
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
@@ -142,7 +150,7 @@ def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.Mo
     del steps
     try:
         onnx.checker.check_model(proto, full_check=True)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error)}") from error
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         if str(error).count("Inference error(s)") > 1:

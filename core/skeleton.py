@@ -24,7 +24,7 @@ def skeleton_of_proto(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str
     inputs = {value.name for value in proto.graph.input}
     large = {}
     for tensor in proto.graph.initializer:
-        if not _is_large(tensor):
+        if not _is_large_proto(tensor):
             copy.graph.initializer.add().CopyFrom(tensor)
             continue
         large[tensor.name] = tensor
@@ -40,7 +40,7 @@ def skeleton_of_model(model: ir.Model) -> onnx.ModelProto:
     tensors = [value.const_value for value in initializers]
     try:
         for value, tensor in zip(initializers, tensors, strict=True):
-            if tensor is not None and tensor.nbytes > LARGE_BYTES:
+            if tensor is not None and is_large(tensor):
                 del graph.initializers[value.name or ""]
                 value.const_value = None
                 graph.inputs.append(value)
@@ -52,6 +52,11 @@ def skeleton_of_model(model: ir.Model) -> onnx.ModelProto:
         for value, tensor in zip(initializers, tensors, strict=True):
             value.const_value = tensor
             graph.initializers.add(value)
+
+
+def is_large(tensor: ir.TensorProtocol) -> bool:
+    """Whether a constant stays out of the skeleton: more than `LARGE_BYTES`, or in a file."""
+    return isinstance(tensor, ir.ExternalTensor) or tensor.nbytes > LARGE_BYTES
 
 
 def _copy_fields(source: Message, target: Message, without: Iterable[str]) -> None:
@@ -67,5 +72,5 @@ def _copy_fields(source: Message, target: Message, without: Iterable[str]) -> No
             setattr(target, descriptor.name, value)
 
 
-def _is_large(tensor: onnx.TensorProto) -> bool:
+def _is_large_proto(tensor: onnx.TensorProto) -> bool:
     return tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.ByteSize() > LARGE_BYTES

@@ -14,15 +14,31 @@ UNKNOWN_BYTES = 1 << 20
 """What a value of unknown shape is taken to have."""
 
 
-def flops(node: NodeView, operators: OperatorTable) -> int:
-    """Return the floating-point operations of a node, 0 where the table has no cost or shapes are not static."""
-    operator = operators.of(node)
-    if operator is None or operator.cost is None:
-        return 0
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
-    if any(value.static_shape is None for value in values):
-        return 0
-    return operator.cost(node).flops
+class Work:
+    """Floating-point operations of nodes, remembered for nodes that differ in nothing that counts."""
+
+    def __init__(self, operators: OperatorTable) -> None:
+        self.operators = operators
+        self._known: dict[object, int] = {}
+
+    def flops(self, view: NodeView) -> int:
+        """Return the floating-point operations of a node, 0 where the table has no cost or shapes are unknown."""
+        node = view.node
+        if node.attributes:
+            return self._count(view)
+        shapes = tuple(
+            None if value is None or value.shape is None else tuple(value.shape)
+            for value in (*node.inputs, *node.outputs)
+        )
+        key = (node.domain, node.op_type, shapes)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._count(view)
+        return known
+
+    def _count(self, view: NodeView) -> int:
+        operator = self.operators.of(view)
+        return 0 if operator is None or operator.cost is None else operator.cost(view).flops
 
 
 def value_bytes(value: ir.Value) -> int:

@@ -16,6 +16,7 @@ from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
 from graft.patterns.composite import Composite
 from graft.patterns.graph_matching import roots_of
+from graft.patterns.language import Pattern
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher, value_of
 from graft.patterns.walk import root_operators
@@ -40,6 +41,7 @@ class Group:
     backend: str
     nodes: tuple[int, ...]
     match: Match
+    several_roots: bool = False
 
 
 @dataclass(slots=True)
@@ -95,6 +97,8 @@ class _Search:
     free: list[bool]
     result: Grouping
     matcher: Matcher
+    roots: dict[Pattern, list[Pattern]] = field(default_factory=dict)
+    """What `roots_of` says of every pattern."""
     tied: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """The groups with several roots that are taken, by member: only through these can an edge lead backwards."""
 
@@ -120,9 +124,14 @@ class _Search:
     def _take(self, group: Group) -> None:
         for node in group.nodes:
             self.free[node] = False
-        if len(root_nodes(group.match)) > 1:
+        if group.several_roots:
             self.tied.update(dict.fromkeys(group.nodes, group.nodes))
         self.result.groups.append(group)
+
+    def _roots(self, pattern: Pattern) -> list[Pattern]:
+        if pattern not in self.roots:
+            self.roots[pattern] = roots_of(pattern)
+        return self.roots[pattern]
 
     def _is_convex(self, members: set[int]) -> bool:
         """Whether no path leaves the members and comes back, groups with several roots being one node."""
@@ -148,21 +157,23 @@ class _Search:
                 continue
             if not all(self.free[node] and node not in table.refused for node in nodes):
                 continue
-            roots = root_nodes(match)
+            roots = root_nodes(match, self._roots(row.pattern))
             reject = fused_use(match, members, roots)
             if reject is None and len(roots) > 1 and not self._is_convex(set(nodes)):
                 reject = Reject("cycle", "a node outside the match lies between its nodes")
             if reject is None:
                 reject = ask_check(table.backend, row, match)
             if reject is None:
-                yield Group(row, table.backend, tuple(nodes), match)
+                yield Group(row, table.backend, tuple(nodes), match, len(roots) > 1)
             else:
                 self.result.rejects.setdefault((index, table.backend), reject)
 
 
-def root_nodes(match: Match) -> frozenset[ir.Node]:
-    """Return the nodes of a match whose values may be used outside of it."""
-    found = (value_of(pattern, dict(match.bindings)) for pattern in roots_of(match.pattern))
+def root_nodes(match: Match, roots: Sequence[Pattern]) -> frozenset[ir.Node]:
+    """Return the nodes of a match whose values may be used outside of it: its root and those of ``roots``."""
+    if not roots:
+        return frozenset((match.root.node,))
+    found = (value_of(pattern, match.bindings) for pattern in roots)
     producers = (value.producer() for value in found if value is not None)
     return frozenset((match.root.node, *(node for node in producers if node is not None)))
 

@@ -8,8 +8,10 @@ nodes. Then all of the backend's nodes of one depth form one region:
 3. no two of them can be merged: a node of depth k + 1 has a node of depth k before it with a foreign node between;
 4. there is no partition into fewer regions; and the result depends on nothing but the graph.
 
-Backends take turns in order of preference, each on the graph in which the regions of the earlier ones are single
-nodes, so an earlier backend's regions do not depend on the later ones.
+A node whose consumers lie deeper may go to a later region as well, where that makes fewer bytes pass from one region
+to the other (`graft.partition.cheaper_cut`); 1 to 4 still hold. Backends take turns in order of preference, each on
+the graph in which the regions of the earlier ones are single nodes, so an earlier backend's regions do not depend on
+the later ones.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+
+from graft.partition.cheaper_cut import Traffic, cheaper_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,39 +30,34 @@ class MergeRegions:
     name: ClassVar[str] = "merge-regions"
     backends: tuple[str, ...]
 
-    def run(self, predecessors: Sequence[Sequence[int]], placement: Sequence[str | None]) -> list[list[int]]:
+    def run(
+        self,
+        predecessors: Sequence[Sequence[int]],
+        placement: Sequence[str | None],
+        traffic: Traffic | None = None,
+    ) -> list[list[int]]:
         """Return the regions in topological order, each a list of units; units outside ``backends`` stand alone.
 
-        ``predecessors[u]`` are the units that unit u reads, all smaller than u.
+        ``predecessors[u]`` are the units that unit u reads, all smaller than u. Without ``traffic`` every unit goes to
+        the first region that it can be in.
         """
         order: list[list[int]] = [[unit] for unit in range(len(placement))]
         for backend in self.backends:
             if backend in placement:
-                order = _merge(backend, order, predecessors, placement)
+                order = _merge([name == backend for name in placement], order, predecessors, traffic)
         return order
 
 
 def _merge(
-    backend: str, order: list[list[int]], predecessors: Sequence[Sequence[int]], placement: Sequence[str | None]
+    mine: list[bool], order: list[list[int]], predecessors: Sequence[Sequence[int]], traffic: Traffic | None
 ) -> list[list[int]]:
     """Return the groups of ``order`` with the backend's units merged by depth, again in topological order."""
-    mine = [name == backend for name in placement]
-    depth = [0] * len(placement)
-    deepest = 0
-    for group in order:
-        level = 0
-        own = mine[group[0]]
-        for unit in group:
-            for other in predecessors[unit]:
-                reached = depth[other]
-                if not own and mine[other]:
-                    reached += 1
-                if reached > level:
-                    level = reached
-        if level:
-            deepest = max(deepest, level)
-            for unit in group:
-                depth[unit] = level
+    depth = _depths(mine, order, predecessors)
+    if traffic is not None and max(depth):
+        moved = cheaper_cut(mine, order, predecessors, depth, traffic)
+        if moved:
+            depth = _depths(mine, order, predecessors, moved)
+    deepest = max(depth)
     foreign: list[list[list[int]]] = [[] for _ in range(deepest + 1)]
     regions: list[list[int]] = [[] for _ in range(deepest + 1)]
     for group in order:
@@ -72,3 +71,24 @@ def _merge(
         if regions[level]:
             result.append(regions[level])
     return result
+
+
+def _depths(
+    mine: list[bool], order: list[list[int]], predecessors: Sequence[Sequence[int]], moved: dict[int, int] | None = None
+) -> list[int]:
+    """Return the depth of every unit; ``moved`` gives some of the backend's units a larger one."""
+    depth = [0] * len(mine)
+    for group in order:
+        own = mine[group[0]]
+        level = moved.get(group[0], 0) if moved and own else 0
+        for unit in group:
+            for other in predecessors[unit]:
+                reached = depth[other]
+                if not own and mine[other]:
+                    reached += 1
+                if reached > level:
+                    level = reached
+        if level:
+            for unit in group:
+                depth[unit] = level
+    return depth

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -10,10 +12,12 @@ import onnx_ir as ir
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
-from graft.errors import PlanError
+from graft.errors import PatternError, PlanError
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.backend_like import BackendLike
 from graft.partition.bounds import too_small
+from graft.partition.cheaper_cut import Traffic
+from graft.partition.costs import Work
 from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, index_tree, is_call
 from graft.partition.merge_composite import MergeComposite, Table
@@ -24,6 +28,7 @@ from graft.partition.planning import placements
 from graft.partition.policy import Policy
 from graft.partition.units import make_units
 from graft.partition.wishes import require_pins, wished_refusals
+from graft.patterns.validate import validate
 
 __all__ = ["Partitioned", "Policy", "partition"]
 
@@ -55,18 +60,64 @@ def partition(
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise PlanError(f"backend '{doubled[0]}' is listed twice; list each backend once", backend=doubled[0])
+    for backend in backends:
+        _validate(backend)
+    with collection_paused():
+        return _partition(model, backends, policy, refusals or {}, operators)
+
+
+def _validate(backend: BackendLike) -> None:
+    """Raise PatternError, naming the composite, if a row of the backend's table is wrong."""
+    names: set[str] = set()
+    for row in backend.patterns:
+        if row.name in names:
+            raise PatternError(
+                f"backend '{backend.name}' has two composites named '{row.name}'; give each row its own name",
+                plugin=backend.name,
+                composite=row.name,
+            )
+        names.add(row.name)
+        try:
+            validate(row.pattern)
+        except PatternError as error:
+            raise PatternError(
+                f"composite '{row.name}' of backend '{backend.name}': {error}", plugin=backend.name, composite=row.name
+            ) from error
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Keep the collector of cycles from looking through a growing model again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _partition(
+    model: ir.Model,
+    backends: Sequence[BackendLike],
+    policy: Policy,
+    refusals: Mapping[tuple[str, str], Reject],
+    operators: OperatorTable,
+) -> Partitioned:
+    names = [backend.name for backend in backends]
     tree = index_tree(model.graph, set())
-    known = {**wished_refusals(tree.all(), names, policy), **(refusals or {})}
+    known = {**wished_refusals(tree.all(), names, policy), **refusals}
     missing = {
         backend.name: Reject("unavailable", text) for backend in backends if (text := backend.available()) is not None
     }
+    work = Work(operators)
     session = _Session(tuple(backends), policy, known, missing, operators)
     cuts = session.cut(tree)
-    while policy.bounds_regions and (small := too_small(cuts, policy, operators)):
+    while policy.bounds_regions and (small := too_small(cuts, policy, work)):
         session.known.update(small)
         cuts = session.cut(tree)
     result = PartitionGraph().run(model, cuts)
-    plan = Plan(tuple(names), tuple(placements(tree, cuts, model, names, operators)), fingerprint(model))
+    plan = Plan(tuple(names), tuple(placements(tree, cuts, model, names, work)), fingerprint(model))
     require_pins(plan, policy)
     return Partitioned(result, plan)
 
@@ -100,13 +151,13 @@ class _Session:
             None if is_call(graph.nodes[unit.nodes[0]]) else where
             for unit, where in zip(units.units, annotation.placement, strict=True)
         ]
-        merged = MergeRegions(tuple(backend.name for backend in self.backends)).run(units.predecessors, placement)
-        known = {backend.name for backend in self.backends}
+        names = tuple(backend.name for backend in self.backends)
+        merged = MergeRegions(names).run(units.predecessors, placement, Traffic(graph, units))
         cuts = []
         for group in merged:
             nodes = sorted(node for unit in group for node in units.units[unit].nodes)
             where = placement[group[0]]
-            cuts.append(Cut(where if where in known else None, sorted(group), nodes))
+            cuts.append(Cut(where if where in names else None, sorted(group), nodes))
         result = GraphCuts(graph, units, annotation, cuts)
         for number, inner in tree.bodies.items():
             if annotation.placement[units.unit_of[number]] == RUNTIME:

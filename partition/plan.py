@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,9 @@ class Plan:
         for placement in self.placements:
             if placement.node == node:
                 return placement
-        raise PlanError(f"the plan has no node '{node}'", node=node)
+        near = difflib.get_close_matches(node, [placement.node for placement in self.placements], 1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise PlanError(f"the plan has no node '{node}'{hint}", node=node)
 
     @property
     def unplaced(self) -> tuple[Placement, ...]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.view import NodeView
 from graft.partition.annotate_target import lost_to
-from graft.partition.costs import flops
+from graft.partition.costs import Work
 from graft.partition.graph import IndexedTree, is_call
 from graft.partition.partition_graph import Cut, GraphCuts
 from graft.partition.plan import Placement
@@ -18,14 +17,14 @@ from graft.partition.region import COMPOSITE_DOMAIN
 
 
 def placements(
-    tree: IndexedTree, cuts: GraphCuts, model: ir.Model, backends: Sequence[str], operators: OperatorTable
+    tree: IndexedTree, cuts: GraphCuts, model: ir.Model, backends: Sequence[str], work: Work
 ) -> Iterator[Placement]:
     """Yield the placement of every operator in the model's order, those of bodies after their node."""
     graph = tree.graph
     cut_of: dict[int, Cut] = {node: cut for cut in cuts.cuts for node in cut.nodes}
     for number, view in enumerate(graph.views):
         if is_call(view.node):
-            yield from _called(view.node, model, backends, operators)
+            yield from _called(view.node, model, backends, work)
             continue
         unit = cuts.units.units[cuts.units.unit_of[number]]
         row = Placement(
@@ -34,18 +33,18 @@ def placements(
             cuts.annotation.placement[cuts.units.unit_of[number]] or "",
             cut_of[number].name,
             unit.group.composite.name if unit.group is not None else "",
-            flops(view, operators),
+            work.flops(view),
             {name: reject for name in backends if (reject := cuts.annotation.rejects.get((number, name))) is not None},
         )
         yield row
         for key, body in tree.bodies.get(number, {}).items():
             if number in cuts.inner:
-                yield from placements(body, cuts.inner[number][key], model, backends, operators)
+                yield from placements(body, cuts.inner[number][key], model, backends, work)
             else:
-                yield from _inherited(body, row, operators)
+                yield from _inherited(body, row, work)
 
 
-def _inherited(tree: IndexedTree, owner: Placement, operators: OperatorTable) -> Iterator[Placement]:
+def _inherited(tree: IndexedTree, owner: Placement, work: Work) -> Iterator[Placement]:
     """Yield the operators of a body that goes where its node goes."""
     for number, view in enumerate(tree.graph.views):
         yield Placement(
@@ -54,14 +53,14 @@ def _inherited(tree: IndexedTree, owner: Placement, operators: OperatorTable) ->
             owner.backend,
             owner.region,
             owner.composite,
-            flops(view, operators),
+            work.flops(view),
             owner.reasons,
         )
         for body in tree.bodies.get(number, {}).values():
-            yield from _inherited(body, owner, operators)
+            yield from _inherited(body, owner, work)
 
 
-def _called(call: ir.Node, model: ir.Model, backends: Sequence[str], operators: OperatorTable) -> Iterator[Placement]:
+def _called(call: ir.Node, model: ir.Model, backends: Sequence[str], work: Work) -> Iterator[Placement]:
     """Yield the operators of a region of an earlier partitioning."""
     function = model.functions[call.op_identifier()]
     backend = function.metadata_props["Compiler"]
@@ -74,4 +73,4 @@ def _called(call: ir.Node, model: ir.Model, backends: Sequence[str], operators: 
             composite, inner = "", [node]
         for member in inner:
             view = NodeView(member)
-            yield Placement(view.name, view.op_type, backend, function.name, composite, flops(view, operators), reasons)
+            yield Placement(view.name, view.op_type, backend, function.name, composite, work.flops(view), reasons)

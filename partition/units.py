@@ -42,7 +42,8 @@ def make_units(graph: IndexedGraph, groups: Sequence[Group]) -> Units:
             owner[node] = group.nodes[0]
         grouped[group.nodes[0]] = group
     opaque = _tie(graph, owner)
-    for component in _components(graph, owner):
+    several_roots = any(group.several_roots for group in groups)
+    for component in _components(graph, owner) if opaque or several_roots else []:
         leader = min(owner[node] for node in component)
         for node in component:
             owner[node] = leader
@@ -51,7 +52,7 @@ def make_units(graph: IndexedGraph, groups: Sequence[Group]) -> Units:
     for node, leader in enumerate(owner):
         members.setdefault(leader, []).append(node)
     units = [
-        Unit(tuple(nodes), grouped.get(nodes[0]) if not opaque.intersection(nodes) else None, nodes[0] in opaque)
+        Unit(tuple(nodes), None if nodes[0] in opaque else grouped.get(nodes[0]), nodes[0] in opaque)
         for nodes in members.values()
     ]
     return _ordered(graph, units)
@@ -80,8 +81,8 @@ def _tie(graph: IndexedGraph, owner: list[int]) -> set[int]:
     for index, node in enumerate(graph.nodes):
         if index in graph.captured and crosses_bodies(node, graph.captured[index]):
             opaque.add(index)
-        for value in graph.reads(index):
-            if is_tensor(value) or is_call(node):
+        for value in node.inputs if index not in graph.captured else graph.reads(index):
+            if value is None or is_tensor(value) or is_call(node):
                 continue
             opaque.add(index)
             producer = value.producer()
@@ -97,8 +98,6 @@ def _tie(graph: IndexedGraph, owner: list[int]) -> set[int]:
 
 def _components(graph: IndexedGraph, owner: list[int]) -> list[list[int]]:
     """Return the groups of nodes whose owners lie on a common cycle once owners are contracted (Tarjan, iterative)."""
-    if all(leader == node for node, leader in enumerate(owner)):
-        return []
     successors: dict[int, set[int]] = {}
     for node, before in enumerate(graph.predecessors):
         for other in before:

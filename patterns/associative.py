@@ -14,9 +14,8 @@ import onnx_ir as ir
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
 from graft.patterns.language import Operator, Pattern
+from graft.patterns.walk import INVERSES, family_of, nest_family
 
-INVERSES = {"Sub": "Add", "Div": "Mul"}
-"""Operators that undo an associative one: their second input counts as inverted."""
 MOST_NODES = 3
 """Nests of more nodes are matched as they are written: the number of groupings grows too fast."""
 
@@ -45,25 +44,11 @@ def groupings(
 
 def _family(pattern: Operator, node: ir.Node, operators: OperatorTable) -> str | None:
     """Return the associative operator that pattern and node belong to, None if there is nothing to regroup."""
-    if pattern.domain or pattern.prefix or len(pattern.names) != 1 or len(pattern.arguments or ()) != 2:
-        return None
-    family = INVERSES.get(pattern.names[0], pattern.names[0])
-    operator = operators.get(family)
-    if operator is None or Trait.ASSOCIATIVE not in operator.traits:
-        return None
-    if not any(_nested(argument, family) for argument in pattern.arguments or ()):
+    family = nest_family(pattern)
+    operator = None if family is None else operators.get(family)
+    if family is None or operator is None or Trait.ASSOCIATIVE not in operator.traits:
         return None
     return family if _belongs(node, family) else None
-
-
-def _nested(pattern: Pattern, family: str) -> bool:
-    return (
-        isinstance(pattern, Operator)
-        and not pattern.domain
-        and len(pattern.names) == 1
-        and INVERSES.get(pattern.names[0], pattern.names[0]) == family
-        and len(pattern.arguments or ()) == 2
-    )
 
 
 def _flatten(pattern: Operator, family: str, inverted: bool, leaves: list[_Leaf], nests: list[Operator]) -> None:
@@ -71,7 +56,7 @@ def _flatten(pattern: Operator, family: str, inverted: bool, leaves: list[_Leaf]
     first, second = pattern.arguments or ()
     turned = inverted != (pattern.names[0] != family)
     for argument, sign in ((first, inverted), (second, turned)):
-        if isinstance(argument, Operator) and _nested(argument, family):
+        if isinstance(argument, Operator) and family_of(argument) == family:
             _flatten(argument, family, sign, leaves, nests)
         else:
             leaves.append((argument, sign))

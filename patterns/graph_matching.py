@@ -28,8 +28,8 @@ def _others(matcher: Matcher, pattern: Together, anchor: ir.Value) -> Iterator[N
         if wrong is None:
             yield
         else:
-            other = "nothing but it" if wrong.only else "it"
-            matcher.miss(wrong.producer, value_of(wrong.producer, bound), f"its value is not read by {other}")
+            text = "it is also read by others" if wrong.only else "it is not read by its consumer, or at another place"
+            matcher.miss(wrong.producer, value_of(wrong.producer, bound), text)
         return
     member, candidates = _next(matcher, pattern, left, anchor)
     for candidate in candidates:
@@ -156,13 +156,16 @@ def _post_dominated(parent: ir.Value, inside: list[ir.Node]) -> bool:
 
 
 def roots_of(pattern: Pattern) -> list[Pattern]:
-    """Return the patterns whose values may be used outside a match: all but those with an only consumer."""
+    """Return the patterns, beside the root, whose values may be used outside a match.
+
+    Those are the members of a `Together` that no edge gives one consumer alone.
+    """
     kept: list[Pattern] = []
     for part in walk(pattern):
         if isinstance(part, Together):
             only = {edge.producer for edge in part.edges if edge.only}
             kept.extend(member for member in _all_members(part) if member not in only)
-    return list(dict.fromkeys(kept)) or [pattern]
+    return list(dict.fromkeys(kept))
 
 
 HANDLERS[Together] = _together

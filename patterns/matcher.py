@@ -6,7 +6,7 @@ takes them back when it is resumed or closed. So whatever comes later (a sibling
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, TypeAlias
@@ -37,7 +37,7 @@ from graft.patterns.language import (
     Wildcard,
 )
 from graft.patterns.match import Match
-from graft.patterns.walk import walk
+from graft.patterns.walk import nest_family, walk
 
 STEP_LIMIT = 200_000
 """Steps for one pattern at one node; a pattern that needs more is ambiguous beyond use."""
@@ -129,12 +129,16 @@ class Matcher:
             else:
                 self.miss(pattern, node, "the pattern already stands for another node")
             return
-        if not named_so(pattern, node):
+        named = named_so(pattern, node)
+        if not named:
             self.miss(pattern, node, f"wanted {pattern.title}")
-            return
+            if nest_family(pattern) is None:
+                return
         bound[pattern] = node
         try:
-            if pattern.arguments is None:
+            if not named:
+                yield from self._regrouped(pattern, node)
+            elif pattern.arguments is None:
                 yield
             else:
                 for values in self._arrangements(pattern, node, len(pattern.arguments)):
@@ -345,7 +349,7 @@ def _body(matcher: Matcher, pattern: Body, value: Subject) -> Iterator[None]:
             yield from matcher.value(pattern.body, results[pattern.output])
 
 
-def value_of(pattern: Pattern, bound: dict[Pattern, Found]) -> Subject:
+def value_of(pattern: Pattern, bound: Mapping[Pattern, Found]) -> Subject:
     """Return the value that a pattern stands for: its own binding, or that of the pattern it wraps."""
     match pattern:
         case Output(node=node, index=index):

@@ -58,6 +58,24 @@ def walk(pattern: Pattern) -> list[Pattern]:
     return list(seen)
 
 
+INVERSES = {"Sub": "Add", "Div": "Mul"}
+"""Operators that undo an associative one: their second input counts as inverted."""
+
+
+def family_of(pattern: Pattern) -> str | None:
+    """Return the operator under which a pattern of one binary operator regroups: Add for Sub, itself for most."""
+    if not isinstance(pattern, Operator) or pattern.domain or pattern.prefix or len(pattern.names) != 1:
+        return None
+    return INVERSES.get(pattern.names[0], pattern.names[0]) if len(pattern.arguments or ()) == 2 else None
+
+
+def nest_family(pattern: Operator) -> str | None:
+    """Return the family of a pattern that has another one of its family as an argument, else None."""
+    family = family_of(pattern)
+    nested = family is not None and any(family_of(argument) == family for argument in pattern.arguments or ())
+    return family if nested else None
+
+
 def root_operators(pattern: Pattern) -> frozenset[tuple[str, str]] | None:
     """Return (domain, operator) of the nodes that can be the pattern's root; None if that is not known."""
     return _roots(pattern, ())
@@ -71,7 +89,9 @@ def _roots(pattern: Pattern, above: tuple[Pattern, ...]) -> frozenset[tuple[str,
         case Wildcard(target=Pattern() as target):
             return _roots(target, inside)
         case Operator(names=names, domain=domain, key=""):
-            return frozenset((domain, name) for name in names)
+            family = nest_family(pattern)
+            more = () if family is None else (family, *(name for name in INVERSES if INVERSES[name] == family))
+            return frozenset((domain, name) for name in (*names, *more))
         case Output(node=inner) | Named(pattern=inner) | Constrained(pattern=inner) | Body(pattern=inner):
             return _roots(inner, inside)
         case Dominator(child=inner) | Together(members=(inner, *_)):

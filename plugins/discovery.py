@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from pathlib import Path
 
 from graft import __version__
@@ -31,6 +31,8 @@ class PluginSource:
     distribution: str = ""
     version: str = ""
     is_file: bool = False
+    damage: str = ""
+    """Why the metadata cannot be read, "" if it can."""
 
     @property
     def provider(self) -> str:
@@ -41,17 +43,18 @@ class PluginSource:
 
     def load(self) -> object:
         """Import and return what the source names; any exception of the plugin's code passes through."""
-        if not self.is_file:
-            return EntryPoint(self.name, self.value, PROJECT).load()
-        return _load_file(Path(self.value), f"graft_plugin_{self.name}")
+        if self.damage:
+            raise ImportError(self.damage)
+        if self.is_file:
+            return _load_file(Path(self.value), f"graft_plugin_{self.name}")
+        if EntryPoint.pattern.match(self.value) is None:
+            raise ImportError(f"'{self.value}' is not an entry point; write my_package.npu or my_package.npu:Npu")
+        return EntryPoint(self.name, self.value, PROJECT).load()
 
 
 def discover() -> list[PluginSource]:
     """Return the installed plugins and the built-in ones, sorted by name and distribution; imports none of them."""
-    found = {}
-    for entry in entry_points(group=PROJECT):
-        name, version = (entry.dist.name, entry.dist.version) if entry.dist else ("", "")
-        found[entry.name, entry.value, name] = PluginSource(entry.name, entry.value, name, version)
+    found = {(source.name, source.value, source.distribution): source for source in _installed()}
     present = {(name, value) for name, value, distribution in found if distribution == DISTRIBUTION}
     built_in = (
         PluginSource(name, value, DISTRIBUTION, __version__)
@@ -59,6 +62,27 @@ def discover() -> list[PluginSource]:
         if (name, value) not in present
     )
     return sorted((*found.values(), *built_in), key=lambda source: (source.name, source.distribution, source.value))
+
+
+def _installed() -> Iterator[PluginSource]:
+    try:
+        for entry in entry_points(group=PROJECT):
+            yield _source(entry, entry.dist)
+    except (TypeError, ValueError):  # some distribution has damaged metadata: read them one by one, without it
+        for distribution in distributions():
+            try:
+                entries = list(distribution.entry_points.select(group=PROJECT))
+            except (TypeError, ValueError) as error:
+                damage = f"its entry_points.txt cannot be read: {error}; install it again"
+                yield PluginSource(distribution.name, "", distribution.name, distribution.version, damage=damage)
+            else:
+                yield from (_source(entry, distribution) for entry in entries)
+
+
+def _source(entry: EntryPoint, distribution: Distribution | None) -> PluginSource:
+    if distribution is None:
+        return PluginSource(entry.name, entry.value)
+    return PluginSource(entry.name, entry.value, distribution.name, distribution.version)
 
 
 def clashes(sources: Iterable[PluginSource]) -> dict[str, list[PluginSource]]:

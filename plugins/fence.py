@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from graft.patterns.composite import Composite
 
 T = TypeVar("T")
-_DELEGATED = frozenset({"preferred_layout", "legalize", "simulate"})
-"""Optional methods that `Backend` does not define; a backend has them or not."""
 
 
 @contextmanager
@@ -155,7 +153,10 @@ class FencedBackend(Backend):
         return self._call("version", self.backend.version)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _DELEGATED:
+        """Return what else a backend may have (``legalize``, ``simulate``, ``control_flow``), methods in a fence."""
+        if name.startswith("_") or name == "backend":
             raise AttributeError(f"backend has no attribute '{name}'")
-        method = getattr(self.backend, name)
-        return lambda *arguments, **options: self._call(name, lambda: method(*arguments, **options))
+        value = getattr(self.backend, name)
+        if not callable(value):
+            return value
+        return lambda *arguments, **options: self._call(name, lambda: value(*arguments, **options))

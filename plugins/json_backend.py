@@ -15,9 +15,10 @@ from graft.runtime.procedure import Module
 if TYPE_CHECKING:
     from graft.core.target import CompileOptions
     from graft.partition.region import Region
+    from graft.runtime.loaders import PythonLoader
 
-Engine = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
-"""What `JsonBackend.load` returns: run-time inputs in, outputs out, in the graph's order."""
+Engine = Callable[[Sequence[Any]], Sequence[np.ndarray]]
+"""What `JsonBackend.load` returns: arrays of the run-time inputs in, of the outputs out, in the graph's order."""
 
 
 class JsonBackend(Backend):
@@ -49,10 +50,14 @@ class JsonBackend(Backend):
 
     @classmethod
     def module_loaders(cls) -> list[Any]:
-        """Return the loader of this backend's modules."""
+        """Return the loader of this backend's modules, for where a program is deployed."""
+        return [cls().loader()]
+
+    def loader(self) -> PythonLoader:
+        """Return the loader whose engines this very object builds."""
         from graft.runtime.loaders import PythonLoader
 
-        return [PythonLoader(cls.kind(), cls()._load_module)]
+        return PythonLoader(self.kind(), self._load_module)
 
     def _load_module(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Engine]:
         graph = JsonGraph.from_json(data)

@@ -6,9 +6,11 @@ An object, not module state: the front door owns one, tests own others.
 from __future__ import annotations
 
 import difflib
+import logging
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +21,7 @@ from graft.plugins import hooks
 from graft.plugins.backend import API_LEVEL, Backend
 from graft.plugins.discovery import DISTRIBUTION, PluginSource, clashes, discover
 from graft.plugins.fence import FencedBackend, fence
+from graft.plugins.json_backend import JsonBackend
 from graft.plugins.module_hooks import hooks_of
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from graft.runtime.procedure import Module
 
 T = TypeVar("T")
+log = logging.getLogger("graft.plugins")
 SUPPORTED_API_LEVELS = range(1, API_LEVEL + 1)
 
 
@@ -214,25 +218,36 @@ class PluginManager:
 
     # Hooks
 
-    def call(self, hook: str, only: Collection[str] | None = None, **arguments: Any) -> list[tuple[str, Any]]:
-        """Call a hook in every plugin (or ``only`` in some), in order of names; return (plugin, result) of each.
+    def call(self, hook: str, only: Collection[str] | None = None, **arguments: Any) -> list[tuple[str, list[Any]]]:
+        """Call a hook that gives things in every plugin (or ``only`` some); return (plugin, things), by plugin name.
 
-        Raises PluginError, naming the plugin, if one of them raises.
+        Raises PluginError, naming the plugin, if one of them raises or gives something else than a list.
         """
-        self._load()
         results = []
-        for implementation in sorted(getattr(self._hooks.hook, hook).get_hookimpls(), key=lambda one: one.plugin_name):
-            plugin = implementation.plugin_name.rpartition(":")[2]
-            if only is not None and plugin not in only:
-                continue
-            given = {name: arguments[name] for name in implementation.argnames}
-            with fence(plugin, hook):
-                results.append((plugin, implementation.function(**given)))
+        for plugin, function in self._implementations(hook, arguments):
+            if only is None or plugin in only:
+                with fence(plugin, hook):
+                    results.append((plugin, list(function())))
         return results
 
+    def _implementations(self, hook: str, arguments: Mapping[str, Any]) -> list[tuple[str, Callable[[], Any]]]:
+        """Return the implementations of a hook by plugin, in order of names, bound to the arguments they ask for."""
+        self._load()
+        found = []
+        for one in getattr(self._hooks.hook, hook).get_hookimpls():
+            given = {name: arguments[name] for name in one.argnames}
+            found.append((one.plugin_name.rpartition(":")[2], partial(one.function, **given)))
+        return sorted(found, key=lambda pair: pair[0])
+
     def region_compiled(self, region: Region, compiled: Module | CompiledRegion, seconds: float) -> None:
-        """Tell every plugin that a region was compiled, in ``seconds``."""
-        self.call("graft_region_compiled", region=region, module=compiled, seconds=seconds)
+        """Tell every plugin that a region was compiled; one that raises is logged, for it only listens."""
+        arguments = {"region": region, "module": compiled, "seconds": seconds}
+        for plugin, function in self._implementations("graft_region_compiled", arguments):
+            try:
+                with fence(plugin, "graft_region_compiled"):
+                    function()
+            except GraftError as error:
+                log.warning("%s", error.message)
 
     def passes(self, stage: str) -> list[Any]:
         """Return the passes that plugins add at a stage, in order of the plugins' names."""
@@ -259,10 +274,28 @@ class PluginManager:
             found[loader.kind] = loader
         return found
 
+    def loaders_for(self, modules: Sequence[Module], backends: Sequence[Backend] = ()) -> list[Any]:
+        """Return the loaders of modules: those of backend objects that the user gave, then those of plugins.
+
+        What neither has is left to the runtime, which looks for the plugin that a module names.
+        """
+        found = self.module_loaders({module.plugin for module in modules if module.plugin})
+        for backend in backends:
+            own = backend.backend if isinstance(backend, FencedBackend) else backend
+            with fence(backend.name, "module_loaders"):
+                found |= {loader.kind: loader for loader in _loaders_of(own)}
+        kinds = {module.kind for module in modules}
+        return [loader for kind, loader in found.items() if kind in kinds]
+
 
 def _loaders_of(backend: Backend) -> Iterable[Any]:
     create = getattr(backend, "module_loaders", None)
-    return () if create is None else create()
+    if create is None:
+        return ()
+    if isinstance(backend, JsonBackend) and create.__func__ is JsonBackend.module_loaders.__func__:  # type: ignore[attr-defined]
+        return (backend.loader(),)  # the object itself, which its user may have configured
+    loaders: Iterable[Any] = create()
+    return loaders
 
 
 def _info(plugin: Plugin, backend: FencedBackend) -> BackendInfo:

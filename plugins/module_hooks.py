@@ -35,12 +35,6 @@ class BackendHooks:
         """Return the backends."""
         return self._backends
 
-    @hooks.hookimpl
-    def graft_module_loaders(self) -> list[Any]:
-        """Return the loaders that the backends bring with them."""
-        bringing = (getattr(backend, "module_loaders", None) for backend in self._backends)
-        return [loader for function in bringing if function is not None for loader in function()]
-
 
 def hooks_of(plugin: str, found: object) -> object:
     """Return the object with the hook implementations of what an entry point named.

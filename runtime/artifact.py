@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from graft.errors import ArtifactError
+from graft.runtime import _native
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.procedure import (
     ABI_VERSION,
@@ -30,6 +31,7 @@ from graft.runtime.procedure import (
     FORMAT_VERSION,
     Module,
     ProgramDescription,
+    procedure_from_json,
     procedure_to_json,
 )
 
@@ -100,6 +102,39 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
             f"cannot write artifact '{target}': {error.strerror or error}; '{target.name}' is as it was before",
             path=str(target),
         ) from error
+
+
+def read(path: str | os.PathLike[str]) -> ProgramDescription:
+    """Return the program in an artifact; its constants are read-only and mapped, not copied.
+
+    Everything is checked first: structure, format version, and the SHA-256 of every member. Raises ArtifactError.
+    """
+    members, constants = _native.open_artifact(path)
+    facts = json.loads(bytes(members["manifest.json"]))
+    try:
+        modules = tuple(_module(row, members, constants) for row in facts["modules"])
+        procedures = tuple(procedure_from_json(row) for row in facts["procedures"])
+        own = {row["member"] for row in facts["modules"]} | {"manifest.json", "constants.safetensors"}
+        files = {name: bytes(content) for name, content in members.items() if name not in own}
+        return ProgramDescription(procedures, modules, constants, tuple(facts["targets"]), facts["metadata"], files)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"artifact '{path}' is damaged: its manifest lacks a field, or has one of another kind ({error}); "
+            "compile it again",
+            path=str(path),
+        ) from error
+
+
+def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> Module:
+    return Module(
+        row["name"],
+        row["kind"],
+        tuple(row["functions"]),
+        bytes(members[row["member"]]),
+        {name: constants[key] for name, key in row["constants"].items()},
+        row["plugin"],
+        row["install"],
+    )
 
 
 def _fingerprint(content: Content) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -94,6 +95,12 @@ class Program:
             (call.origin, call.function or call.kind, nanoseconds)
             for call, nanoseconds in zip(calls, times, strict=True)
         ]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program to an artifact, which `graft.runtime.load` reads; raise ArtifactError if that fails."""
+        from graft.runtime.artifact import save
+
+        save(self.description, path)
 
     @property
     def arena_bytes(self) -> int:

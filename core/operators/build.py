@@ -298,11 +298,15 @@ def masked_load(buffer: Buffer, indices: Sequence[Expression], conditions: Seque
     return Load(buffer, tuple(indices), all_of(conditions))
 
 
-def broadcast(buffer: Buffer, axes: Sequence[Expression]) -> Expression:
-    """Return the element of ``buffer`` that NumPy's broadcasting pairs with the output index ``axes``."""
+def broadcast(buffer: Buffer, axes: Sequence[Expression], extents: Sequence[int]) -> Expression:
+    """Return the element of ``buffer`` that NumPy's broadcasting pairs with element ``axes`` of a shape ``extents``.
+
+    An axis that both have keeps its variable even where its extent is 1.
+    """
     shape = dims(buffer)
-    tail = axes[len(axes) - len(shape) :]
-    return load(buffer, *(index(0) if extent == 1 else axis for extent, axis in zip(shape, tail, strict=True)))
+    skipped = len(axes) - len(shape)
+    pairs = zip(shape, extents[skipped:], axes[skipped:], strict=True)
+    return load(buffer, *(axis if extent == wanted else index(0) for extent, wanted, axis in pairs))
 
 
 def compute(buffer: Buffer, value: Callable[[tuple[Variable, ...]], Expression]) -> Stage:

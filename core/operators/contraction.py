@@ -89,17 +89,19 @@ def _lower_gemm(lowering: Lowering) -> tuple[Stage, ...]:
     sums = target if plain and kind == target.dtype else lowering.temporary(kind, b.dims(target))
     stages = [b.reduce(sums, "add", [depth], value)]
     if sums is not target:
-        stages.append(b.compute(target, lambda i: _biased(b.load(sums, *i), bias, i, alpha, beta)))
+        stages.append(b.compute(target, lambda i: _biased(b.load(sums, *i), bias, i, b.dims(target), alpha, beta)))
     return tuple(stages)
 
 
-def _biased(total: Expression, bias: Buffer | None, i: Indices, alpha: float, beta: float) -> Expression:
+def _biased(
+    total: Expression, bias: Buffer | None, i: Indices, shape: Sequence[int], alpha: float, beta: float
+) -> Expression:
     """``alpha * total + beta * bias``, the factors left out where they are 1."""
     integer = total.type.is_integer
     scaled = total if alpha == 1.0 else b.multiply(total, int(alpha) if integer else alpha)
     if bias is None or beta == 0.0:
         return scaled
-    added = b.cast(b.broadcast(bias, i), total.type.dtype)
+    added = b.cast(b.broadcast(bias, i, shape), total.type.dtype)
     return b.add(scaled, added if beta == 1.0 else b.multiply(added, int(beta) if integer else beta))
 
 
@@ -232,7 +234,7 @@ def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
 
     def value(i: Indices) -> Expression:
         def at(buffer: Buffer, place: Indices) -> Expression:
-            return b.cast(b.broadcast(buffer, place), "float32")
+            return b.cast(b.broadcast(buffer, place, b.dims(target)[: len(place)]), "float32")
 
         row = i if len(x_scale.shape) != 1 else i[:-1]
         scale = b.divide(b.multiply(at(x_scale, row), at(y_scale, i)), at(out_scale, i))

@@ -41,7 +41,8 @@ def binary(function: Function2) -> LowerFunction:
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         x, y = lowering.input(0), lowering.input(1)
-        return (b.compute(lowering.output(), lambda axes: function(b.broadcast(x, axes), b.broadcast(y, axes))),)
+        target, shape = lowering.output(), b.dims(lowering.output())
+        return (b.compute(target, lambda i: function(b.broadcast(x, i, shape), b.broadcast(y, i, shape))),)
 
     return lower
 
@@ -51,10 +52,11 @@ def variadic(function: Function2, finish: Callable[[Expression, int], Expression
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         buffers = [lowering.input(number) for number in range(len(lowering.inputs))]
+        shape = b.dims(lowering.output())
 
         def value(axes: tuple[Expression, ...]) -> Expression:
             kind = b.wide(buffers[0].dtype)
-            total = fold(function, (b.cast(b.broadcast(buffer, axes), kind) for buffer in buffers))
+            total = fold(function, (b.cast(b.broadcast(buffer, axes, shape), kind) for buffer in buffers))
             return finish(total, len(buffers)) if finish else total
 
         return (b.compute(lowering.output(), value),)
@@ -213,13 +215,13 @@ def integer_power(x: Expression, exponent: int) -> Expression:
 def whole_power(x: Expression, exponent: Expression) -> Expression:
     """Return ``x ** exponent`` of an integer for an int64 exponent, wrapping: one factor per bit of the exponent.
 
-    From 64 on only the bases 0, 1 and -1 do not wrap; for them the parity of the exponent is enough.
+    From 2^16 on an exponent counts as the largest below of the same parity, which changes odd bases beyond 1 only.
     """
     exponent = b.maximum(exponent, 0)
-    bounded = b.minimum(exponent, b.add(b.modulo(exponent, 2), 62))
+    bounded = b.minimum(exponent, b.add(b.modulo(exponent, 2), (1 << 16) - 2))
     square: Expression = x
     result: Expression = b.constant(1, x.type.dtype)
-    for bit in range(6):
+    for bit in range(16):
         odd = b.equal(b.modulo(b.divide(bounded, 1 << bit), 2), 1)
         result = b.multiply(result, b.select(odd, square, 1))
         square = b.multiply(square, square)
@@ -240,18 +242,19 @@ def _small_exponent(lowering: Lowering) -> int | None:
 def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
     base, exponent = lowering.input(0), lowering.input(1)
     whole = _small_exponent(lowering)
-    kind = b.wide(base.dtype)
+    kind, shape = b.wide(base.dtype), b.dims(lowering.output())
 
     def value(axes: tuple[Expression, ...]) -> Expression:
-        x = b.broadcast(base, axes)
+        x = b.broadcast(base, axes, shape)
         if whole is not None:
             return integer_power(b.cast(x, kind), whole)
-        y = b.broadcast(exponent, axes)
+        y = b.broadcast(exponent, axes, shape)
         if kind in FLOATS:
             return b.intrinsic("pow", b.cast(x, kind), b.cast(y, kind))
         if y.type.is_integer:
             return whole_power(x, b.cast(y, "int64"))
-        return b.intrinsic("pow", b.cast(x, "float64"), b.cast(y, "float64"))
+        # An error of one place must not take 729.0 to 728: the result is cut off to an integer.
+        return b.multiply(b.intrinsic("pow", b.cast(x, "float64"), b.cast(y, "float64")), 1 + 2.0**-48)
 
     return (b.compute(lowering.output(), value),)
 
@@ -273,9 +276,10 @@ OPERATORS.add(Operator("Mean", COMMUTATIVE, variadic(b.add, _mean_of), per_outpu
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
     condition, x, y = lowering.input(0), lowering.input(1), lowering.input(2)
+    shape = b.dims(lowering.output())
 
     def value(axes: tuple[Expression, ...]) -> Expression:
-        return b.select(b.broadcast(condition, axes), b.broadcast(x, axes), b.broadcast(y, axes))
+        return b.select(*(b.broadcast(buffer, axes, shape) for buffer in (condition, x, y)))
 
     return (b.compute(lowering.output(), value),)
 

@@ -25,7 +25,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.types import INT64, Type
+from graft.core.types import INT64
 
 LANES = 16
 Rows = Sequence[Expression]
@@ -62,7 +62,7 @@ def splat(value: Expression) -> Expression:
 
 def zeros(dtype: str) -> Expression:
     """Return a vector of zeros."""
-    return b.literal(0, Type(dtype, LANES))
+    return splat(b.constant(0, dtype))
 
 
 def ramp(base: Expression, stride: int = 1) -> Expression:
@@ -99,7 +99,9 @@ def set_part(buffer: Buffer, row: Rows, column: Expression, extent: int, value: 
     return Store(buffer, (*row, ramp(column)), value, tail_mask(column, extent))
 
 
-ROW_TILE, COLUMN_TILE = 4, 4
+ROW_TILE = 4
+COLUMN_TILES = {1: 8, 2: 8, 3: 5, 4: 4}
+"""Vectors of a tile, by its rows: enough sums to hide the latency of an addition, in 32 registers."""
 
 
 def product(
@@ -114,8 +116,8 @@ def product(
 ) -> Statement:
     """Return ``sink(row, column, initial(row, column) + sum over k of left(row, k) * right(k, column))``.
 
-    ``columns`` is whole vectors; ``left`` is scalar, the others are vectors from ``column`` on. Tiles of `ROW_TILE`
-    rows by `COLUMN_TILE` vectors are held in registers.
+    ``columns`` is whole vectors; ``left`` is scalar, the others are vectors from ``column`` on. Tiles of up to
+    `ROW_TILE` rows by `COLUMN_TILES` vectors are held in registers.
     """
 
     def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], outer: LoopKind) -> Statement:
@@ -133,7 +135,7 @@ def product(
             lines = [b.add(row, i) for i in range(height)]
             return _tile(lines, places, depth, left, right, initial, sink)
 
-        return tiles(columns // LANES, COLUMN_TILE, column_tile, "serial")
+        return tiles(columns // LANES, COLUMN_TILES[height], column_tile, "serial")
 
     return tiles(rows, ROW_TILE, row_tile, kind)
 

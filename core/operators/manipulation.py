@@ -167,7 +167,8 @@ _add("Slice", _lower_slice, 1, 2, 3, 4)
 
 def _lower_expand(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
-    return (b.compute(lowering.output(), lambda axes: b.broadcast(source, axes)),)
+    shape = b.dims(lowering.output())
+    return (b.compute(lowering.output(), lambda axes: b.broadcast(source, axes, shape)),)
 
 
 def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:

@@ -139,12 +139,12 @@ def _spread(source: Buffer, target: Buffer, axes: Axes) -> Stage:
 
 def _scaled(lowering: Lowering, value: Expression, position: Indices, dtype: str) -> Expression:
     """``value * scale + bias`` with the optional inputs 1 and 2, broadcast."""
-    scale, bias = lowering.optional(1), lowering.optional(2)
+    scale, bias, shape = lowering.optional(1), lowering.optional(2), b.dims(lowering.output())
     wide = b.wide(dtype)
     result = b.cast(b.cast(value, dtype), wide)
     if scale is not None:
-        result = b.multiply(result, b.cast(b.broadcast(scale, position), wide))
-    return result if bias is None else b.add(result, b.cast(b.broadcast(bias, position), wide))
+        result = b.multiply(result, b.cast(b.broadcast(scale, position, shape), wide))
+    return result if bias is None else b.add(result, b.cast(b.broadcast(bias, position, shape), wide))
 
 
 def _stash_type(lowering: Lowering) -> str:

@@ -181,7 +181,9 @@ def _rewrite(graph: ir.Graph, chain: _Chain, names: Names) -> None:
         return
     if (scale != 1).any():
         mul = ir.node(
-            "Mul", [value, add_constant(graph, names.fresh(f"{near}_scale"), scale)], name=f"{last.name}_scale"
+            "Mul",
+            [value, add_constant(graph, names.fresh(f"{near}_scale"), scale)],
+            name=names.fresh(f"{last.name}_scale"),
         )
         mul.outputs[0].name = names.fresh(f"{near}_scaled")
         mul.outputs[0].type, mul.outputs[0].shape = value.type, value.shape

@@ -37,8 +37,9 @@ class FoldConstants:
     1. Shape and Size of a value whose shape is known
     2. operators of bounded work (`SCALAR_WORK`, and small `PRODUCTS`) with constant inputs
 
-    A result is folded only if its size is known beforehand: at most ``limit`` bytes for one, ``total`` for all that
-    one run folds. So nothing that a model says makes the compiler use more memory than that.
+    A result is folded only if its size is known beforehand: at most ``limit`` bytes, or as many as the constants that
+    it is computed from. All that one run folds is at most ``total`` bytes, and as many as the model's constants have.
+    So nothing that a model says makes the compiler use more memory than that.
     """
 
     name: ClassVar[str] = "fold-constants"
@@ -47,15 +48,15 @@ class FoldConstants:
 
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
-        left, changed = self.total, False
+        left, changed = self.total + _constant_bytes(model), False
         for graph in list(model.graphs()):
             for node in list(graph):
                 size = _result_bytes(node)
-                if size is None or size > min(self.limit, left) or any(v.is_graph_output() for v in node.outputs):
+                if size is None or size > left or any(value.is_graph_output() for value in node.outputs):
                     continue
                 results = _shape_of(node)
                 if results is None:
-                    results = _compute(model, node) if _is_foldable(node, self.limit) else None
+                    results = _compute(model, node) if _is_foldable(node, size, self.limit) else None
                 if results is None:
                     continue
                 left -= sum(result.nbytes for result in results)
@@ -90,12 +91,18 @@ def _shape_of(node: ir.Node) -> list[np.ndarray] | None:
     return [np.array(shape[slice(attribute_of(node, "start", 0), end)], np.int64)]
 
 
-def _is_foldable(node: ir.Node, limit: int) -> bool:
-    """Whether a node is cheap enough and all its inputs are constants of at most ``limit`` bytes (case 2)."""
+def _constant_bytes(model: ir.Model) -> int:
+    values = (value for graph in model.graphs() for value in graph.initializers.values())
+    return sum(value.const_value.nbytes for value in values if value.const_value is not None)
+
+
+def _is_foldable(node: ir.Node, size: int, limit: int) -> bool:
+    """Whether a node is cheap, its inputs are constant, and its ``size`` bytes are allowed (case 2)."""
     if not (is_operator(node, *SCALAR_WORK) or (is_operator(node, *PRODUCTS) and _multiplications(node))):
         return False
     tensors = [constant_tensor(value) for value in node.inputs if value is not None]
-    return all(tensor is not None and tensor.nbytes <= limit for tensor in tensors)
+    constants = [tensor for tensor in tensors if tensor is not None]
+    return len(constants) == len(tensors) and size <= max(limit, sum(tensor.nbytes for tensor in constants))
 
 
 def _multiplications(node: ir.Node) -> bool:

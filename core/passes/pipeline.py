@@ -76,6 +76,7 @@ class Pipeline:
                 moved |= self._step(row, model, verify, before, after, changed)
             if not moved:
                 break
+            infer_shapes(model)
         results = [PassResult(row.name, changed[row.name], before[row.name], after[row.name]) for row in active]
         record_of(model).extend(results)
         return results
@@ -95,7 +96,6 @@ class Pipeline:
         changed[row.name] = True
         before[row.name] += nodes
         after[row.name] += count_nodes(model)
-        infer_shapes(model)
         if verify:
             verify_model(model, row.name)
         return True

@@ -53,13 +53,13 @@ def sole_use(value: ir.Value) -> bool:
 
 
 class Names:
-    """The names of all values of a model, its subgraphs included, and fresh ones besides them."""
+    """The names of all values and nodes of a model, its subgraphs included, and fresh ones besides them."""
 
     def __init__(self, model: ir.Model) -> None:
         self._taken: set[str] = set()
         for graph in model.graphs():
             values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
-            self._taken.update(value.name or "" for value in values)
+            self._taken.update(part.name or "" for part in (*values, *graph))
 
     def fresh(self, near: str) -> str:
         """Return ``near``, with a number where that name is taken, and take it."""

@@ -19,10 +19,10 @@ import onnx_ir as ir
 from graft.core.passes.rewrite import attribute_of, constant_of, is_operator, static_shape
 
 LEAST_ELEMENTS = 2
-THROUGH = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Transpose", "Cast")
+THROUGH = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Transpose", "Cast", "Slice", "Concat")
 """Operators behind which the use of a weight is looked for."""
 
-KEEP_SIGN = ("MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Dropout", "Flatten", "LRN", *THROUGH)
+KEEP_SIGN = ("MaxPool", "AveragePool", "GlobalAveragePool", "Dropout", "Flatten", "LRN", *THROUGH)
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -160,7 +160,7 @@ def _use(value: ir.Value) -> tuple[ir.Node | None, int]:
     """Return the node that uses a weight and at which input, looking behind operators that only reshape it."""
     while uses := list(value.uses()):
         use = uses[0]
-        if not is_operator(use.node, *THROUGH) or use.idx != 0:
+        if not is_operator(use.node, *THROUGH) or (use.idx != 0 and use.node.op_type != "Concat"):
             return use.node, use.idx
         value = use.node.outputs[0]
     return None, 0

@@ -13,8 +13,9 @@ from math import prod
 from graft.core.schedule.flat import FlatStage, Layout, LoopAxis, collapse, constant_extent, flatten
 from graft.core.schedule.inline import constant_shape, inline_stages, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.nest import SERIAL_WORK, Vectors, nest, operations, outer_loops, work
-from graft.core.schedule.vectorize import lower_loops
+from graft.core.schedule.loops import SERIAL_WORK, Vectors, outer_loops
+from graft.core.schedule.nest import nest, operations, work
+from graft.core.schedule.vectorize import instantiate, lower_loops
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Function, Stage, Statement, Variable
 from graft.core.tensor_ir.rewrite import Simplifier, simplify_statement
@@ -72,7 +73,8 @@ def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
     else:
         body = _allocated(memory, Block(tuple(nest(stage, simplifier, vectors, parallel=True) for stage in flat)))
     parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
-    finished = simplify_statement(lower_loops(simplify_statement(body)))
+    # Tails repeat the loops inside them: fresh variables, so that each is bound once.
+    finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
     return Scheduled(Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
 
 

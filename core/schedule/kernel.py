@@ -22,8 +22,9 @@ class Kernel:
 
     ``stages`` stand in order of dependence; buffers among them that are neither input nor output are intermediate and
     may be inlined or kept in scratch. ``anchor`` is the trait that chooses the schedule, ``node`` the operator that
-    has it and ``anchor_stage`` the number of that operator's last stage (the stages after it are its epilogue).
-    ``constants`` holds the contents of constant inputs: a schedule may ask for them in another layout.
+    has it and ``anchor_stage`` the number of that operator's last stage with a reduction, or of its last stage if it
+    has none; what comes after, bias and scaling included, is the epilogue. ``constants`` holds the contents of
+    constant inputs: a schedule may ask for them in another layout.
     """
 
     name: str

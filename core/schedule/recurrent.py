@@ -33,7 +33,7 @@ def schedule_recurrent(lowering: Lowering, constants: dict[Buffer, np.ndarray], 
     packed, contents = [], {}
     for number, source in enumerate(sources):
         shape = packed_shape(layer, number)
-        packed.append(Buffer(f"{source.name}_packed", layer.dtype, tuple(map(index, shape)), alignment=64))
+        packed.append(Buffer(f"{source.name}_packed", layer.dtype, tuple(map(index, shape))))
         contents[source] = pack_weights(layer, constants[source], shape)
     replaced = dict(zip(sources, packed, strict=True))
     parameters = [replaced.get(buffer, buffer) for buffer in lowering.inputs if buffer is not None]

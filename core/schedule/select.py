@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from graft.core.operators.table import Trait
+from graft.core.schedule.elementwise import schedule_elementwise
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.reduction import schedule_reduction
+from graft.core.schedule.row_wise import schedule_row_wise
 from graft.core.target import Target
 
 
@@ -23,6 +26,12 @@ def schedule(kernel: Kernel, target: Target) -> Scheduled:
             from graft.core.schedule.convolution import schedule_convolution
 
             scheduled = schedule_convolution(kernel, target)
+        case Trait.ELEMENTWISE | Trait.INJECTIVE:
+            return schedule_elementwise(kernel, target)
+        case Trait.REDUCTION:
+            return schedule_reduction(kernel, target)
+        case Trait.ROW_WISE:
+            return schedule_row_wise(kernel, target)
         case _:
-            scheduled = None
+            return schedule_generic(kernel, target)
     return scheduled or schedule_generic(kernel, target)

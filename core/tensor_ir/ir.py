@@ -315,6 +315,11 @@ class Function:
     body: Statement
     origin: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        from graft.core.tensor_ir.text import print_function
+
+        return print_function(self)
+
     @property
     def input_buffers(self) -> tuple[Buffer, ...]:
         """The parameters that are read."""
@@ -362,6 +367,11 @@ class Stage:
     epilogue_variable: Variable | None = None
     epilogue: Expression | None = None
     origin: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        from graft.core.tensor_ir.text import print_stages
+
+        return print_stages([self])
 
 
 def access_lanes(indices: tuple[Expression, ...], mask: Expression | None) -> int:

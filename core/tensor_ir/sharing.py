@@ -46,13 +46,8 @@ def bind_shared(statement: Statement) -> Statement:
 
 
 def _is_trivial(node: Expression) -> bool:
-    match node:
-        case Constant() | Variable():
-            return True
-        case Broadcast(value) | Ramp(value):
-            return isinstance(value, Constant | Variable)
-        case _:
-            return False
+    """Whether a node is never named: a ramp must stay visible in the index of an access."""
+    return isinstance(node, Constant | Variable | Broadcast | Ramp)
 
 
 class _Naming:

@@ -7,16 +7,17 @@ measures them against float64):
 
 | function | float32 | float64 | method |
 |---|---|---|---|
-| exp, exp2 | 1.1 | 1.1 | Cody-Waite reduction by ln 2, minimax (Taylor) polynomial, scaling in two steps |
-| expm1 | 1.7 | 1.7 | the same, recombined as ``2^n p + (2^n - 1)`` |
-| log, log2, log1p | 1.7 | 2.5 | exponent and mantissa in [sqrt 1/2, sqrt 2), polynomial in ``m - 1`` |
-| tanh, sigmoid | 2.6 | 3 | from expm1 and exp |
-| erf | 1.5 | 3 | odd polynomial below 15/16, above it ``1 - exp(p(x))`` |
-| sin, cos; tan | 1.7; 3.5 | 2; 4 | reduction by pi/2 in float64 with the bits of 2/pi that matter; float64: abs(x) < 2^30 |
-| asin, acos, atan | 2.5 | 5 | reduction to abs(x) < tan(pi/8) or 1/2, odd polynomial |
-| sinh, cosh, asinh, acosh, atanh | 4 | 6 | from exp, expm1, log and log1p |
-| pow | 1 | 1e-12 relative | float32 through float64; float64 by ``exp2(y log2 x)`` |
-| rsqrt | 1.5 | 1.5 | division by the root |
+| exp, exp2 | 1.0 | 1 | Cody-Waite reduction by ln 2, minimax (Taylor) polynomial, scaling in two steps |
+| expm1 | 1.5 | 2 | the same, recombined as ``2^n p + (2^n - 1)`` |
+| log, log2, log1p | 0.9 | 1 | exponent and mantissa in [sqrt 1/2, sqrt 2), polynomial in ``m - 1`` |
+| tanh, sigmoid | 2.2 | 2 | from expm1 and exp |
+| erf | 0.9 | 2 | odd polynomial below 15/16 (1), above it ``1 - exp(p(x))`` |
+| sin, cos | 1.5 | 1 | reduction by pi/2 in float64 with the bits of 2/pi that matter; in float64 for abs(x) < 2^30 |
+| tan | 3.3 | 3 | sine by cosine |
+| asin, acos, atan | 2.5 | 2 | reduction to abs(x) < 1/2 or tan(pi/8), odd polynomial |
+| sinh, cosh, asinh, acosh, atanh | 1.9 | 2 | from exp, expm1, log and log1p |
+| pow | 0.6 | 1e-12 relative | float32 through float64; ``exp2(y log2 x)`` |
+| rsqrt | 1.5 | 1 | division by the root |
 
 The float32 coefficients are those that `graft.core.tensor_ir.minimax` prints; float64 uses Taylor series.
 """

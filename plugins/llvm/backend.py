@@ -78,7 +78,9 @@ class LlvmBackend(Backend):
         if not names:
             return CompiledRegion((), procedure, kernels.constants)
         image = compile_functions(kernels.functions, options.target)
-        return CompiledRegion((Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants)
+        return CompiledRegion(
+            (Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants
+        )
 
 
 def _refused(value: ValueView) -> Reject | None:
@@ -124,8 +126,8 @@ class RegionKernels:
                 continue
             outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
             if all(0 in (ValueView(value).static_shape or ()) for value in outside):
-                for value in outside:
-                    self._add(ValueView(value), "arena")
+                for empty in outside:
+                    self._add(ValueView(empty), "arena")
                 continue
             lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
             self._call(lowered, self._schedule(lowered, structures))

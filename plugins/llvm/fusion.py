@@ -3,7 +3,8 @@
 Every group has one tail, the only node whose output is seen outside; so groups can be run in the order of their tails
 and fusion never makes a cycle. A group is grown behind its anchor, step by step: the tail's output has a nearest node
 through which all its uses pass (the use itself, or the end of a diamond such as ``x * sigmoid(x)``); if everything up
-to there is elementwise and of the same shape, it joins. Anchors that cost most choose first.
+to there is elementwise and of the same shape but for dimensions of 1, or a view of such a shape, it joins. Anchors
+that cost most choose first. A view that nothing follows in its group is no part of it: it costs nothing by itself.
 """
 
 from __future__ import annotations
@@ -103,16 +104,20 @@ def fuse(nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: Operat
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
     views = [node for node in nodes if is_view(node, uses, table)]
-    for node in views:
-        uses.taken.add(node.node)
-        groups.append(Group([node], Trait.VIEW, is_view=True))
+    anchors = [node for node in nodes if not is_view(node, uses, table)]
     for traits in ANCHORS:
-        for node in nodes:
+        for node in anchors:
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
                 groups.append(_grown(node, trait, uses, table))
+    groups += [Group([node], Trait.VIEW, is_view=True) for node in views if node.node not in uses.taken]
     groups.sort(key=lambda group: uses.order[group.tail.node])
     return groups
+
+
+def squeezed(value: ValueView) -> tuple[int, ...]:
+    """Return the shape of a value without dimensions of 1."""
+    return tuple(extent for extent in value.static_shape or () if extent != 1)
 
 
 def anchor_trait(node: NodeView, table: OperatorTable) -> Trait:
@@ -135,16 +140,19 @@ def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> 
     if trait is Trait.RECURRENT:
         return group
     while len(outputs := uses.used_outputs(group.tail)) == 1:
-        shape = ValueView(outputs[0]).static_shape
+        shape = squeezed(ValueView(outputs[0]))
 
-        def joins(node: NodeView, shape: tuple[int, ...] | None = shape) -> bool:
-            return table.has(node, Trait.ELEMENTWISE) and node.outputs[0].static_shape == shape
+        def joins(node: NodeView, shape: tuple[int, ...] = shape) -> bool:
+            same = squeezed(node.outputs[0]) == shape
+            return same and (table.has(node, Trait.ELEMENTWISE) or is_view(node, uses, table))
 
         more = uses.next_joint(outputs[0], joins) or _moved(outputs[0], trait, uses, table)
         if not more:
-            return group
+            break
         group.nodes += more
         uses.taken |= {node.node for node in more}
+    while len(group.nodes) > 1 and is_view(group.tail, uses, table):
+        uses.taken.remove(group.nodes.pop().node)
     return group
 
 

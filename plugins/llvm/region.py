@@ -12,13 +12,14 @@ import onnx_ir as ir
 from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.recurrent import GATES
-from graft.core.operators.table import Lowering, OperatorTable
+from graft.core.operators.table import Lowering, OperatorTable, Trait
 from graft.core.schedule.inline import map_stage, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.recurrent import schedule_recurrent
 from graft.core.tensor_ir.ir import Buffer, Expression, Function, Load, Stage
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.view import ValueView
+from graft.plugins.llvm.alias import Aliases
 from graft.plugins.llvm.fusion import Group
 
 _NOT_IN_A_NAME = re.compile(r"\W+")
@@ -56,16 +57,23 @@ class Values:
         """Lower a group; ``outside`` are the values that it must store for others."""
         stages: list[Stage] = []
         anchor_stage = 0
+        aliases = Aliases()
         for node in group.nodes:
+            if self.table.has(node, Trait.VIEW) and node is not group.anchor:
+                source = node.input(0)
+                assert source is not None
+                aliases.add(self.buffer(node.outputs[0]), self.buffer(source))
+                continue
             lowering = lowering_of(node, self.buffer)
             lowered = lower(lowering, self.table)
             if isinstance(lowered, Function):
                 return self._whole(group, name, lowering, lowered)
-            stages += lowered
+            elementwise = self.table.has(node, Trait.ELEMENTWISE)
+            stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
             if node is group.anchor:
-                anchor_stage = len(stages) - 1
+                anchor_stage = _anchor_stage(stages)
         inlined = [self._with_scalars(stage) for stage in stages]
-        outputs = tuple(self.buffers[value] for value in outside)
+        outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         return Lowered(group, kernel, None, tuple(self.values[b] for b in kernel.inputs), tuple(outside))
 
@@ -108,6 +116,11 @@ class Values:
         """Return the contents of those buffers that are known at compile time."""
         arrays = {buffer: ValueView(self.values[buffer]).constant for buffer in buffers}
         return {buffer: array for buffer, array in arrays.items() if array is not None}
+
+
+def _anchor_stage(stages: Sequence[Stage]) -> int:
+    """The last stage with a reduction, or the last one: bias and scaling already belong to what follows."""
+    return max((number for number, stage in enumerate(stages) if stage.reduction is not None), default=len(stages) - 1)
 
 
 def _needed(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> list[Stage]:

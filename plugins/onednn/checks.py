@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MAX_RANK = 12
 MAX_CONCAT = 64
 PARAMETERS: Mapping[str, tuple[int, ...]] = {
-    "Clip": (1, 2), "Pow": (1,), "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,),
+    "Clip": (1, 2), "Pow": (1,), "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,),
+    "Slice": (1, 2, 3, 4), "ReduceMean": (1,),
 }  # fmt: skip
 """Inputs that are read at compile time only: their element type does not matter."""
 
@@ -51,6 +52,20 @@ def match_supported(match: Match) -> Reject | None:
     shape = _target(anchor)
     reasons = (_operand(match, "bias", shape, anchor), _operand(match, "other", shape, anchor), _activation(match))
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def scale_shift_supported(match: Match) -> Reject | None:
+    """Return why a product and a sum with constants are not one scale and one shift per channel."""
+    anchor = match.node("anchor")
+    refusal = written_out_supported(match)
+    if refusal is not None:
+        return refusal
+    shape = _target(anchor)
+    for name in ("scale", "shift"):
+        given = match[name].static_shape
+        if len(shape) < 3 or given is None or not is_per_channel(given, shape, 1):
+            return Reject("shape", f"'{match[name].name}' is not one value per channel of {list(shape)}")
+    return None
 
 
 def written_out_supported(match: Match) -> Reject | None:
@@ -98,7 +113,7 @@ def _common(node: NodeView) -> Reject | None:
             return Reject("size", f"'{value.name}' has no elements")
         if len(shape) > MAX_RANK:
             return Reject("rank", f"'{value.name}' has {len(shape)} axes, oneDNN takes at most {MAX_RANK}")
-    if len(node.outputs) != 1:
+    if len(node.outputs) != 1 and node.op_type != "Split":
         return Reject("attribute", f"only the first output of {node.op_type} is computed")
     return None
 
@@ -204,6 +219,27 @@ def _concat(node: NodeView) -> Reject | None:
     return None if count <= MAX_CONCAT else Reject("size", f"Concat of {count} inputs; at most {MAX_CONCAT} are taken")
 
 
+def _slice(node: NodeView) -> Reject | None:
+    refusal = _constants(node, 1, 2, 3, 4)
+    steps = node.input(4)
+    if refusal is None and steps is not None and steps.constant is not None and (steps.constant != 1).any():
+        return Reject("attribute", f"Slice with steps {steps.constant.tolist()}")
+    return refusal
+
+
+def _mean(node: NodeView) -> Reject | None:
+    refusal = _spatial(node)
+    if refusal is None:
+        refusal = _constants(node, 1)
+    if refusal is not None:
+        return refusal
+    rank, axes = len(_shape(node, 0)), node.input(1)
+    over = () if axes is None or axes.constant is None else tuple(sorted(int(axis) % rank for axis in axes.constant))
+    if over != tuple(range(2, rank)) or not node.attribute("keepdims", 1):
+        return Reject("attribute", "ReduceMean over other than the spatial axes, or without keeping them")
+    return None
+
+
 def _always(node: NodeView) -> Reject | None:
     return None
 
@@ -248,4 +284,7 @@ CHECKS: Mapping[str, Callable[[NodeView], Reject | None]] = {
     "Squeeze": _always,
     "Unsqueeze": _always,
     "Transpose": _always,
+    "Split": _always,
+    "Slice": _slice,
+    "ReduceMean": _mean,
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +16,7 @@ from graft.errors import PluginError
 NAME = "libdnnl.so.3"
 DISTRIBUTIONS = ("onednn-cpu-gomp", "onednn")
 INSTALL = "pip install 'graft-compiler[onednn]'"
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 MISSING = f"oneDNN is not installed; {INSTALL}"
 
 
@@ -38,12 +42,31 @@ def open_library() -> tuple[ctypes.CDLL, str] | None:
 
     The native loader opens the library by its name; because it is open already, the loader finds this copy.
     """
-    for path in candidates():
-        try:
-            return ctypes.CDLL(path), path
-        except OSError:
-            continue
+    with _short_waits():
+        for path in candidates():
+            try:
+                return ctypes.CDLL(path), path
+            except OSError:
+                continue
     return None
+
+
+@contextmanager
+def _short_waits() -> Iterator[None]:
+    """Let OpenMP's threads, where they are started by what is opened here, spin some 40 us and then park.
+
+    By default libgomp's threads spin for milliseconds. That takes the processors from Graft's own threads, which run
+    the next region, and on a shared machine it delays the very thread that is waited for. The library reads these
+    variables once, when it is opened; what the user has set stays.
+    """
+    if any(name in os.environ for name in WAITING):
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = "1000"
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
 
 
 def version() -> str:

@@ -20,6 +20,9 @@ from graft.plugins.onednn.windows import window
 
 Shape = tuple[int, ...]
 
+SCALE_SHIFT = ("onednn.scale_shift_relu", "onednn.scale_shift")
+"""The composites that become a product with post-operations."""
+
 
 @dataclass(slots=True)
 class Kernel:
@@ -82,52 +85,71 @@ def lower_graph(graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> tuple[
 
     Raises CompileError for a kernel that no primitive computes.
     """
-    kernels = [
-        (number, _lower(graph, constants, node)) for number, node in enumerate(graph.nodes) if node.op == "kernel"
-    ]
-    used = {one.node for _, kernel in kernels for one in kernel.inputs if isinstance(one, Entry)}
-    used |= {head.node for head in graph.heads}
-    kept = {
-        number: node
+    kernels = {
+        (number, index): kernel
         for number, node in enumerate(graph.nodes)
-        if node.op == "input" or _is_used_constant(number, node, used)
+        if node.op == "kernel"
+        for index, kernel in enumerate(_lower(graph, constants, node))
     }
-    nodes = list(kept.values())
-    kept_constants = {node.name: constants[node.name] for node in nodes if node.op == "const"}
-    places = {number: place for place, number in enumerate(kept)}
-    for number, kernel in kernels:
+    used = {one.node for kernel in kernels.values() for one in kernel.inputs if isinstance(one, Entry)}
+    used |= {head.node for head in graph.heads}
+    nodes: list[JsonNode] = []
+    places: dict[tuple[int, int], int] = {}
+    for number, node in enumerate(graph.nodes):
+        if node.op == "input" or (node.op == "const" and number in used):
+            places[number, 0] = len(nodes)
+            nodes.append(node)
+    kept = {node.name: constants[node.name] for node in nodes if node.op == "const"}
+    for place, kernel in kernels.items():
         entries = []
         for one in kernel.inputs:
-            if isinstance(one, Entry):
-                entries.append(Entry(places[one.node]))
-            else:
+            if isinstance(one, np.ndarray):
                 name = f"{graph.symbol}.constant{len(nodes)}"
-                kept_constants[name] = one
+                kept[name] = one
                 entries.append(Entry(len(nodes)))
                 nodes.append(JsonNode("const", name, ("float32",), (one.shape,)))
-        places[number] = len(nodes)
+            else:
+                entries.append(Entry(places[one.node, one.index]))
+        places[place] = len(nodes)
         nodes.append(replace(kernel.node, inputs=tuple(entries), attributes=kernel.attributes, body=(), results=()))
-    heads = tuple(Entry(places[head.node]) for head in graph.heads)
-    return JsonGraph(graph.symbol, tuple(nodes), heads), kept_constants
+    heads = tuple(Entry(places[head.node, head.index]) for head in graph.heads)
+    return JsonGraph(graph.symbol, tuple(nodes), heads), kept
 
 
-def _is_used_constant(number: int, node: JsonNode, used: set[int]) -> bool:
-    return node.op == "const" and number in used
-
-
-def _lower(graph: JsonGraph, constants: Mapping[str, np.ndarray], node: JsonNode) -> Kernel:
+def _lower(graph: JsonGraph, constants: Mapping[str, np.ndarray], node: JsonNode) -> list[Kernel]:
+    """Return the kernels of a node, one per output."""
     sources = [None if entry.is_absent else graph.nodes[entry.node] for entry in node.inputs]
-    shapes = tuple(() if one is None else static(one.shape[0], one) for one in sources)
+    shapes = tuple(
+        () if one is None else static(one.shape[entry.index], one)
+        for one, entry in zip(sources, node.inputs, strict=True)
+    )
     known = tuple(constants[one.name] if one is not None and one.op == "const" else None for one in sources)
-    kernel = Kernel(node, shapes, known)
     anchor = node.body[0]
-    if anchor.op not in ANCHORS and len(node.body) > 1:
+    if anchor.op == "Split":
+        return _split(node, shapes, known)
+    kernel = Kernel(node, shapes, known)
+    if node.name in SCALE_SHIFT:
+        _scale_shift(kernel)
+    elif anchor.op not in ANCHORS and len(node.body) > 1:
         _written_out(kernel)
-        return kernel
-    lower = ANCHORS.get(anchor.op) or (_binary if anchor.op in BINARY else _eltwise)
-    lower(kernel, anchor)
-    _post_operations(kernel)
-    return kernel
+    else:
+        lower = ANCHORS.get(anchor.op) or (_binary if anchor.op in BINARY else _eltwise)
+        lower(kernel, anchor)
+        _post_operations(kernel)
+    return [kernel]
+
+
+def _split(node: JsonNode, shapes: tuple[Shape, ...], known: tuple[np.ndarray | None, ...]) -> list[Kernel]:
+    axis = node.body[0].attributes.get("axis", 0) % len(shapes[0])
+    kernels, start = [], 0
+    for dtype, shape in zip(node.dtype, node.shape, strict=True):
+        kernel = Kernel(replace(node, dtype=(dtype,), shape=(shape,)), shapes, known)
+        kernel.take(node.body[0], 0)
+        offsets = [start if place == axis else 0 for place in range(len(shapes[0]))]
+        kernel.attributes = {"primitive": "slice", "offsets": offsets}
+        start += kernel.shape[axis]
+        kernels.append(kernel)
+    return kernels
 
 
 def _written_out(kernel: Kernel) -> None:
@@ -135,6 +157,18 @@ def _written_out(kernel: Kernel) -> None:
     computed = [place for place, constant in enumerate(kernel.constants) if constant is None]
     kernel.inputs.append(kernel.node.inputs[computed[0]])
     kernel.attributes = {"primitive": "eltwise", **_activation(kernel, list(kernel.node.body)).to_json()}
+
+
+def _scale_shift(kernel: Kernel) -> None:
+    """Lower a product and a sum with one constant per channel: a product with post-operations, one pass in memory."""
+    scale, shift = kernel.node.body[0], kernel.node.body[1]
+    data = 0 if kernel.operator_constants(scale)[0] is None else 1
+    kernel.take(scale, data)
+    kernel.take(scale, 1 - data)
+    kernel.take(shift, 0 if kernel.input(shift, 0) is not None else 1)
+    kernel.attributes = {"primitive": "binary", "algorithm": "mul", "post_ops": [{"algorithm": "add", "input": 2}]}
+    if len(kernel.node.body) > 2:
+        kernel.attributes["post_ops"].append(_activation(kernel, list(kernel.node.body[2:])).to_json())
 
 
 def _post_operations(kernel: Kernel) -> None:
@@ -300,6 +334,26 @@ def _reshape(kernel: Kernel, operator: BodyOperator) -> None:
     kernel.attributes = {"primitive": "reshape"}
 
 
+def _slice(kernel: Kernel, operator: BodyOperator) -> None:
+    place = kernel.take(operator, 0)
+    _, starts, _, axes, *_ = (*kernel.operator_constants(operator), None, None, None)
+    assert starts is not None, f"{kernel.node.where}: the check demands constants"
+    rank = len(kernel.shape)
+    chosen = range(len(starts)) if axes is None or axes.size == 0 else axes.tolist()
+    offsets = [0] * rank
+    for axis, start in zip(chosen, starts.tolist(), strict=True):
+        size = kernel.shapes[place][axis % rank]
+        offsets[axis % rank] = max(0, start + size if start < 0 else min(start, size))
+    kernel.attributes = {"primitive": "slice", "offsets": offsets}
+
+
+def _mean(kernel: Kernel, operator: BodyOperator) -> None:
+    """Lower a mean over all spatial axes: a global pooling."""
+    sizes = kernel.shapes[kernel.take(operator, 0)][2:]
+    shape = window({}, sizes, sizes, (1,) * len(sizes))
+    kernel.attributes = {"primitive": "pooling", "algorithm": "average", "kernel": list(sizes), **shape.to_json()}
+
+
 def _transpose(kernel: Kernel, operator: BodyOperator) -> None:
     kernel.take(operator, 0)
     permutation = operator.attributes.get("perm") or list(range(len(kernel.shape)))[::-1]
@@ -325,4 +379,6 @@ ANCHORS: Mapping[str, Callable[[Kernel, BodyOperator], None]] = {
     "Squeeze": _reshape,
     "Unsqueeze": _reshape,
     "Transpose": _transpose,
+    "Slice": _slice,
+    "ReduceMean": _mean,
 }

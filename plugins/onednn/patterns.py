@@ -9,7 +9,7 @@ from __future__ import annotations
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
-from graft.plugins.onednn.checks import match_supported, written_out_supported
+from graft.plugins.onednn.checks import match_supported, scale_shift_supported, written_out_supported
 
 ACTIVATIONS = ("Sigmoid", "Tanh", "Elu", "LeakyRelu", "HardSwish", "HardSigmoid", "Mish", "Softplus", "Gelu", "Swish")
 
@@ -82,6 +82,12 @@ def gelu_tanh(x: Pattern) -> Pattern:
     return is_op("Mul")(is_op("Mul")(x, is_constant(0.5)), gate) | is_op("Mul")(is_op("Mul")(x, gate), is_constant(0.5))
 
 
+def scale_shift() -> Pattern:
+    """Return a value times a constant plus a constant, each one per channel: a normalisation that was folded."""
+    scaled = is_op("Mul")(wildcard(), is_constant().named("scale")).named("anchor")
+    return is_op("Add")(scaled, is_constant().named("shift"))
+
+
 def anything() -> Pattern:
     """Return any value, as the anchor of an activation that is written out."""
     return wildcard()
@@ -115,6 +121,8 @@ PATTERNS = (
     Composite("onednn.gemm_gelu_tanh", gelu_tanh(gemm()), match_supported),
     Composite("onednn.gemm_relu", relu(gemm()), match_supported),
     Composite("onednn.gemm_activation", activation(gemm()), match_supported),
+    Composite("onednn.scale_shift_relu", relu(scale_shift()), scale_shift_supported),
+    Composite("onednn.scale_shift", scale_shift(), scale_shift_supported),
     Composite("onednn.gelu_erf", gelu_erf(anything()), written_out_supported),
     Composite("onednn.gelu_tanh", gelu_tanh(anything()), written_out_supported),
     Composite("onednn.swish", swish(anything()), written_out_supported),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from graft.partition.plan import Plan
     from graft.partition.policy import Policy
+    from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 
 
@@ -85,9 +86,21 @@ def compile(
         model, backends, shapes=shapes, threads=threads, strict=strict, plan=plan, policy=policy,
         keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
+    return program_of(compiled.description, options.threads, backends, manager)
+
+
+def program_of(
+    description: ProgramDescription,
+    threads: int | None,
+    backends: Sequence[str | Backend] | None = None,
+    manager: PluginManager | None = None,
+) -> Program:
+    """Return a program in this process; backend objects and the manager's plugins load the modules they made."""
     from graft.runtime.program import Program
 
-    return Program.from_description(compiled.description, threads=options.threads)
+    given = [one for one in backends or () if isinstance(one, Backend)]
+    loaders = (manager or plugins()).loaders_for(description.modules, given)
+    return Program.from_description(description, threads=threads, loaders=loaders)
 
 
 def compile_model(

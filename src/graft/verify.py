@@ -6,24 +6,26 @@ and *accumulated* (the region's outputs inside the running program).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from graft.api import compile_model
+from graft.api import compile_model, program_of
 from graft.core.load import load
 from graft.core.sample_inputs import sample_inputs
 from graft.errors import GraftError
-from graft.runtime.program import Program
 
 if TYPE_CHECKING:
     from graft.compiler import CompiledModel
     from graft.core.load import Source
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
+    from graft.runtime.procedure import ProgramDescription
+    from graft.runtime.program import Program
 
 PEERS = ("reference", "onnxruntime")
 
@@ -101,7 +103,7 @@ def verify(
     compiled: CompiledModel | None = None
     if program is None or per_region:
         compiled = compile_model(original, backends, shapes=shapes, threads=threads, strict=strict, manager=manager)
-        program = program or Program.from_description(compiled.description, threads=threads)
+        program = program or program_of(compiled.description, threads, backends, manager)
     names = [value.name or "" for value in original.graph.outputs]
     expected = evaluate(original, feeds, names, against)
     actual = program.run(feeds)
@@ -109,7 +111,8 @@ def verify(
     regions: tuple[RegionReport, ...] = ()
     if per_region:
         assert compiled is not None
-        regions = tuple(_regions(compiled, feeds, against, rtol, atol, threads))
+        load_one = partial(program_of, threads=threads, backends=backends, manager=manager)
+        regions = tuple(_regions(compiled, feeds, against, rtol, atol, load_one))
     return VerifyReport(against, rtol, atol, outputs, regions)
 
 
@@ -172,17 +175,17 @@ def _regions(
     against: str,
     rtol: float,
     atol: float,
-    threads: int | None,
+    load_one: Callable[[ProgramDescription], Program],
 ) -> list[RegionReport]:
     """Return a row for every output of every region of the main graph."""
     calls = compiled.region_calls()
     wanted = {value.name or "": value for node, _ in calls for value in (*node.inputs, *node.outputs) if value}
     computed = [name for name, value in wanted.items() if value.producer() is not None]
     expected = {**feeds, **evaluate(compiled.normalized, feeds, computed, against)}
-    inside = Program.from_description(compiled.stitch(outputs=computed), threads=threads).run(dict(feeds))
+    inside = load_one(compiled.stitch(outputs=computed)).run(dict(feeds))
     rows = []
     for node, region in calls:
-        alone = Program.from_description(compiled.stitch_region(region), threads=threads)
+        alone = load_one(compiled.stitch_region(region))
         outer = {inner.name: value for inner, value in zip(region.function.inputs, node.inputs, strict=True) if value}
         results = alone.run({view.name: expected[outer[view.name].name or ""] for view in region.inputs})
         for view, value in zip(region.outputs, node.outputs, strict=True):

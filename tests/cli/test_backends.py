@@ -63,3 +63,8 @@ def test_a_backend_that_is_left_out_is_not_there(graft, npu):
     outcome = graft("backends", "show", "reference", "--without", "reference")
     assert outcome.code == 1
     assert outcome.err == "graft: backend 'reference' is disabled; leave it out, or enable its plugin\n"
+
+
+def test_list_shows_a_plugin_file_by_its_name(graft, npu):
+    rows = json.loads(graft("backends", "list", "--plugin", npu, "--json").out)["plugins"]
+    assert [row["provides"] for row in rows if row["name"] == "npu"] == [str(npu)]

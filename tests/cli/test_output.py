@@ -5,8 +5,8 @@ import pytest
 
 from graft.cli.output import print_json, print_table, shape, size
 
-ROWS = [("a", 1, 0.123456), ("bb[0]", 12, 1e-9)]
-PLAIN = "NAME   COUNT  VALUE\na          1  0.123\nbb[0]     12  1e-09\n"
+ROWS = [("a", 1, 0.123456), ("bb[0]", 12, 1e-9), ("c", 3, 162300.4)]
+PLAIN = "NAME   COUNT   VALUE\na          1   0.123\nbb[0]     12   1e-09\nc          3  162300\n"
 
 
 def test_a_table_is_plain_text_where_nobody_watches(capsys):

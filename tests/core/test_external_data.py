@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, parser
 
@@ -164,4 +165,18 @@ def test_external_data_needs_the_path_of_the_model(tmp_path: Path) -> None:
     assert refusal(write_model(tmp_path, "w.bin").read_bytes()) == (
         "tensor 'w' is stored in a file beside the model, but the model was given without its directory; "
         "load it by its path"
+    )
+
+
+def test_a_model_in_memory_that_refers_to_files_is_checked_alike(tmp_path: Path) -> None:
+    write_weights(tmp_path / "w.bin")
+    model = load(ir.load(write_model(tmp_path, "w.bin")))
+    constant = ValueView(model.graph.initializers["w"]).constant
+    assert constant is not None
+    assert np.array_equal(constant, WEIGHTS)
+    with pytest.raises(ModelError) as caught:
+        load(ir.load(write_model(tmp_path, "../w.bin")))
+    assert str(caught.value) == (
+        "external data of tensor 'w' in '../w.bin': the path leaves the model's directory; "
+        "use a relative path without '..'"
     )

@@ -330,3 +330,12 @@ def test_a_flipped_byte_loads_or_is_refused(position: int, byte: int) -> None:
 def test_a_cut_off_model_loads_or_is_refused(length: int) -> None:
     with contextlib.suppress(GraftError):
         load(DAMAGED[:length])
+
+
+def test_a_copy_of_a_loaded_model_keeps_its_weights_without_copying_them() -> None:
+    proto = model_of('<ir_version: 10, opset_import: ["" : 9]> g (float[4096] x) => (float[4096] y) {y = Add(x, w)}')
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4096, np.float32), "w"))
+    model = load(proto)
+    again = load(model.clone())
+    assert again is not model
+    assert again.graph.initializers["w"].const_value is model.graph.initializers["w"].const_value

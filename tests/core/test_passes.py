@@ -167,6 +167,23 @@ def test_a_node_that_cannot_be_computed_stays() -> None:
     assert operators(model) == ["Div", "Neg", "Abs"]
 
 
+def test_the_branch_of_a_known_condition_takes_the_place_of_if() -> None:
+    graph = """g (float[2] x) => (float[2] y, float[2] z) <bool yes = {1}, bool no = {0}> {
+        y = If (yes) <then_branch = a () => (float[2] p) { c = Constant<value = float {2}>() t = Mul(x, c) p = Abs(t) },
+                      else_branch = b () => (float[2] q) { q = Neg(x) }>
+        z = If (no) <then_branch = d () => (float[2] p) { p = Neg(x) },
+                     else_branch = e () => (float[2] q) { t = Add(x, y) q = Abs(t) }> }"""
+    model = after(graph, "lift-constants", "inline-conditions", "eliminate-identity")
+    assert operators(model) == ["Mul", "Abs", "Add", "Abs"]
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+
+
+def test_a_condition_known_only_at_run_time_stays() -> None:
+    graph = """g (float[2] x, bool c) => (float[2] y) { y = If (c) <
+        then_branch = a () => (float[2] p) { p = Neg(x) }, else_branch = b () => (float[2] q) { q = Abs(x) }> }"""
+    assert operators(after(graph, "inline-conditions")) == ["If"]
+
+
 def test_equal_nodes_and_equal_constants_are_merged() -> None:
     model = after(
         """g (float[2] x) => (float[2] y) <float one = {1.5}, float uno = {1.5}> {
@@ -277,7 +294,7 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
-        "lift-constants,fold-constants{limit=99},eliminate-identity,canonicalize-operators,canonicalize-shapes,"
+        "lift-constants,fold-constants{limit=99},inline-conditions,eliminate-identity,canonicalize-operators,canonicalize-shapes,"
         "fold-batch-normalization,eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text

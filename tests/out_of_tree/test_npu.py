@@ -3,9 +3,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
+import graft
 from graft.core.reject import Reject
 from graft.core.target import CompileOptions, Target
 from graft.core.view import NodeView
@@ -60,6 +62,36 @@ def test_a_region_runs_on_the_engine_of_the_plugin(manager, npu):
     )
     module = npu.compile(region, OPTIONS)
     assert (module.plugin, module.install) == ("npu", "pip install graft-npu")
-    run = manager.module_loaders()[module.kind].load(module.name, module.data, module.constants)[module.name]
+    run = manager.module_loaders({module.plugin})[module.kind].load(module.name, module.data, module.constants)[
+        module.name
+    ]
     x = np.array([[1, -3]], np.float32)
     assert run([x])[0].tolist() == (np.maximum(x @ weight, 0) @ weight).tolist()
+
+
+@pytest.fixture
+def model(tmp_path):
+    weights = ", ".join(str(value) for value in range(1, 9))
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[1,4] x) => (float[1,2] y) <float[4,2] w = {{{weights}}}> {{ t = MatMul(x, w) y = Relu(t) }}"""
+    return onnx.parser.parse_model(text)
+
+
+def test_a_model_is_compiled_across_the_plugin_and_the_reference(manager, model):
+    program = graft.compile(model, ["npu", "reference"], manager=manager)
+    assert program(np.array([[1, 0, 0, -2]], np.float32)).tolist() == [[0, 0]]
+    assert program(np.array([[1, 1, 0, 0]], np.float32)).tolist() == [[4, 6]]
+    assert [module.kind for module in program.description.modules] == ["json:npu"]
+
+
+def test_a_backend_object_needs_no_entry_point(manager, npu, model):
+    program = graft.compile(model, [type(npu.backend)()], manager=PluginManager(sources=[]))
+    assert program(np.array([[1, 1, 0, 0]], np.float32)).tolist() == [[4, 6]]
+
+
+def test_the_plan_says_why_a_node_is_not_the_plugins(manager):
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (double[2,2] x) => (double[2,2] y) { y = MatMul(x, x) }'
+    plan = graft.plan(onnx.parser.parse_model(text), ["npu", "reference"], manager=manager)
+    (placement,) = plan.placements
+    assert placement.backend == "reference"
+    assert dict(placement.reasons) == {"npu": Reject("dtype", "float32 only, got float64")}

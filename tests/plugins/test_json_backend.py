@@ -5,6 +5,7 @@ from graft.core.target import CompileOptions, Target
 from graft.errors import ArtifactError, PluginError
 from graft.plugins.fence import FencedBackend
 from graft.plugins.json_backend import JsonBackend
+from graft.plugins.manager import PluginManager
 from tests.plugins.regions import region_of
 
 OPTIONS = CompileOptions(Target("x86_64", "x86-64"))
@@ -31,6 +32,22 @@ def test_a_region_becomes_a_module_that_its_engine_runs():
     assert loader.kind == "json:npu"
     (y,) = loader.load(module.name, module.data, module.constants)["r0"]([-np.ones((1, 4), np.float32)])
     assert y.tolist() == [[0, 0]]
+
+
+def test_a_configured_object_loads_the_modules_that_it_made():
+    class Scaled(Npu):
+        def __init__(self, factor):
+            self.factor = factor
+
+        def load(self, graph, constants):
+            engine = super().load(graph, constants)
+            return lambda inputs: [self.factor * output for output in engine(inputs)]
+
+    scaled = Scaled(3)
+    module = scaled.compile(region(), OPTIONS)
+    (loader,) = PluginManager(sources=[]).loaders_for([module], [scaled])
+    (y,) = loader.load(module.name, module.data, module.constants)["r0"]([np.ones((1, 4), np.float32)])
+    assert y.tolist() == [[36, 48]]
 
 
 def test_an_engine_that_is_not_callable_is_an_error():

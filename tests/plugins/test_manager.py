@@ -242,6 +242,32 @@ def test_an_entry_point_that_names_something_else_is_told_so(tmp_path, monkeypat
     )
 
 
+def test_damaged_metadata_of_one_distribution_does_not_hide_the_others(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "graft-fine", "1", {"fine": "fine_npu"}, fine_npu=backend("fine"))
+    install(tmp_path, monkeypatch, "graft-torn", "2", {})
+    (text,) = tmp_path.glob("graft-torn-2/*.dist-info/entry_points.txt")
+    text.write_text("[graft]\ntorn\n")
+    sources = [source for source in PluginManager().sources() if source.distribution in ("graft-fine", "graft-torn")]
+    fine, torn = PluginManager(sources=sources).plugins()
+    assert [one.name for one in fine.backends] == ["fine"]
+    assert torn.failure is not None
+    before, what, after = torn.failure.message.partition("its entry_points.txt cannot be read: ")
+    assert before == "plugin 'graft-torn' raised ImportError in import of graft-torn 2: "
+    assert what
+    assert after.endswith("; install it again")
+
+
+def test_an_entry_point_that_is_no_reference_is_an_error(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "graft-blank", "1", {"blank": "two words"})
+    manager = PluginManager(sources=[source for source in PluginManager().sources() if source.name == "blank"])
+    failure = manager.plugins()[0].failure
+    assert failure is not None
+    assert failure.message == (
+        "plugin 'blank' raised ImportError in import of graft-blank 1: "
+        "'two words' is not an entry point; write my_package.npu or my_package.npu:Npu"
+    )
+
+
 def test_a_file_becomes_a_plugin_for_once(tmp_path):
     source = file_source(tmp_path, "mine", backend("mine"))
     manager = PluginManager(sources=[])
@@ -281,14 +307,20 @@ def test_a_hook_is_called_in_every_plugin_in_order_of_names(tmp_path):
     assert manager.passes("import") == ["a import", "b import"]
 
 
-def test_a_hook_that_raises_names_its_plugin(tmp_path):
-    manager = manager_of(
-        tmp_path, noisy=HOOK + "@hookimpl\ndef graft_region_compiled(seconds): raise KeyError(seconds)"
-    )
+def test_a_listener_that_raises_is_logged_and_the_others_hear(tmp_path, caplog):
+    hear = HOOK + "heard = []\n@hookimpl\ndef graft_region_compiled(seconds): heard.append(seconds)"
+    noisy = HOOK + "@hookimpl\ndef graft_region_compiled(seconds): raise KeyError(seconds)"
+    manager_of(tmp_path, noisy=noisy, quiet=hear).region_compiled(None, None, 1.5)
+    assert [record.message for record in caplog.records] == [
+        "plugin 'noisy' raised KeyError in graft_region_compiled: 1.5"
+    ]
+    assert sys.modules["graft_plugin_quiet"].heard == [1.5]
+
+
+def test_a_hook_that_gives_no_list_names_its_plugin(tmp_path):
     with pytest.raises(PluginError) as caught:
-        manager.region_compiled(None, None, 1.5)
-    assert caught.value.message == "plugin 'noisy' raised KeyError in graft_region_compiled: 1.5"
-    assert isinstance(caught.value.__cause__, KeyError)
+        manager_of(tmp_path, empty=HOOK + "@hookimpl\ndef graft_passes(): pass").passes("import")
+    assert caught.value.message == "plugin 'empty' raised TypeError in graft_passes: 'NoneType' object is not iterable"
 
 
 def test_the_hooks_of_a_plugin_without_valid_backends_are_not_called(tmp_path):

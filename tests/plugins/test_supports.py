@@ -152,3 +152,20 @@ def test_a_check_accepts_with_true_or_none():
     for answer in (True, None):
         (composite,) = FencedBackend(Careless(answer), "careless").patterns
         assert composite.check(node("Relu")) is None
+
+
+class Extended(Backend):
+    name = "extended"
+    control_flow = True
+
+    def simulate(self, steps):
+        return 10 // steps
+
+
+def test_what_a_backend_adds_is_reached_through_the_fence():
+    fenced = FencedBackend(Extended(), "extended")
+    assert (fenced.control_flow, fenced.simulate(5)) == (True, 2)
+    assert not hasattr(fenced, "legalize")
+    with pytest.raises(PluginError) as caught:
+        fenced.simulate(0)
+    assert caught.value.message.startswith("plugin 'extended' raised ZeroDivisionError in simulate: ")

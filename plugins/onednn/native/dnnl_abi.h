@@ -50,6 +50,8 @@ enum {
   DNNL_USE_SCALE = 2,
   DNNL_USE_SHIFT = 4,
   DNNL_QUERY_IMPLEMENTATION = 8,
+  DNNL_QUERY_STRIDES = 14,
+  DNNL_QUERY_INNER_BLOCKS = 263,
   DNNL_QUERY_ARG_DESC = 255
 };
 
@@ -83,6 +85,8 @@ enum {
   X(DnnlStatus, memory_desc_create_with_tag, (DnnlDesc *, int, const int64_t *, DnnlEnum, DnnlEnum))                  \
   X(DnnlStatus, memory_desc_clone, (DnnlDesc *, DnnlConstDesc))                                                       \
   X(DnnlStatus, memory_desc_permute_axes, (DnnlDesc *, DnnlConstDesc, const int *))                                   \
+  X(DnnlStatus, memory_desc_reshape, (DnnlDesc *, DnnlConstDesc, int, const int64_t *))                               \
+  X(DnnlStatus, memory_desc_query, (DnnlConstDesc, DnnlEnum, void *))                                                 \
   X(DnnlStatus, memory_desc_destroy, (DnnlDesc))                                                                      \
   X(int, memory_desc_equal, (DnnlConstDesc, DnnlConstDesc))                                                           \
   X(size_t, memory_desc_get_size, (DnnlConstDesc))                                                                    \

@@ -36,6 +36,8 @@ typedef struct PrimitiveRow {
 } PrimitiveRow;
 
 /* kernels.c */
+/* Frees what the kernel owns and starts anew with its module and node. */
+void kernel_reset(Kernel *kernel);
 int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status);
 const Shape *kernel_shape(const Kernel *kernel, int32_t input);
 /* Adds input number `input` as argument `arg`; takes `view`. */

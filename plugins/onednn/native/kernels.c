@@ -1,6 +1,5 @@
 /* From a kernel node to a step: describe the primitive, let oneDNN choose, fetch the operands in the layouts it wants. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernel.h"
@@ -59,6 +58,25 @@ DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name) {
     }
   }
   return 0;
+}
+
+void kernel_reset(Kernel *kernel) {
+  const Dnnl *dnnl = &kernel->module->dnnl;
+  for (int32_t i = 0; i < kernel->operand_count; i++) {
+    dnnl->memory_desc_destroy(kernel->operands[i].view);
+  }
+  dnnl->memory_desc_destroy(kernel->replaced_view);
+  dnnl->memory_desc_destroy(kernel->source);
+  dnnl->memory_desc_destroy(kernel->target);
+  if (kernel->attr != NULL) {
+    dnnl->primitive_attr_destroy(kernel->attr);
+  }
+  if (kernel->recipe != NULL) {
+    dnnl->primitive_desc_destroy(kernel->recipe);
+  }
+  const Node *self = &kernel->module->graph.nodes[kernel->node];
+  *kernel = (Kernel){
+      .module = kernel->module, .node = kernel->node, .self = self, .shape = self->shape, .replaced = -1};
 }
 
 /* The buffer of the destination: a new one, or that of the value which the post-operation "sum" adds to. */
@@ -123,60 +141,6 @@ static int32_t emit(Kernel *kernel) {
   return code;
 }
 
-/* A reshape moves no bytes: the result is the row-major source under another shape. */
-static int32_t lower_reshape(Module *module, int32_t index) {
-  const Node *node = &module->graph.nodes[index];
-  DnnlDesc before = NULL;
-  DnnlDesc after = NULL;
-  int32_t buffer = -1;
-  int32_t code = onednn_row_major(module, index, &module->graph.nodes[node->inputs[0]].shape, &before);
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(module, index, &node->shape, &after);
-  }
-  if (code == GRAFT_OK && module->dnnl.memory_desc_get_size(before) != module->dnnl.memory_desc_get_size(after)) {
-    code = onednn_fail(module, index, "the shapes before and after have different sizes", DNNL_SUCCESS);
-  }
-  if (code == GRAFT_OK) {
-    code = onednn_fetch(module, index, node->inputs[0], before, NULL, &buffer);
-  }
-  if (code == GRAFT_OK) {
-    module->buffers[buffer].shared = true;
-    code = onednn_store(module, index, buffer, after, NULL);
-  }
-  module->dnnl.memory_desc_destroy(before);
-  module->dnnl.memory_desc_destroy(after);
-  return code;
-}
-
-/* A transpose moves no bytes either: it permutes the description. */
-static int32_t lower_transpose(Module *module, int32_t index) {
-  const Node *node = &module->graph.nodes[index];
-  const JsonValue *list = graft_json_member(node->attributes, "permutation");
-  const Stored *source = onednn_current(module, node->inputs[0]);
-  const Shape *shape = &module->graph.nodes[node->inputs[0]].shape;
-  int positions[DNNL_MAX_RANK];
-  int64_t seen = 0;
-  bool valid = graft_json_count(list) == (size_t)shape->rank && node->shape.rank == shape->rank;
-  for (int32_t i = 0; i < shape->rank && valid; i++) {
-    int64_t from = graft_json_integer(graft_json_item(list, (size_t)i), -1);
-    valid = from >= 0 && from < shape->rank && !(seen & (int64_t)1 << from) && node->shape.sizes[i] == shape->sizes[from];
-    seen |= valid ? (int64_t)1 << from : 0;
-    positions[valid ? from : 0] = i;
-  }
-  if (!valid) {
-    return onednn_fail(module, index, "'permutation' does not fit the shapes", DNNL_SUCCESS);
-  }
-  DnnlDesc desc = NULL;
-  DnnlStatus status = module->dnnl.memory_desc_permute_axes(&desc, source->desc, positions);
-  if (status != DNNL_SUCCESS) {
-    return onednn_fail(module, index, "permuting axes", status);
-  }
-  module->buffers[source->buffer].shared = true;
-  int32_t code = onednn_store(module, index, source->buffer, desc, NULL);
-  module->dnnl.memory_desc_destroy(desc);
-  return code;
-}
-
 static const PrimitiveRow PRIMITIVES[] = {
     {"convolution", 2, 3 + MAX_POST_OPS, describe_convolution},
     {"matmul", 2, 3 + MAX_POST_OPS, describe_matmul},
@@ -190,44 +154,33 @@ static const PrimitiveRow PRIMITIVES[] = {
     {"concat", 1, MAX_OPERANDS, describe_concat},
 };
 
-static void release(Kernel *kernel) {
-  const Dnnl *dnnl = &kernel->module->dnnl;
-  for (int32_t i = 0; i < kernel->operand_count; i++) {
-    dnnl->memory_desc_destroy(kernel->operands[i].view);
-  }
-  dnnl->memory_desc_destroy(kernel->replaced_view);
-  dnnl->memory_desc_destroy(kernel->source);
-  dnnl->memory_desc_destroy(kernel->target);
-  if (kernel->attr != NULL) {
-    dnnl->primitive_attr_destroy(kernel->attr);
-  }
-  if (kernel->recipe != NULL) {
-    dnnl->primitive_desc_destroy(kernel->recipe);
-  }
-}
+static const struct {
+  const char *name;
+  int32_t (*lower)(Module *module, int32_t node);
+} VIEWS[] = {{"reshape", onednn_reshape}, {"transpose", onednn_transpose}, {"slice", onednn_slice}};
 
 static int32_t lower_primitive(Module *module, int32_t node, const PrimitiveRow *row) {
   const Node *self = &module->graph.nodes[node];
   if (self->input_count < row->least || self->input_count > row->most) {
     return onednn_fail(module, node, "wrong number of inputs", DNNL_SUCCESS);
   }
-  Kernel kernel = {.module = module, .node = node, .self = self, .shape = self->shape, .replaced = -1};
+  Kernel kernel = {.module = module, .node = node};
+  kernel_reset(&kernel);
   int32_t code = row->describe(&kernel);
   if (code == GRAFT_OK) {
     code = emit(&kernel);
   }
-  release(&kernel);
+  kernel_reset(&kernel);
   return code;
 }
 
 int32_t onednn_lower(Module *module, int32_t node) {
   const Node *self = &module->graph.nodes[node];
   const char *primitive = graft_json_string(graft_json_member(self->attributes, "primitive"), "");
-  if (self->input_count == 1 && strcmp(primitive, "reshape") == 0) {
-    return lower_reshape(module, node);
-  }
-  if (self->input_count == 1 && strcmp(primitive, "transpose") == 0) {
-    return lower_transpose(module, node);
+  for (size_t i = 0; i < sizeof VIEWS / sizeof VIEWS[0]; i++) {
+    if (self->input_count == 1 && strcmp(primitive, VIEWS[i].name) == 0) {
+      return VIEWS[i].lower(module, node);
+    }
   }
   for (size_t i = 0; i < sizeof PRIMITIVES / sizeof PRIMITIVES[0]; i++) {
     if (strcmp(primitive, PRIMITIVES[i].name) == 0) {

@@ -47,6 +47,19 @@ int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlD
   return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
 }
 
+int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
+  int64_t strides[DNNL_MAX_RANK];
+  int64_t step = shape->sizes[1];
+  strides[1] = 1;
+  for (int32_t i = shape->rank - 1; i >= 2; i--) {
+    strides[i] = step;
+    step *= shape->sizes[i];
+  }
+  strides[0] = step;
+  DnnlStatus status = module->dnnl.memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, strides);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+}
+
 int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
   DnnlStatus status = module->dnnl.memory_desc_create_with_tag(desc, shape->rank, shape->sizes, DNNL_F32, DNNL_ANY);
   return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
@@ -176,8 +189,7 @@ static int32_t reorder(Module *module, int32_t node, int32_t source, DnnlConstDe
   return code;
 }
 
-/* The buffer that holds the value's row-major bytes. */
-static int32_t fetch_row_major(Module *module, int32_t node, int32_t value, int32_t *buffer) {
+int32_t onednn_fetch_row_major(Module *module, int32_t node, int32_t value, int32_t *buffer) {
   DnnlDesc plain = NULL;
   int32_t code = onednn_row_major(module, node, &module->graph.nodes[value].shape, &plain);
   if (code == GRAFT_OK) {
@@ -200,7 +212,7 @@ int32_t onednn_fetch(Module *module, int32_t node, int32_t value, DnnlConstDesc 
   int32_t source = current->buffer;
   DnnlConstDesc from = current->desc;
   if (view != NULL) {
-    int32_t code = fetch_row_major(module, node, value, &source);
+    int32_t code = onednn_fetch_row_major(module, node, value, &source);
     if (code != GRAFT_OK) {
       return code;
     }
@@ -236,6 +248,7 @@ static int32_t fill_step(Module *module, Step *step, DnnlRecipe recipe, const St
     step->arg_count++;
     module->arg_count++;
     Buffer *used = &module->buffers[arg->buffer];
+    used = used->kind == BUFFER_PART ? &module->buffers[used->index] : used;
     used->first = position < used->first ? position : used->first;
     used->last = position > used->last ? position : used->last;
   }

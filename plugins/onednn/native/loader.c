@@ -3,7 +3,7 @@
  * oneDNN chooses the layout of every convolution and of every constant weight; constants are laid out once, here;
  * a value keeps its producer's layout until a consumer needs another. Inputs and outputs of the region are row-major.
  *
- * Threads: a oneDNN built with OpenMP is given the program's thread count for each call and its former count back
+ * Threads: an oneDNN built with OpenMP is given the program's thread count for each call and its former count back
  * afterwards, so that both share one budget; its worker threads are its own.
  */
 #include <stdio.h>
@@ -140,41 +140,48 @@ static int32_t build(Module *module) {
   return code == GRAFT_OK ? onednn_plan_workspace(module) : code;
 }
 
-static void unload(void *user, void *state) {
-  (void)user;
-  Module *module = state;
-  const Dnnl *dnnl = &module->dnnl;
-  while (module->idle != NULL) {
-    Instance *next = module->idle->next;
-    onednn_instance_free(module, module->idle);
-    module->idle = next;
-  }
+static void free_steps(Module *module) {
   for (size_t i = 0; i < module->step_count; i++) {
     for (int32_t j = 0; j < module->steps[i].arg_count; j++) {
-      dnnl->memory_desc_destroy(module->steps[i].args[j].desc);
+      module->dnnl.memory_desc_destroy(module->steps[i].args[j].desc);
     }
     free(module->steps[i].args);
     if (module->steps[i].primitive != NULL) {
-      dnnl->primitive_destroy(module->steps[i].primitive);
+      module->dnnl.primitive_destroy(module->steps[i].primitive);
     }
   }
+  free(module->steps);
+}
+
+static void free_values(Module *module) {
   for (size_t i = 0; i < module->stored_count; i++) {
-    dnnl->memory_desc_destroy(module->stored[i].desc);
-    dnnl->memory_desc_destroy(module->stored[i].view);
+    module->dnnl.memory_desc_destroy(module->stored[i].desc);
+    module->dnnl.memory_desc_destroy(module->stored[i].view);
   }
   for (size_t i = 0; i < module->buffer_count; i++) {
     if (module->buffers[i].owned) {
       free(module->buffers[i].data);
     }
   }
+  free(module->stored);
+  free(module->buffers);
+}
+
+static void unload(void *user, void *state) {
+  (void)user;
+  Module *module = state;
+  while (module->idle != NULL) {
+    Instance *next = module->idle->next;
+    onednn_instance_free(module, module->idle);
+    module->idle = next;
+  }
+  free_steps(module);
+  free_values(module);
   if (module->engine != NULL) {
-    dnnl->engine_destroy(module->engine);
+    module->dnnl.engine_destroy(module->engine);
   }
   onednn_graph_free(&module->graph);
   pthread_mutex_destroy(&module->lock);
-  free(module->steps);
-  free(module->stored);
-  free(module->buffers);
   free(module->description);
   free(module);
 }

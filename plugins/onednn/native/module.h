@@ -43,16 +43,17 @@ typedef struct Graph {
   int32_t input_count;
 } Graph;
 
-typedef enum { BUFFER_WORKSPACE, BUFFER_CONSTANT, BUFFER_INPUT, BUFFER_OUTPUT } BufferKind;
+/* A part begins `offset` bytes behind the start of the buffer `index`, which is not a part itself. */
+typedef enum { BUFFER_WORKSPACE, BUFFER_CONSTANT, BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_PART } BufferKind;
 
 typedef struct Buffer {
   BufferKind kind;
-  int32_t index;  /* of the input or output */
+  int32_t index;  /* of the input or output, or the buffer that this is a part of */
   bool shared;    /* more than one value lives here: never overwritten in place */
   void *data;     /* of a constant */
   bool owned;     /* data is ours to free */
   uint64_t bytes;
-  uint64_t offset;     /* in the workspace */
+  uint64_t offset;     /* in the workspace, or in the whole */
   int32_t first, last; /* the steps between which the contents matter */
 } Buffer;
 
@@ -120,12 +121,15 @@ void onednn_graph_free(Graph *graph);
 int32_t onednn_fail(Module *module, int32_t node, const char *what, DnnlStatus status);
 void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size);
 int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
+int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc); /* rank >= 2 */
 int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
 int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32_t *buffer);
 /* Records that `value` lies in `buffer` as `desc` says; copies the descriptions. */
 int32_t onednn_store(Module *module, int32_t value, int32_t buffer, DnnlConstDesc desc, DnnlConstDesc view);
 /* The value in the layout its producer chose. */
 const Stored *onednn_current(const Module *module, int32_t value);
+/* The buffer that holds the value's row-major bytes. */
+int32_t onednn_fetch_row_major(Module *module, int32_t node, int32_t value, int32_t *buffer);
 /* Gives the value in the layout `desc`, with a reorder where needed. A `view` describes its row-major bytes anew. */
 int32_t onednn_fetch(Module *module, int32_t node, int32_t value, DnnlConstDesc desc, DnnlConstDesc view,
                      int32_t *buffer);
@@ -140,6 +144,11 @@ int32_t onednn_plan_workspace(Module *module);
 int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs);
 void onednn_instance_free(Module *module, Instance *instance);
 void *onednn_allocate(uint64_t bytes);
+
+/* views.c: operators that move no bytes; they only describe them anew */
+int32_t onednn_reshape(Module *module, int32_t node);
+int32_t onednn_transpose(Module *module, int32_t node);
+int32_t onednn_slice(Module *module, int32_t node);
 
 /* kernels.c: gives the value of a kernel node a buffer and the steps that fill it */
 int32_t onednn_lower(Module *module, int32_t node);

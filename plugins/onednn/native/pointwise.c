@@ -204,9 +204,45 @@ int32_t describe_batch_normalization(Kernel *kernel) {
   return described(kernel, status, "describing a batch normalization");
 }
 
+/* Whether a value lies with its channels innermost. */
+static bool is_channels_last(Kernel *kernel, int32_t value) {
+  Module *module = kernel->module;
+  const Shape *shape = &module->graph.nodes[value].shape;
+  DnnlDesc desc = NULL;
+  if (shape->rank < 3 || onednn_channels_last(module, kernel->node, shape, &desc) != GRAFT_OK) {
+    return false;
+  }
+  bool equal = module->dnnl.memory_desc_equal(desc, onednn_current(module, value)->desc) != 0;
+  module->dnnl.memory_desc_destroy(desc);
+  return equal;
+}
+
+/* Sources in several layouts are brought to channels-last where one of them has it: it is what convolutions prefer,
+ * and the concatenation of equal layouts is a copy. Fills `owned` with the descriptions. */
+static int32_t concat_sources(Kernel *kernel, DnnlDesc *owned) {
+  Module *module = kernel->module;
+  bool channels_last = false;
+  for (int32_t i = 0; i < kernel->self->input_count; i++) {
+    channels_last = channels_last || is_channels_last(kernel, kernel->self->inputs[i]);
+  }
+  int32_t code = GRAFT_OK;
+  for (int32_t i = 0; i < kernel->self->input_count && code == GRAFT_OK; i++) {
+    int32_t value = kernel->self->inputs[i];
+    if (channels_last && module->graph.nodes[value].shape.rank == kernel->shape.rank) {
+      code = onednn_channels_last(module, kernel->node, &module->graph.nodes[value].shape, &owned[i]);
+    } else if (module->dnnl.memory_desc_clone(&owned[i], onednn_current(module, value)->desc) != DNNL_SUCCESS) {
+      code = kernel_fail(kernel, "describing a tensor", DNNL_SUCCESS);
+    }
+    if (code == GRAFT_OK) {
+      code = kernel_operand(kernel, ARG_MULTIPLE_SRC + i, i, NULL);
+    }
+  }
+  return code;
+}
+
 int32_t describe_concat(Kernel *kernel) {
   const Module *module = kernel->module;
-  DnnlConstDesc sources[MAX_OPERANDS];
+  DnnlDesc sources[MAX_OPERANDS] = {NULL};
   int64_t axis = graft_json_integer(graft_json_member(kernel->self->attributes, "axis"), -1);
   if (axis < 0 || axis >= kernel->shape.rank) {
     return kernel_fail(kernel, "'axis' is out of range", DNNL_SUCCESS);
@@ -215,15 +251,17 @@ int32_t describe_concat(Kernel *kernel) {
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
-  for (int32_t i = 0; i < kernel->self->input_count && code == GRAFT_OK; i++) {
-    sources[i] = onednn_current(module, kernel->self->inputs[i])->desc;
-    code = kernel_operand(kernel, ARG_MULTIPLE_SRC + i, i, NULL);
+  if (code == GRAFT_OK) {
+    code = concat_sources(kernel, sources);
   }
-  if (code != GRAFT_OK) {
-    return code;
+  if (code == GRAFT_OK) {
+    DnnlStatus status = module->dnnl.concat_primitive_desc_create(
+        &kernel->recipe, module->engine, kernel->target, kernel->self->input_count, (int)axis,
+        (DnnlConstDesc const *)sources, kernel->attr);
+    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a concatenation", status);
   }
-  DnnlStatus status = module->dnnl.concat_primitive_desc_create(&kernel->recipe, module->engine, kernel->target,
-                                                                kernel->self->input_count, (int)axis, sources,
-                                                                kernel->attr);
-  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a concatenation", status);
+  for (int32_t i = 0; i < kernel->self->input_count; i++) {
+    module->dnnl.memory_desc_destroy(sources[i]);
+  }
+  return code;
 }

@@ -84,9 +84,8 @@ static int32_t append_operand(Kernel *kernel, DnnlPostOps post_ops, DnnlEnum alg
     return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "appending a sum", status);
   }
   if (code == GRAFT_OK) {
-    bool whole = !kernel->reshaped && equal_shapes(&seen, &kernel->shape);
-    code = whole ? onednn_any_layout(module, kernel->node, &seen, &wanted)
-                 : onednn_row_major(module, kernel->node, &seen, &wanted);
+    code = kernel->reshaped ? onednn_row_major(module, kernel->node, &seen, &wanted)
+                            : onednn_any_layout(module, kernel->node, &seen, &wanted);
   }
   if (code != GRAFT_OK) {
     module->dnnl.memory_desc_destroy(view);

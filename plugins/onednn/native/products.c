@@ -1,10 +1,13 @@
 /* Matrix products: MatMul and Gemm. */
+#include <string.h>
+
 #include "kernel.h"
 
 /* The matrices as the primitive sees them: equal ranks, or two axes where the right one is shared by all rows. */
 typedef struct Product {
   Shape left, right;
   bool left_transposed, right_transposed;
+  bool row_major; /* copy operands that lie otherwise */
 } Product;
 
 static void pad_rank(const Shape *shape, int32_t rank, Shape *result) {
@@ -25,6 +28,7 @@ static Shape fold_rows(const Shape *shape) {
 }
 
 static int32_t read_product(Kernel *kernel, Product *product) {
+  *product = (Product){.row_major = product->row_major};
   const Shape *left = kernel_shape(kernel, 0);
   const Shape *right = kernel_shape(kernel, 1);
   int32_t rank = kernel->self->shape.rank;
@@ -70,14 +74,16 @@ static int32_t matrix_view(Kernel *kernel, Shape *shape, bool transposed, DnnlDe
 
 /* Adds a matrix as operand; `desc` gets what the primitive is told: any layout for a constant, else the bytes as
  * they lie. */
-static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Shape *shape, bool transposed, DnnlDesc *desc) {
+static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Product *product, DnnlDesc *desc) {
+  Shape *shape = input == 0 ? &product->left : &product->right;
+  bool transposed = input == 0 ? product->left_transposed : product->right_transposed;
   Module *module = kernel->module;
   int32_t value = kernel->self->inputs[input];
   const Stored *current = onednn_current(module, value);
   const Shape *given = kernel_shape(kernel, input);
   bool constant = module->graph.nodes[value].kind == NODE_CONST;
   DnnlDesc view = NULL;
-  if (!constant && !transposed && shape->rank == given->rank) {
+  if (!constant && !transposed && shape->rank == given->rank && !product->row_major) {
     DnnlStatus status = module->dnnl.memory_desc_clone(desc, current->desc);
     return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
                                   : kernel_fail(kernel, "describing a matrix", status);
@@ -113,17 +119,17 @@ static int32_t add_bias(Kernel *kernel, DnnlDesc *desc) {
   return code == GRAFT_OK ? kernel_operand(kernel, ARG_BIAS, 2, view) : code;
 }
 
-int32_t describe_matmul(Kernel *kernel) {
+static int32_t describe_product(Kernel *kernel, bool row_major) {
   Module *module = kernel->module;
-  Product product;
+  Product product = {.row_major = row_major};
   DnnlDesc right = NULL;
   DnnlDesc bias = NULL;
   int32_t code = read_product(kernel, &product);
   if (code == GRAFT_OK) {
-    code = add_matrix(kernel, ARG_SRC, 0, &product.left, product.left_transposed, &kernel->source);
+    code = add_matrix(kernel, ARG_SRC, 0, &product, &kernel->source);
   }
   if (code == GRAFT_OK) {
-    code = add_matrix(kernel, ARG_WEIGHTS, 1, &product.right, product.right_transposed, &right);
+    code = add_matrix(kernel, ARG_WEIGHTS, 1, &product, &right);
   }
   if (code == GRAFT_OK && kernel_flag(kernel, "bias")) {
     code = add_bias(kernel, &bias);
@@ -142,4 +148,20 @@ int32_t describe_matmul(Kernel *kernel) {
   module->dnnl.memory_desc_destroy(right);
   module->dnnl.memory_desc_destroy(bias);
   return code;
+}
+
+/* Whether oneDNN fell back from its own micro-kernels, as it does for strides that it does not know. */
+static bool is_fallback(const Kernel *kernel) {
+  const char *name = NULL;
+  kernel->module->dnnl.primitive_desc_query(kernel->recipe, DNNL_QUERY_IMPLEMENTATION, 0, (void *)&name);
+  return name != NULL && (strncmp(name, "gemm", 4) == 0 || strncmp(name, "ref", 3) == 0);
+}
+
+int32_t describe_matmul(Kernel *kernel) {
+  int32_t code = describe_product(kernel, false);
+  if (code != GRAFT_OK || !is_fallback(kernel)) {
+    return code;
+  }
+  kernel_reset(kernel);
+  return describe_product(kernel, true);
 }

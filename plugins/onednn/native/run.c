@@ -36,6 +36,13 @@ void onednn_instance_free(Module *module, Instance *instance) {
   free(instance);
 }
 
+static const Buffer *whole_buffer(const Module *module, int32_t index, uint64_t *offset) {
+  const Buffer *buffer = &module->buffers[index];
+  bool part = buffer->kind == BUFFER_PART;
+  *offset = part ? buffer->offset : 0;
+  return part ? &module->buffers[buffer->index] : buffer;
+}
+
 static DnnlStatus bind(const Module *module, Instance *instance) {
   const Dnnl *dnnl = &module->dnnl;
   DnnlStatus status = dnnl->stream_create(&instance->stream, module->engine, DNNL_IN_ORDER);
@@ -43,12 +50,13 @@ static DnnlStatus bind(const Module *module, Instance *instance) {
   for (size_t i = 0; i < module->step_count; i++) {
     for (int32_t j = 0; j < module->steps[i].arg_count && status == DNNL_SUCCESS; j++) {
       const StepArg *arg = &module->steps[i].args[j];
-      const Buffer *buffer = &module->buffers[arg->buffer];
+      uint64_t offset = 0;
+      const Buffer *buffer = whole_buffer(module, arg->buffer, &offset);
       void *data = NULL; /* inputs and outputs are set by each call */
       if (buffer->kind == BUFFER_CONSTANT) {
-        data = buffer->data;
+        data = (char *)buffer->data + offset;
       } else if (buffer->kind == BUFFER_WORKSPACE) {
-        data = (char *)instance->workspace + buffer->offset;
+        data = (char *)instance->workspace + buffer->offset + offset;
       }
       instance->args[position].arg = arg->arg;
       status = dnnl->memory_create(&instance->args[position++].memory, arg->desc, module->engine, data);
@@ -119,7 +127,7 @@ static int32_t check_tensors(GraftContext *context, const Graph *graph, const DL
   return GRAFT_OK;
 }
 
-static void *data_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+static char *data_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
 
 static int32_t run_steps(GraftContext *context, const Module *module, const Instance *instance,
                          const DLTensor *const *inputs, DLTensor *const *outputs) {
@@ -129,11 +137,12 @@ static int32_t run_steps(GraftContext *context, const Module *module, const Inst
     const Step *step = &module->steps[i];
     DnnlStatus status = DNNL_SUCCESS;
     for (int32_t j = 0; j < step->arg_count && status == DNNL_SUCCESS; j++) {
-      const Buffer *buffer = &module->buffers[step->args[j].buffer];
+      uint64_t offset = 0;
+      const Buffer *buffer = whole_buffer(module, step->args[j].buffer, &offset);
       if (buffer->kind == BUFFER_INPUT) {
-        status = dnnl->memory_set_data_handle(args[j].memory, data_of(inputs[buffer->index]));
+        status = dnnl->memory_set_data_handle(args[j].memory, data_of(inputs[buffer->index]) + offset);
       } else if (buffer->kind == BUFFER_OUTPUT) {
-        status = dnnl->memory_set_data_handle(args[j].memory, data_of(outputs[buffer->index]));
+        status = dnnl->memory_set_data_handle(args[j].memory, data_of(outputs[buffer->index]) + offset);
       }
     }
     if (status == DNNL_SUCCESS) {

@@ -52,6 +52,21 @@ static int32_t add_weights(Kernel *kernel, const Shape *shape, bool biased) {
   return code == GRAFT_OK && biased ? kernel_operand(kernel, ARG_BIAS, 2, NULL) : code;
 }
 
+/* Adds the operands, and describes source and target: oneDNN may choose their layouts. */
+static int32_t add_operands(Kernel *kernel, const Shape *weights, bool biased) {
+  if (biased && kernel->self->input_count < 3) {
+    return kernel_fail(kernel, "the bias is missing", DNNL_SUCCESS);
+  }
+  int32_t code = kernel_operand(kernel, ARG_SRC, 0, NULL);
+  if (code == GRAFT_OK) {
+    code = add_weights(kernel, weights, biased);
+  }
+  if (code == GRAFT_OK) {
+    code = onednn_any_layout(kernel->module, kernel->node, kernel_shape(kernel, 0), &kernel->source);
+  }
+  return code == GRAFT_OK ? onednn_any_layout(kernel->module, kernel->node, &kernel->shape, &kernel->target) : code;
+}
+
 int32_t describe_convolution(Kernel *kernel) {
   Module *module = kernel->module;
   Window window;
@@ -60,23 +75,11 @@ int32_t describe_convolution(Kernel *kernel) {
   DnnlDesc bias_desc = NULL;
   bool biased = kernel_flag(kernel, "bias");
   int32_t code = read_window(kernel, &window);
-  if (code == GRAFT_OK && biased && kernel->self->input_count < 3) {
-    code = kernel_fail(kernel, "the bias is missing", DNNL_SUCCESS);
-  }
   if (code == GRAFT_OK) {
     code = weight_shape(kernel, &weights);
   }
   if (code == GRAFT_OK) {
-    code = kernel_operand(kernel, ARG_SRC, 0, NULL);
-  }
-  if (code == GRAFT_OK) {
-    code = add_weights(kernel, &weights, biased);
-  }
-  if (code == GRAFT_OK) {
-    code = onednn_any_layout(module, kernel->node, kernel_shape(kernel, 0), &kernel->source);
-  }
-  if (code == GRAFT_OK) {
-    code = onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
+    code = add_operands(kernel, &weights, biased);
   }
   if (code == GRAFT_OK) {
     code = onednn_any_layout(module, kernel->node, &weights, &weight_desc);

@@ -102,6 +102,9 @@ PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *te
 int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *modules, PyObject *constants,
                             PyObject *loaders, int threads);
 
+/* graft.runtime._native.open_artifact(path). */
+PyObject *graft_open_artifact(PyObject *module, PyObject *path);
+
 /* Gives up what the program, already destroyed, was made of. */
 void graft_drop_parts(ProgramObject *self);
 

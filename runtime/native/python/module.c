@@ -344,11 +344,18 @@ static PyTypeObject program_type = {
     .tp_new = program_new,
 };
 
+static PyMethodDef functions[] = {
+    {"open_artifact", graft_open_artifact, METH_O,
+     "Check and map an artifact; return its members (bytes) and its constants as dicts of read-only arrays."},
+    {0},
+};
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "graft.runtime._native",
     .m_doc = "The native runtime, for Python.",
     .m_size = -1,
+    .m_methods = functions,
 };
 
 static PyObject *import_name(const char *module, const char *name) {

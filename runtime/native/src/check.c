@@ -84,11 +84,15 @@ static int32_t check_write(Checker *checker, int32_t tensor, int32_t call) {
   if (tensor < 0) {
     return GRAFT_OK;
   }
-  Storage storage = checker->procedure->tensors[tensor].storage;
-  Life *life = checker->lives + tensor;
-  if (storage == STORAGE_INPUT || storage == STORAGE_CONSTANT || storage == STORAGE_VIEW) {
-    return damaged(checker, "tensor '%s' is written, but it is an input, a constant or a view",
+  const TensorSpec *written = checker->procedure->tensors + tensor;
+  const TensorSpec *root = checker->procedure->tensors + written->root;
+  Life *life = checker->lives + written->root;
+  if (root->storage == STORAGE_INPUT || root->storage == STORAGE_CONSTANT) {
+    return damaged(checker, "tensor '%s' is written, but its bytes are those of an input or a constant",
                    tensor_name(checker, tensor));
+  }
+  if (written->storage == STORAGE_VIEW && written->bytes != root->bytes) {
+    return damaged(checker, "tensor '%s' is written, but it is a view of a part", tensor_name(checker, tensor));
   }
   if (life->begin != NEVER) {
     return damaged(checker, "tensor '%s' is written twice", tensor_name(checker, tensor));

@@ -309,7 +309,8 @@ static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, 
   if (!status) {
     status = graft_run_procedure(&instance->context, instance->frames, results);
     if (status) {
-      graft_set_error(error, status == GRAFT_ERROR_MEMORY ? status : GRAFT_ERROR_RUN, "%s", instance->context.message);
+      int32_t code = status == GRAFT_ERROR_MEMORY ? GRAFT_ERROR_MEMORY : GRAFT_ERROR_RUN;
+      status = graft_set_error(error, code, "%s", instance->context.message);
     }
   }
   for (int32_t i = 0; i < count; i++) {

@@ -194,7 +194,7 @@ static int32_t read_entries(const uint8_t *bytes, const Directory *directory, Zi
 
 int32_t graft_zip_read(const uint8_t *bytes, size_t size, ZipArchive *archive, GraftError *error) {
   memset(archive, 0, sizeof *archive);
-  Directory directory;
+  Directory directory = {0};
   int32_t code = find_directory(bytes, size, &directory, error);
   if (code != GRAFT_OK) return code;
   archive->members = graft_calloc(directory.count, sizeof *archive->members);

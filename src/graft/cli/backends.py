@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +30,7 @@ def list_backends(state: State) -> None:
     """List the installed plugins from their metadata, without importing any."""
     from graft.plugins.discovery import PluginSource, clashes, discover
 
-    files = (PluginSource(path, path, is_file=True) for path in state.plugin_files)
+    files = (PluginSource(Path(path).stem, path, is_file=True) for path in state.plugin_files)
     sources = [*discover(), *files]
     refused = clashes(sources)
     rows = [

@@ -61,7 +61,7 @@ def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]], right: S
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return f"{value:.0f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"
     return "" if value is None else str(value)
 
 

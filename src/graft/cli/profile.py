@@ -41,7 +41,7 @@ def command(
     arrays = [feeds[one.name] for one in program.inputs]
     profiles = [program.profile(*arrays) for _ in range(runs)]
     calls = min(profiles, key=lambda profile: sum(nanoseconds for _, _, nanoseconds in profile))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"function": function, "origin": list(origin), "nanoseconds": nanoseconds}
         for origin, function, nanoseconds in calls
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from graft.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from graft.runtime.loaders import Loader
     from graft.runtime.program import Program
 
 Shapes = Sequence[tuple[str, tuple[int, ...]]]
@@ -56,12 +58,12 @@ def open_program(
 
 def load_artifact(state: State, path: Path, threads: int | None, strict: bool = False) -> Program:
     """Return the program of an artifact; the loaders of ``--plugin`` files take part."""
-    from graft.runtime.program import load
-
-    loaders = (
-        state.manager().module_loaders({Path(file).stem for file in state.plugin_files}) if state.plugin_files else {}
-    )
-    return load(path, threads=threads, strict=strict, loaders=tuple(loaders.values()))
+    runtime = import_module("graft.runtime")
+    loaders: list[Loader] = []
+    if state.plugin_files:
+        loaders += state.manager().module_loaders({Path(file).stem for file in state.plugin_files}).values()
+    program: Program = runtime.load(path, threads=threads, strict=strict, loaders=loaders)
+    return program
 
 
 def inputs_of(program: Program, given: Sequence[tuple[str, str]], seed: int) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,9 @@ from graft.cli.common import (
 )
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import load_artifact
+
+if TYPE_CHECKING:
+    from graft.verify import VerifyReport
 
 
 @click.command("verify")
@@ -72,25 +76,28 @@ def command(
     )
     if state.json:
         print_json(report.to_json())
-        return ExitCode.OK if report.ok else ExitCode.ACCURACY
+    else:
+        _print_report(report)
+        verdict = "agrees with" if report.ok else "differs from"
+        click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
+    return ExitCode.OK if report.ok else ExitCode.ACCURACY
+
+
+def _print_report(report: VerifyReport) -> None:
     print_table(
         ("OUTPUT", "MAX ABS", "MAX REL", "WITHIN"),
         [(row.name, row.difference.max_abs, row.difference.max_rel, _yes(row.difference.ok)) for row in report.outputs],
     )
-    if report.regions:
-        click.echo()
-        columns = ("REGION", "BACKEND", "OUTPUT", "ISOLATED ABS", "ISOLATED REL", "ACCUMULATED ABS", "WITHIN")
-        print_table(
-            columns,
-            [
-                (row.region, row.backend, row.output, row.isolated.max_abs, row.isolated.max_rel,
-                 row.accumulated.max_abs, _yes(row.isolated.ok))
-                for row in report.regions
-            ],
-        )  # fmt: skip
-    verdict = "agrees with" if report.ok else "differs from"
-    click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
-    return ExitCode.OK if report.ok else ExitCode.ACCURACY
+    if not report.regions:
+        return
+    click.echo()
+    columns = ("REGION", "BACKEND", "OUTPUT", "ISOLATED ABS", "ISOLATED REL", "ACCUMULATED ABS", "WITHIN")
+    rows = [
+        (row.region, row.backend, row.output, row.isolated.max_abs, row.isolated.max_rel, row.accumulated.max_abs,
+         _yes(row.isolated.ok))
+        for row in report.regions
+    ]  # fmt: skip
+    print_table(columns, rows)
 
 
 def _yes(ok: bool) -> str:

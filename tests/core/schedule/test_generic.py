@@ -16,9 +16,12 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Load,
     Reduction,
+    Select,
     Stage,
     Variable,
 )
+from graft.core.tensor_ir.text import parse_function
+from graft.core.tensor_ir.verify import verify
 from graft.core.types import FLOAT32, INT64
 
 AVX512 = Target("x86_64", "skylake-avx512", frozenset({"avx512f", "avx2"}))
@@ -47,6 +50,8 @@ def check(kernel, target, arrays, tolerance=1e-5):
     """Run a kernel scheduled and as stages; both must agree."""
     expected = run_stages(kernel.stages, dict(zip(kernel.inputs, arrays, strict=True)))
     scheduled = schedule(kernel, target)
+    verify(scheduled.function)
+    assert str(parse_function(str(scheduled.function))) == str(scheduled.function)
     inputs = [array.reshape(-1) for array in arrays]
     results = run_function(scheduled.function, inputs)
     for buffer, result in zip(kernel.outputs, results, strict=True):
@@ -75,14 +80,14 @@ def add_kernel(shape, narrow):
     return Kernel("add", (x, b), (y,), (Stage(y, axes, value),), Trait.ELEMENTWISE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(broadcast_adds(), st.sampled_from(TARGETS))
 def test_broadcast_addition(shapes, target):
     shape, narrow = shapes
     check(add_kernel(shape, narrow), target, [random_array(shape), random_array(narrow, 1)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.permutations(range(3)), st.tuples(*[st.sampled_from([1, 3, 16, 19])] * 3), st.sampled_from(TARGETS))
 def test_transpose(order, shape, target):
     out = tuple(shape[axis] for axis in order)
@@ -94,9 +99,9 @@ def test_transpose(order, shape, target):
     check(Kernel("transpose", (x,), (y,), (stage,), Trait.INJECTIVE), target, [random_array(shape)])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.sampled_from([1, 2, 5, 16, 20, 70]), min_size=1, max_size=3),
+    st.lists(st.sampled_from([1, 2, 5, 16, 20, 37]), min_size=1, max_size=3),
     st.sets(st.integers(0, 2)),
     st.sampled_from(["add", "max", "min", "mul"]),
     st.sampled_from(TARGETS),
@@ -170,8 +175,6 @@ def test_max_pool_with_padding(target):
     for place, extent in ((row, 9), (column, 21)):
         for test in (Binary("ge", place, index(0)), Binary("lt", place, index(extent))):
             inside = test if inside is None else Binary("and", inside, test)
-    from graft.core.tensor_ir.ir import Select
-
     value = Select(inside, Load(x, (n, row, column), inside), number(float("-inf")))
     reduction = Reduction("max", (Axis(a, index(3)), Axis(b, index(3))), number(float("-inf")))
     stage = Stage(y, (n, h, w), value, reduction)

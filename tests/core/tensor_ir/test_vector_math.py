@@ -12,9 +12,9 @@ from graft.core.types import INT64, Type
 from graft.runtime.dtypes import dtype_name
 
 FLOAT32_LIMITS = {
-    "exp": 1.1, "exp2": 1.1, "expm1": 1.7, "log": 1.2, "log2": 1.7, "log1p": 1.7, "tanh": 2.6, "sigmoid": 2.6,
-    "erf": 1.5, "sin": 1.7, "cos": 1.7, "tan": 3.5, "asin": 2.5, "acos": 2.5, "atan": 2.5, "sinh": 3.0, "cosh": 3.0,
-    "asinh": 3.0, "acosh": 3.0, "atanh": 3.0, "rsqrt": 1.5,
+    "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "log": 0.9, "log2": 0.9, "log1p": 0.9, "tanh": 2.2, "sigmoid": 2.2,
+    "erf": 0.9, "sin": 1.5, "cos": 1.5, "tan": 3.3, "asin": 2.5, "acos": 2.5, "atan": 2.5, "sinh": 1.9, "cosh": 1.9,
+    "asinh": 1.9, "acosh": 1.9, "atanh": 1.9, "rsqrt": 1.5,
 }  # fmt: skip
 
 
@@ -69,9 +69,9 @@ def test_float32_functions_are_accurate_at_every_exponent(name):
 
 
 FLOAT64_LIMITS = {
-    "exp": 1.1, "exp2": 1.1, "expm1": 2, "log": 1.5, "log2": 2.5, "log1p": 2.5, "tanh": 3, "sigmoid": 3, "erf": 3,
-    "sin": 2, "cos": 2, "tan": 4, "asin": 4, "acos": 4, "atan": 4, "sinh": 4, "cosh": 4, "asinh": 4, "acosh": 6,
-    "atanh": 6, "rsqrt": 1.5,
+    "exp": 1, "exp2": 1, "expm1": 2, "log": 1, "log2": 1, "log1p": 1, "tanh": 2, "sigmoid": 2, "erf": 2, "sin": 1,
+    "cos": 1, "tan": 3, "asin": 2, "acos": 2, "atan": 2, "sinh": 2, "cosh": 2, "asinh": 2, "acosh": 2, "atanh": 2,
+    "rsqrt": 1,
 }  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def test_float32_pow_is_accurate_and_special_cases_are_those_of_c():
     y = random.normal(0, 5, 20000).astype(np.float32)
     with np.errstate(all="ignore"):
         errors = ulps(evaluate("pow", x, y), np.power(x.astype(np.float64), y.astype(np.float64)))
-    assert errors.max() <= 1.0
+    assert errors.max() <= 0.6
     values = np.array([0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan], np.float32)
     x, y = (grid.ravel() for grid in np.meshgrid(values, values))
     with np.errstate(all="ignore"):

@@ -67,6 +67,28 @@ def test_a_view_is_no_kernel() -> None:
         m = MatMul (x, w)  y = Flatten <axis = 0> (m) }""") == ["contraction: MatMul", "view: Flatten"]
 
 
+def test_what_follows_a_view_that_only_adds_dimensions_of_1_joins() -> None:
+    shape = {"s": np.array([1, 4, 8], np.int64)}
+    assert groups(
+        """g (float[4,8] x, float[8,8] w, float[1,4,8] r, int64[3] s) => (float[1,4,8] y) {
+        m = MatMul (x, w)  v = Reshape (m, s)  y = Add (v, r) }""",
+        shape,
+    ) == ["contraction: MatMul Reshape Add"]
+    assert groups(
+        """g (float[4,8] x, float[8,8] w, float[1,4,8] r, int64[3] s) => (float[1,4,8] y) {
+        m = MatMul (x, w)  v = Reshape (m, s)  t = Tanh (v)  y = Mul (v, t) }""",
+        shape,
+    ) == ["contraction: MatMul Reshape Tanh Mul"]
+
+
+def test_what_follows_a_view_that_splits_a_dimension_stays_apart() -> None:
+    assert groups(
+        """g (float[4,8] x, float[8,8] w, int64[3] s) => (float[4,2,4] y) {
+        m = MatMul (x, w)  v = Reshape (m, s)  y = Relu (v) }""",
+        {"s": np.array([4, 2, 4], np.int64)},
+    ) == ["contraction: MatMul", "view: Reshape", "elementwise: Relu"]
+
+
 def test_elementwise_operators_follow_one_another() -> None:
     assert groups("g (float[4] x) => (float[4] y) { a = Exp (x)  b = Neg (a)  y = Relu (b) }") == [
         "elementwise: Exp Neg Relu"

@@ -205,6 +205,18 @@ POINTWISE = {
     "one_operand_twice": Case("y = Mul(x, x)", TABLE, {}),
     "channel_gate": Case("c = Conv(x, w) g = GlobalAveragePool(c) s = Sigmoid(g) y = Mul(c, s)", IMAGE, WEIGHTS),
     "scale_channels": Case("c = Conv(x, w) y = Mul(c, b)", IMAGE, WEIGHTS | {"b": (32, 1, 1)}),
+    "scale_shift": Case(
+        "m = Mul(x, s) y = Add(t, m)",
+        IMAGE,
+        {"s": (16, 1, 1), "t": (1, 16, 1, 1)},
+        kernels=("onednn.scale_shift",),
+    ),
+    "scale_shift_relu": Case(
+        "m = Mul(s, x) a = Add(m, t) y = Relu(a)",
+        {"x": (1, 5, 3, 4)},
+        {"s": (5, 1, 1), "t": (5, 1, 1)},
+        kernels=("onednn.scale_shift_relu",),
+    ),
     "softmax": Case("y = Softmax<axis = 1>(x)", IMAGE, {}),
     "log_softmax": Case("y = LogSoftmax(x)", {"x": (3, 7)}, {}),
     "layer_normalization": Case("y = LayerNormalization(x, g, b)", ROWS, {"g": (8,), "b": (8,)}),
@@ -227,6 +239,31 @@ POINTWISE = {
         "a = Transpose<perm = [1, 2, 0]>(x) b = Exp(a) c = Transpose(b) y = Transpose<perm = [2, 0, 1]>(c)", TABLE, {}
     ),
     "reshape": Case("y = Reshape(x, s)", IMAGE, {"s": integers(2, -1)}),
+    "reshape_of_a_transpose": Case(
+        "t = Transpose<perm = [1, 0, 2]>(x) r = Reshape(t, s) y = Exp(r)", TABLE, {"s": integers(5, 21)}
+    ),
+    "split": Case("y, z, u = Split<axis = 2>(x, s)", TABLE, {"s": integers(3, 1, 3)}, outputs=("y", "z", "u")),
+    "split_of_a_convolution": Case(
+        "c = Conv(x, w) a, b = Split<axis = 1, num_outputs = 2>(c) d, e = Split<axis = 1, num_outputs = 2>(a)"
+        "f = Mul(d, e) g = MaxPool<kernel_shape = [2, 2]>(b) h = Concat<axis = 1>(f, e) y = Relu(h) z = Neg(g)",
+        IMAGE,
+        WEIGHTS,
+        outputs=("y", "z"),
+    ),
+    "split_heads": Case(
+        "m = MatMul(x, w) q, k, v = Split<axis = 2, num_outputs = 3>(m) q1 = Reshape(q, s) k1 = Reshape(k, s)"
+        "v1 = Reshape(v, s) q2 = Transpose<perm = [0, 2, 1, 3]>(q1) k2 = Transpose<perm = [0, 2, 3, 1]>(k1)"
+        "v2 = Transpose<perm = [0, 2, 1, 3]>(v1) a = MatMul(q2, k2) p = Softmax(a) y = MatMul(p, v2)",
+        {"x": (2, 6, 8)},
+        {"w": (8, 96), "s": integers(2, 6, 4, 8)},
+    ),
+    "slice": Case("y = Slice(x, a, b, c)", TABLE, {"a": integers(1, -3), "b": integers(4, 100), "c": integers(1, -1)}),
+    "slice_of_a_slice": Case(
+        "e = Exp(x) u = Slice(e, one, big, axis) y = Slice(u, one, big, one)",
+        TABLE,
+        {"one": integers(1), "big": integers(9), "axis": integers(2)},
+    ),
+    "mean_of_planes": Case("y = ReduceMean(x, a)", IMAGE, {"a": integers(2, 3)}),
     "unsqueeze": Case("u = Unsqueeze(x, a) y = Exp(u)", TABLE, {"a": integers(0, 2)}),
     "two_outputs": Case("y = Relu(x) z = Tanh(y)", IMAGE, {}, outputs=("y", "z")),
     "output_reshaped_twice": Case(

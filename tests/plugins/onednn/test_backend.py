@@ -1,5 +1,6 @@
 """The backend and the plugin around it: what it writes, what it says of the library, what it imports."""
 
+import os
 import re
 import subprocess
 import sys
@@ -91,3 +92,25 @@ def test_the_plugin_lists_its_backend_without_heavy_imports():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_opening_the_library_leaves_the_environment_as_it_was(monkeypatch):
+    seen = []
+    monkeypatch.setattr(library, "candidates", lambda: seen.append(os.environ.get("GOMP_SPINCOUNT")) or [])
+    for name in library.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    library.open_library.cache_clear()
+    library.open_library()
+    library.open_library.cache_clear()
+    assert seen == ["1000"]
+    assert "GOMP_SPINCOUNT" not in os.environ
+
+
+def test_what_the_user_says_of_waiting_stays(monkeypatch):
+    seen = []
+    monkeypatch.setattr(library, "candidates", lambda: seen.append(os.environ.get("GOMP_SPINCOUNT")) or [])
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    library.open_library.cache_clear()
+    library.open_library()
+    library.open_library.cache_clear()
+    assert seen == [None]

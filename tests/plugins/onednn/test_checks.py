@@ -7,7 +7,7 @@ import pytest
 from graft.core.reject import Reject
 from graft.core.view import NodeView
 from graft.plugins.onednn.checks import supported
-from tests.plugins.onednn.cases import number
+from tests.plugins.onednn.cases import integers, number
 from tests.plugins.onednn.models import Case
 
 IMAGE = {"x": (1, 4, 8, 8)}
@@ -70,6 +70,18 @@ REFUSED = {
         ),
         Reject("attribute", "ceil_mode with count_include_pad counts cells that ONNX does not count"),
     ),
+    "steps": (
+        Case(
+            "y = Slice(x, a, b, c, d)",
+            {"x": (6, 4)},
+            {"a": integers(0), "b": integers(6), "c": integers(0), "d": integers(2)},
+        ),
+        Reject("attribute", "Slice with steps [2]"),
+    ),
+    "mean of channels": (
+        Case("y = ReduceMean(x, a)", IMAGE, {"a": integers(1)}),
+        Reject("attribute", "ReduceMean over other than the spatial axes, or without keeping them"),
+    ),
     "plain rows": (
         Case("y = GlobalAveragePool(x)", {"x": (1, 2, 3, 4, 5, 6)}, {}),
         Reject("rank", "GlobalAveragePool of rank 6; oneDNN takes 3 to 5"),
@@ -115,3 +127,8 @@ def test_a_residual_that_is_broadcast_keeps_the_addition_out_of_the_convolution(
 def test_parameters_may_have_any_type():
     case = Case("y = Pow(x, p)", IMAGE, {"p": np.array(2, np.int64)})
     assert [node.op_type for node in case.region().nodes()] == ["Pow"]
+
+
+def test_a_scale_for_rows_is_not_one_for_channels():
+    case = Case("m = Mul(x, s) y = Add(m, s)", IMAGE, {"s": (8, 1)})
+    assert [node.op_type for node in case.region().nodes()] == ["Mul", "Add"]

@@ -1,0 +1,439 @@
+"""The reader of the textual form that `graft.core.tensor_ir.text` describes and prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Axis,
+    Binary,
+    Bitcast,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Cast,
+    Constant,
+    Expression,
+    For,
+    Function,
+    Horizontal,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Reduction,
+    Select,
+    Shuffle,
+    Stage,
+    Statement,
+    Store,
+    Unary,
+    UnaryOperator,
+    Variable,
+)
+from graft.core.types import BOOL, INT64, Type, parse_type
+from graft.errors import GraftError
+from graft.runtime.dtypes import ELEMENT_TYPES
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<name>custom\[[A-Za-z_0-9]+\][0-9]+(?:x[0-9]+)?|[A-Za-z_][A-Za-z0-9_.]*|`[^`]*`)
+    |(?P<number>-?(?:inf|[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?))
+    |(?P<string>"(?:[^"\\]|\\.)*")
+    |(?P<symbol>->|<<|>>|<=|>=|==|!=|[-+*/%&|^<>=()\[\]{},;:])
+    )""",
+    re.VERBOSE,
+)
+_PRECEDENCE: dict[str, tuple[str, int]] = {
+    "|": ("or", 1), "^": ("xor", 2), "&": ("and", 3), "==": ("eq", 4), "!=": ("ne", 4), "<": ("lt", 5),
+    "<=": ("le", 5), ">": ("gt", 5), ">=": ("ge", 5), "<<": ("shl", 6), ">>": ("shr", 6), "+": ("add", 7),
+    "-": ("sub", 7), "*": ("mul", 8), "/": ("div", 8), "%": ("mod", 8),
+}  # fmt: skip
+_TYPE = re.compile(rf"(?:{'|'.join(ELEMENT_TYPES)}|custom\[\w+\][0-9]+)(?:x[0-9]+)?")
+_LOOP_KINDS = get_args(LoopKind)
+_UNARY = get_args(UnaryOperator)
+_Item = TypeVar("_Item")
+
+
+def parse_function(text: str) -> Function:
+    """Return the function that a text stands for; raise GraftError with line and column where it cannot be read."""
+    parser = _Parser(text)
+    function = parser.function()
+    parser.end()
+    return function
+
+
+def parse_stages(text: str) -> tuple[Stage, ...]:
+    """Return the stages that a text stands for; raise GraftError with line and column where it cannot be read."""
+    parser = _Parser(text)
+    stages = parser.stages()
+    parser.end()
+    return stages
+
+
+class _Parser:
+    """Recursive descent with precedence climbing for infix operators."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[tuple[str, str, int]] = []
+        self.position = 0
+        self.variables: dict[str, Variable] = {}
+        self.buffers: dict[str, Buffer] = {}
+        place = 0
+        stripped = text.rstrip()
+        while place < len(stripped):
+            match = _TOKEN.match(stripped, place)
+            if match is None:
+                raise self.error("unexpected character", place)
+            kind = match.lastgroup or ""
+            self.tokens.append((kind, match[kind], match.start(kind)))
+            place = match.end()
+
+    def error(self, what: str, place: int | None = None) -> GraftError:
+        """Return the error of the current token, or of a place in the text."""
+        if place is None:
+            place = self.tokens[self.position][2] if self.position < len(self.tokens) else len(self.text)
+        line = self.text.count("\n", 0, place) + 1
+        column = place - (self.text.rfind("\n", 0, place) + 1) + 1
+        found = repr(self.text[place : place + 20].split("\n")[0]) if place < len(self.text) else "the end of the text"
+        return GraftError(f"tensor IR, line {line}, column {column}: {what}, found {found}", line=line, column=column)
+
+    # ---- Tokens
+
+    def peek(self, offset: int = 0) -> str:
+        """Return the text of a token ahead, "" at the end."""
+        place = self.position + offset
+        return self.tokens[place][1] if place < len(self.tokens) else ""
+
+    def accept(self, text: str) -> bool:
+        """Step over a token if it is ``text``."""
+        if self.peek() != text:
+            return False
+        self.position += 1
+        return True
+
+    def expect(self, text: str) -> None:
+        """Step over the token ``text``, which must be next."""
+        if not self.accept(text):
+            raise self.error(f"expected '{text}'")
+
+    def take(self, kind: str) -> str:
+        """Step over a token of a kind and return its text."""
+        if self.position >= len(self.tokens) or self.tokens[self.position][0] != kind:
+            raise self.error(f"expected a {kind}")
+        self.position += 1
+        return self.tokens[self.position - 1][1]
+
+    def end(self) -> None:
+        """Check that everything was read."""
+        if self.position < len(self.tokens):
+            raise self.error("expected the end of the text")
+
+    def name(self) -> str:
+        """Read a name, plain or in backquotes."""
+        return _plain(self.take("name"))
+
+    def integer(self) -> int:
+        """Read an integer."""
+        text = self.take("number")
+        if not re.fullmatch(r"-?[0-9]+", text):
+            raise self.error("expected an integer")
+        return int(text)
+
+    def strings(self) -> tuple[str, ...]:
+        """Read strings with commas between."""
+        return tuple(json.loads(text) for text in self.many(lambda: self.take("string")))
+
+    def many(self, item: Callable[[], _Item], closing: str = "") -> list[_Item]:
+        """Read items with commas between, up to a closing token if one is given."""
+        items: list[_Item] = []
+        if closing and self.peek() == closing:
+            self.position += 1
+            return items
+        items.append(item())
+        while self.accept(","):
+            items.append(item())
+        if closing:
+            self.expect(closing)
+        return items
+
+    # ---- Functions and stages
+
+    def function(self) -> Function:
+        """Read a function."""
+        self.expect("function")
+        name = self.name()
+        self.expect("(")
+        inputs = self.many(self.buffer, ")")
+        self.expect("->")
+        self.expect("(")
+        outputs = self.many(self.buffer, ")")
+        origin = self.strings() if self.accept("from") else ()
+        return Function(name, (*inputs, *outputs), len(outputs), self.block(), origin)
+
+    def buffer(self) -> Buffer:
+        """Read the declaration of a buffer; unknown names in its shape become symbolic extents."""
+        name = self.name()
+        self.expect(":")
+        dtype = self.take("name")
+        self.expect("[")
+        shape = tuple(self.many(self.extent, "]"))
+        strides, memory, alignment = None, "host", 1
+        if self.accept("strides"):
+            self.expect("[")
+            strides = tuple(self.many(self.extent, "]"))
+        if self.accept("in"):
+            memory = self.name()
+        if self.accept("align"):
+            alignment = self.integer()
+        buffer = Buffer(name, dtype, shape, strides, memory, alignment)
+        self.buffers[name] = buffer
+        return buffer
+
+    def extent(self) -> Expression:
+        """Read an extent, in which an unknown name is a new symbol."""
+        if self.tokens[self.position][0] == "name" and self.peek(1) not in ("(", "["):
+            self.variables.setdefault(_plain(self.peek()), Variable(_plain(self.peek())))
+        return self.expression()
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Read inputs and stages."""
+        stages: list[Stage] = []
+        while self.peek():
+            if self.accept("input"):
+                self.buffer()
+            else:
+                stages.append(self.stage())
+        return tuple(stages)
+
+    def stage(self) -> Stage:
+        """Read one stage."""
+        self.expect("stage")
+        buffer = self.buffer()
+        self.expect("at")
+        self.expect("(")
+        axes = tuple(self.many(lambda: self.bind(INT64), ")"))
+        origin = self.strings() if self.accept("from") else ()
+        self.expect("=")
+        reduction = None
+        if self.accept("reduce"):
+            operator: Any = self.name()
+            self.expect("over")
+            reduced = tuple(self.many(self.axis))
+            self.expect("from")
+            reduction = Reduction(operator, reduced, self.expression())
+            self.expect(":")
+        value = self.expression()
+        variable = epilogue = None
+        if self.accept("then"):
+            variable, epilogue = self.binding()
+        return Stage(buffer, axes, value, reduction, variable, epilogue, origin)
+
+    def axis(self) -> Axis:
+        """Read a reduction axis."""
+        name = self.name()
+        self.expect("<")
+        extent = self.expression()
+        variable = self.variables[name] = Variable(name)
+        return Axis(variable, extent)
+
+    def bind(self, kind: Type) -> Variable:
+        """Read the name of a new variable."""
+        name = self.name()
+        self.variables[name] = Variable(name, kind)
+        return self.variables[name]
+
+    def binding(self) -> tuple[Variable, Expression]:
+        """Read ``name: type = value``. In an epilogue the value may use the name, elsewhere it has no reason to."""
+        name = self.name()
+        self.expect(":")
+        kind = parse_type(self.take("name"))
+        self.expect("=")
+        variable = self.variables[name] = Variable(name, kind)
+        return variable, self.expression()
+
+    # ---- Statements
+
+    def block(self) -> Statement:
+        """Read statements in braces."""
+        self.expect("{")
+        body = self.sequence()
+        self.expect("}")
+        return body
+
+    def sequence(self) -> Statement:
+        """Read statements up to a closing brace; one statement stands for itself."""
+        statements: list[Statement] = []
+        while self.peek() not in ("}", ""):
+            statements.append(self.statement())
+        return statements[0] if len(statements) == 1 else Block(tuple(statements))
+
+    def statement(self) -> Statement:
+        """Read one statement."""
+        word = self.peek()
+        if word in _LOOP_KINDS:
+            return self.loop()
+        if self.accept("let"):
+            variable, value = self.binding()
+            return Let(variable, value, self.scope())
+        if self.accept("allocate"):
+            buffer = self.buffer()
+            return Allocate(buffer, self.scope())
+        if self.accept("if"):
+            condition, then_body = self.expression(), self.block()
+            return If(condition, then_body, self.block() if self.accept("else") else None)
+        if self.accept("call"):
+            name = self.name()
+            self.expect("(")
+            return CallExtern(name, tuple(self.many(self.expression, ")")))
+        buffer, indices, mask = self.access()
+        self.expect("=")
+        return Store(buffer, indices, self.expression(), mask)
+
+    def scope(self) -> Statement:
+        """Read what a ``let`` or ``allocate`` holds for: the braces that follow, or the rest of the block."""
+        return self.block() if self.peek() == "{" else self.sequence()
+
+    def loop(self) -> For:
+        """Read a loop."""
+        kind: Any = self.name()
+        name = self.name()
+        self.expect("<")
+        extent = self.expression()
+        binding = json.loads(self.take("string")) if self.accept("bind") else ""
+        variable = self.variables[name] = Variable(name)
+        return For(variable, extent, kind, self.block(), binding)
+
+    # ---- Expressions
+
+    def access(self) -> tuple[Buffer, tuple[Expression, ...], Expression | None]:
+        """Read an element: buffer, indices, mask."""
+        name = self.name()
+        if name not in self.buffers:
+            self.position -= 1
+            raise self.error(f"no buffer '{name}' is declared here")
+        self.expect("[")
+        indices: list[Expression] = []
+        while self.peek() not in ("]", ";"):
+            indices.append(self.expression())
+            if not self.accept(","):
+                break
+        mask = self.expression() if self.accept(";") else None
+        self.expect("]")
+        return self.buffers[name], tuple(indices), mask
+
+    def expression(self, precedence: int = 1) -> Expression:
+        """Read an expression whose operators bind at least as strongly as ``precedence``."""
+        left = self.operand()
+        while (row := _PRECEDENCE.get(self.peek())) is not None and row[1] >= precedence:
+            self.position += 1
+            operator: Any = row[0]
+            left = Binary(operator, left, self.expression(row[1] + 1))
+        return left
+
+    def operand(self) -> Expression:
+        """Read an expression without infix operators around it."""
+        if self.accept("("):
+            inner = self.expression()
+            self.expect(")")
+            return inner
+        kind = self.tokens[self.position][0] if self.position < len(self.tokens) else ""
+        if kind == "number":
+            return Constant(self.integer(), INT64)
+        if kind != "name":
+            raise self.error("expected an expression")
+        word = self.peek()
+        if word in ("true", "false"):
+            self.position += 1
+            return Constant(word == "true", BOOL)
+        if self.peek(1) == "[":
+            return Load(*self.access())
+        if self.peek(1) == "(" or word in ("cast", "bitcast", "horizontal", "intrinsic"):
+            self.position += 1
+            return self.call(word)
+        name = self.name()
+        if name not in self.variables:
+            self.position -= 1
+            raise self.error(f"no variable '{name}' is bound here")
+        return self.variables[name]
+
+    def call(self, word: str) -> Expression:
+        """Read what follows the name of an operation or type."""
+        argument: Any = ""
+        if self.accept("<"):
+            argument = self.take("name")
+            self.expect(">")
+        self.expect("(")
+        match word:
+            case "ramp" | "broadcast":
+                return self._vector(word)
+            case "shuffle":
+                return self._shuffle()
+            case "intrinsic":
+                name = json.loads(self.take("string"))
+                arguments = self.many(self.expression, ")") if self.accept(",") else []
+                if not arguments and self.peek() == ")":
+                    self.position += 1
+                return Intrinsic(name, tuple(arguments), parse_type(argument))
+            case _ if _TYPE.fullmatch(word):
+                return self._typed_constant(parse_type(word))
+        arguments = self.many(self.expression, ")")
+        match word, arguments:
+            case "cast", [value]:
+                return Cast(value, argument)
+            case "bitcast", [value]:
+                return Bitcast(value, argument)
+            case "horizontal", [value]:
+                return Horizontal(argument, value)
+            case "select", [condition, on_true, on_false]:
+                return Select(condition, on_true, on_false)
+            case (("min" | "max" | "fmod"), [left, right]):
+                operator: Any = word
+                return Binary(operator, left, right)
+            case _, [value] if word in _UNARY:
+                unary: Any = word
+                return Unary(unary, value)
+            case _, [first, *_]:
+                return Intrinsic(word, tuple(arguments), first.type)
+        raise self.error(f"'{word}' does not take {len(arguments)} arguments")
+
+    def _typed_constant(self, kind: Type) -> Constant:
+        text = self.peek()
+        self.position += 1
+        self.expect(")")
+        if text in ("True", "False"):
+            return Constant(text == "True", kind)
+        return Constant(int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text), kind)
+
+    def _vector(self, word: str) -> Expression:
+        base = self.expression()
+        self.expect(",")
+        first = self.integer()
+        if word == "broadcast":
+            self.expect(")")
+            return Broadcast(base, first)
+        self.expect(",")
+        lanes = self.integer()
+        self.expect(")")
+        return Ramp(base, first, lanes)
+
+    def _shuffle(self) -> Shuffle:
+        self.expect("[")
+        vectors = tuple(self.many(self.expression, "]"))
+        self.expect(",")
+        self.expect("[")
+        lanes = tuple(self.many(self.integer, "]"))
+        self.expect(")")
+        return Shuffle(vectors, lanes)
+
+
+def _plain(text: str) -> str:
+    return str(json.loads(f'"{text[1:-1]}"')) if text.startswith("`") else text

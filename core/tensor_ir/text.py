@@ -1,0 +1,262 @@
+"""The textual form of functions and stages, and its reader in `graft.core.tensor_ir.parser`.
+
+    function scale(x: float32[64]) -> (y: float32[64]) {
+      parallel i < 4 {
+        let v: float32x16 = x[ramp(i * 16, 1, 16)]
+        y[ramp(i * 16, 1, 16)] = v * broadcast(float32(2.0), 16)
+      }
+    }
+
+Plain numbers are int64. A mask stands behind a semicolon: ``x[i; i < 7]``. Two variables (or buffers) of one name are
+told apart by a suffix, a name that is no identifier stands in backquotes. ``let`` and ``allocate`` hold to the end of
+the block around them, or for the braces that follow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Bitcast,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Cast,
+    Constant,
+    Expression,
+    For,
+    Function,
+    Horizontal,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Shuffle,
+    Stage,
+    Statement,
+    Store,
+    Unary,
+    Variable,
+)
+from graft.core.tensor_ir.parser import parse_function, parse_stages
+from graft.core.tensor_ir.visit import loads
+from graft.core.types import BOOL, INT64
+
+__all__ = ["parse_function", "parse_stages", "print_expression", "print_function", "print_stages", "print_statement"]
+
+INFIX = {
+    "or": ("|", 1), "xor": ("^", 2), "and": ("&", 3), "eq": ("==", 4), "ne": ("!=", 4), "lt": ("<", 5),
+    "le": ("<=", 5), "gt": (">", 5), "ge": (">=", 5), "shl": ("<<", 6), "shr": (">>", 6), "add": ("+", 7),
+    "sub": ("-", 7), "mul": ("*", 8), "div": ("/", 8), "mod": ("%", 8),
+}  # fmt: skip
+"""Symbol and precedence of the operators that are written between their operands; all associate to the left."""
+KEYWORDS = frozenset(
+    {
+        *("function", "from", "in", "align", "strides", "input", "stage", "at", "reduce", "over", "then"),
+        *("let", "allocate", "if", "else", "call", "serial", "parallel", "vector", "unrolled", "bind"),
+        *("ramp", "broadcast", "select", "shuffle", "cast", "bitcast", "horizontal", "intrinsic", "true", "false"),
+    }
+)
+
+
+def print_function(function: Function) -> str:
+    """Return the text of a function."""
+    printer = _Printer()
+    inputs, outputs = (
+        ", ".join(map(printer.declare, buffers)) for buffers in (function.input_buffers, function.output_buffers)
+    )
+    head = f"function {quoted(function.name)}({inputs}) -> ({outputs}){_origin(function.origin)}"
+    return "\n".join([f"{head} {{", *printer.body(function.body, "  "), "}", ""])
+
+
+def print_stages(stages: Sequence[Stage]) -> str:
+    """Return the text of stages, the buffers that none of them writes first."""
+    printer, lines = _Printer(), []
+    written = {stage.buffer for stage in stages}
+    for stage in stages:
+        initial = [] if stage.reduction is None else [stage.reduction.initial]
+        for load in loads(stage.value, *initial, *([stage.epilogue] if stage.epilogue is not None else [])):
+            if load.buffer not in written and load.buffer not in printer.names:
+                lines.append(f"input {printer.declare(load.buffer)}")
+    lines.extend(line for stage in stages for line in printer.stage(stage))
+    return "\n".join([*lines, ""])
+
+
+def print_statement(statement: Statement) -> str:
+    """Return the text of a statement; what it does not bind gets a name."""
+    return "\n".join([*_Printer().body(statement, ""), ""])
+
+
+def print_expression(expression: Expression) -> str:
+    """Return the text of an expression."""
+    return _Printer().expression(expression)
+
+
+def quoted(name: str) -> str:
+    """Return a name as it stands in the text."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) and name not in KEYWORDS:
+        return name
+    return "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
+
+
+def _origin(origin: Iterable[str]) -> str:
+    names = ", ".join(map(json.dumps, origin))
+    return f" from {names}" if names else ""
+
+
+class _Printer:
+    """Names variables and buffers as it meets them."""
+
+    def __init__(self) -> None:
+        self.names: dict[Variable | Buffer, str] = {}
+        self.taken: set[str] = set()
+
+    def name(self, thing: Variable | Buffer) -> str:
+        """Return the name of a variable or buffer, which no other has."""
+        if thing not in self.names:
+            name, number = thing.name or "_", 0
+            while name in self.taken:
+                number += 1
+                name = f"{thing.name}_{number}"
+            self.taken.add(name)
+            self.names[thing] = name
+        return quoted(self.names[thing])
+
+    def declare(self, buffer: Buffer) -> str:
+        """Return the declaration of a buffer."""
+        parts = [f"{self.name(buffer)}: {buffer.dtype}[{self.joined(buffer.shape)}]"]
+        if buffer.strides is not None:
+            parts.append(f"strides [{self.joined(buffer.strides)}]")
+        if buffer.memory != "host":
+            parts.append(f"in {quoted(buffer.memory)}")
+        if buffer.alignment != 1:
+            parts.append(f"align {buffer.alignment}")
+        return " ".join(parts)
+
+    def joined(self, expressions: Iterable[Expression]) -> str:
+        """Return expressions with commas between."""
+        return ", ".join(map(self.expression, expressions))
+
+    # ---- Statements
+
+    def body(self, statement: Statement, indent: str) -> list[str]:
+        """Return the lines of a statement inside braces."""
+        statements = _flat(statement)
+        last = len(statements) - 1
+        return [line for number, inner in enumerate(statements) for line in self.lines(inner, indent, number == last)]
+
+    def braces(self, head: str, statement: Statement, indent: str) -> list[str]:
+        """Return the lines of a statement in braces behind a head."""
+        return [f"{indent}{head} {{", *self.body(statement, indent + "  "), f"{indent}}}"]
+
+    def lines(self, statement: Statement, indent: str, is_last: bool) -> list[str]:
+        """Return the lines of one statement."""
+        match statement:
+            case Store(buffer, indices, value, mask):
+                return [f"{indent}{self.access(buffer, indices, mask)} = {self.expression(value)}"]
+            case For(variable, extent, kind, body, binding):
+                count = self.expression(extent)
+                bound = f" bind {json.dumps(binding)}" if binding else ""
+                return self.braces(f"{kind} {self.name(variable)} < {count}{bound}", body, indent)
+            case If(condition, then_body, else_body):
+                lines = self.braces(f"if {self.expression(condition)}", then_body, indent)
+                if else_body is None:
+                    return lines
+                return [*lines[:-1], *self.braces("} else", else_body, indent)]
+            case Let(variable, value, body):
+                bound = self.expression(value)
+                return self._scope(f"let {self.name(variable)}: {variable.type} = {bound}", body, indent, is_last)
+            case Allocate(buffer, body):
+                return self._scope(f"allocate {self.declare(buffer)}", body, indent, is_last)
+            case Block():
+                raise AssertionError("blocks are printed flat")
+            case CallExtern(name, arguments):
+                return [f"{indent}call {quoted(name)}({self.joined(arguments)})"]
+            case _:
+                assert_never(statement)
+
+    def _scope(self, head: str, body: Statement, indent: str, is_last: bool) -> list[str]:
+        return [f"{indent}{head}", *self.body(body, indent)] if is_last else self.braces(head, body, indent)
+
+    def stage(self, stage: Stage) -> list[str]:
+        """Return the lines of a stage."""
+        head = f"stage {self.declare(stage.buffer)}"
+        axes = ", ".join(map(self.name, stage.axes))
+        reduction, lines = stage.reduction, []
+        text = ""
+        if reduction is not None:
+            over = ", ".join(f"{self.name(axis.variable)} < {self.expression(axis.extent)}" for axis in reduction.axes)
+            text = f"reduce {reduction.operator} over {over} from {self.expression(reduction.initial)}: "
+        lines.append(f"{head} at ({axes}){_origin(stage.origin)} = {text}{self.expression(stage.value)}")
+        if stage.epilogue is not None and stage.epilogue_variable is not None:
+            variable = stage.epilogue_variable
+            lines.append(f"  then {self.name(variable)}: {variable.type} = {self.expression(stage.epilogue)}")
+        return lines
+
+    # ---- Expressions
+
+    def access(self, buffer: Buffer, indices: Sequence[Expression], mask: Expression | None) -> str:
+        """Return the text of an element or vector of elements."""
+        switch = "" if mask is None else f"; {self.expression(mask)}"
+        return f"{self.name(buffer)}[{self.joined(indices)}{switch}]"
+
+    def expression(self, expression: Expression, precedence: int = 0) -> str:
+        """Return the text of an expression, in parentheses if it binds weaker than ``precedence``."""
+        match expression:
+            case Constant():
+                return _constant(expression)
+            case Variable():
+                return self.name(expression)
+            case Load(buffer, indices, mask):
+                return self.access(buffer, indices, mask)
+            case Ramp(base, stride, lanes):
+                return f"ramp({self.expression(base)}, {stride}, {lanes})"
+            case Broadcast(value, lanes):
+                return f"broadcast({self.expression(value)}, {lanes})"
+            case Binary(operator, left, right) if operator in INFIX:
+                symbol, own = INFIX[operator]
+                text = f"{self.expression(left, own)} {symbol} {self.expression(right, own + 1)}"
+                return f"({text})" if own < precedence else text
+            case Binary(operator, left, right):
+                return f"{operator}({self.joined((left, right))})"
+            case Unary(operator, value):
+                return f"{operator}({self.expression(value)})"
+            case Select(condition, on_true, on_false):
+                return f"select({self.joined((condition, on_true, on_false))})"
+            case Cast(value, dtype):
+                return f"cast<{dtype}>({self.expression(value)})"
+            case Bitcast(value, dtype):
+                return f"bitcast<{dtype}>({self.expression(value)})"
+            case Intrinsic(name, arguments, kind):
+                if arguments and arguments[0].type == kind and re.fullmatch(r"[a-z][a-z0-9_]*", name):
+                    return f"{name}({self.joined(arguments)})"
+                return f"intrinsic<{kind}>({', '.join([json.dumps(name), *map(self.expression, arguments)])})"
+            case Shuffle(vectors, lanes):
+                return f"shuffle([{self.joined(vectors)}], [{', '.join(map(str, lanes))}])"
+            case Horizontal(operator, value):
+                return f"horizontal<{operator}>({self.expression(value)})"
+            case _:
+                assert_never(expression)
+
+
+def _flat(statement: Statement) -> list[Statement]:
+    """Return the statements of nested blocks in order."""
+    if not isinstance(statement, Block):
+        return [statement]
+    return [part for inner in statement.statements for part in _flat(inner)]
+
+
+def _constant(constant: Constant) -> str:
+    if constant.type == INT64:
+        return str(constant.value)
+    if constant.type == BOOL:
+        return "true" if constant.value else "false"
+    return f"{constant.type}({constant.value!r})"

@@ -1,0 +1,138 @@
+"""The types that each expression allows: `type_fault` says what is wrong with one node."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    COMPARISONS,
+    Binary,
+    Bitcast,
+    Broadcast,
+    Cast,
+    Constant,
+    Expression,
+    Horizontal,
+    Intrinsic,
+    Load,
+    Ramp,
+    Select,
+    Shuffle,
+    Unary,
+    Variable,
+    access_lanes,
+)
+from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS, INTRINSIC_ARGUMENTS
+from graft.core.types import INT64, Type, element_bits
+
+_FLOAT_ONLY = frozenset({"sqrt", "floor", "ceil", "trunc", "round_even", "fmod"})
+_INTEGER_ONLY = frozenset({"bitnot", "clz", "popcount", "mod", "shl", "shr"})
+_LOGIC = frozenset({"and", "or", "xor"})
+_HORIZONTAL = frozenset({"add", "mul", "min", "max", "and", "or"})
+
+
+def type_fault(node: Expression) -> str | None:
+    """Return what is wrong with the types of an expression's own operands, None if nothing is."""
+    match node:
+        case Constant(value, kind):
+            return _constant_fault(value, kind)
+        case Variable():
+            return None
+        case Load(_, indices, mask):
+            return access_fault(indices, mask)
+        case Ramp(base, _, lanes):
+            return None if base.type == INT64 and lanes > 1 else f"a ramp of {lanes} lanes from {base.type}"
+        case Broadcast(value, lanes):
+            return None if value.type.lanes == 1 and lanes > 1 else f"a broadcast of {value.type} to {lanes} lanes"
+        case Unary(operator, value):
+            if operator == "not":
+                return None if value.type.dtype == "bool" else f"'not' of {value.type}; integers have 'bitnot'"
+            return _operator_fault(operator, value.type)
+        case Binary(operator, left, right):
+            if left.type != right.type:
+                return f"the operands of '{operator}' are {left.type} and {right.type}"
+            return _operator_fault(operator, left.type)
+        case Select(condition, on_true, on_false):
+            if on_true.type != on_false.type:
+                return f"the arms of a select are {on_true.type} and {on_false.type}"
+            expected = Type("bool", on_true.type.lanes)
+            return (
+                None if condition.type == expected else f"the condition of a select is {condition.type}, not {expected}"
+            )
+        case Cast():
+            return None
+        case Bitcast(value, dtype):
+            source = value.type.dtype
+            if element_bits(source) == element_bits(dtype):
+                return None
+            return f"a bitcast from {source} to {dtype}, which have different widths"
+        case Intrinsic():
+            return _intrinsic_fault(node)
+        case Shuffle(vectors, lanes):
+            if len({vector.type.dtype for vector in vectors}) != 1:
+                return "a shuffle of vectors of different element types"
+            total = sum(vector.type.lanes for vector in vectors)
+            wrong = [lane for lane in lanes if not 0 <= lane < total]
+            return f"a shuffle of {total} lanes has no lane {wrong[0]}" if wrong else None
+        case Horizontal(operator, value):
+            if operator not in _HORIZONTAL or value.type.lanes == 1:
+                return f"'{operator}' across the lanes of {value.type}"
+            return _operator_fault(operator, value.type)
+        case _:
+            assert_never(node)
+
+
+def _constant_fault(value: object, kind: Type) -> str | None:
+    fits = isinstance(value, bool) if kind.dtype == "bool" else isinstance(value, int | float)
+    if kind.is_integer:
+        fits = isinstance(value, int) and not isinstance(value, bool)
+    return None if fits else f"the constant {value!r} of type {kind}"
+
+
+def access_fault(indices: tuple[Expression, ...], mask: Expression | None) -> str | None:
+    """Return what is wrong with the types of indices and mask, None if nothing is."""
+    for index in indices:
+        if index.type.dtype != "int64":
+            return f"an index is {index.type}, not int64"
+    if len({index.type.lanes for index in indices if index.type.lanes > 1}) > 1:
+        return "vector indices of different lanes"
+    lanes = access_lanes(indices, mask)
+    if mask is not None and mask.type != Type("bool", lanes):
+        return f"the mask is {mask.type}, not {Type('bool', lanes)}"
+    return None
+
+
+def _operator_fault(operator: str, kind: Type) -> str | None:
+    if kind.is_custom or kind.dtype.startswith("float8"):
+        return f"'{operator}' of {kind}, which has no arithmetic of its own"
+    if operator in _FLOAT_ONLY and not kind.is_float:
+        return f"'{operator}' of {kind}; it is for floats" + ("; integers have 'mod'" if operator == "fmod" else "")
+    if operator in _INTEGER_ONLY and not kind.is_integer:
+        return f"'{operator}' of {kind}; it is for integers" + ("; floats have 'fmod'" if operator == "mod" else "")
+    if operator in _LOGIC and not (kind.is_integer or kind.dtype == "bool"):
+        return f"'{operator}' of {kind}; it is for bool and integers"
+    arithmetic = operator not in _LOGIC and operator not in COMPARISONS and operator not in ("min", "max")
+    if arithmetic and kind.dtype == "bool":
+        return f"'{operator}' of bool"
+    return None
+
+
+def _intrinsic_fault(node: Intrinsic) -> str | None:
+    name, types = node.name, [argument.type for argument in node.arguments]
+    if name.startswith("extern:"):
+        return None
+    if name in FLOAT_INTRINSICS:
+        if len(types) != INTRINSIC_ARGUMENTS[name]:
+            return f"'{name}' takes {INTRINSIC_ARGUMENTS[name]} arguments, not {len(types)}"
+        if any(kind != node.type for kind in types) or not node.type.is_float:
+            return f"'{name}' of {', '.join(map(str, types))} giving {node.type}; all must be one float type"
+        return None
+    rows = {"dot4_u8s8": ("int32", "uint8", "int8", 4), "dot2_bf16": ("float32", "bfloat16", "bfloat16", 2)}
+    if name not in rows:
+        return f"the intrinsic '{name}' is unknown; a C symbol is written 'extern:{name}'"
+    total, left, right, width = rows[name]
+    lanes = node.type.lanes
+    expected = [Type(total, lanes), Type(left, width * lanes), Type(right, width * lanes)]
+    if types != expected or node.type.dtype != total:
+        return f"'{name}' of {', '.join(map(str, types))}; it takes {', '.join(map(str, expected))}"
+    return None

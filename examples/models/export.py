@@ -1,0 +1,184 @@
+"""Export of six well-known architectures from PyTorch, without their weights.
+
+Every model is built from its published configuration with seeded random weights (nothing is downloaded), traced at a
+fixed shape with batch 1, and stripped: each large float initialiser becomes a ConstantOfShape node, as in the models
+that the onnx package ships. The files are valid ONNX of a few hundred kilobytes at most;
+`graft.core.passes.seed_weights.SeedWeights` gives them weights again. Needs the extra ``torch``:
+
+    pip install 'graft-compiler[torch]'
+    python examples/models/export.py [name ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from transformers import (
+    BertConfig,
+    BertModel,
+    ConvNextConfig,
+    ConvNextForImageClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MobileNetV2Config,
+    MobileNetV2ForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+HERE = Path(__file__).parent
+OPSET = 20
+LARGE_ELEMENTS = 32
+FILL = 0.02
+CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Export:
+    """A model to export: how to build it, and its inputs by name."""
+
+    build: Callable[[], torch.nn.Module]
+    inputs: dict[str, torch.Tensor]
+
+
+class FirstOutput(torch.nn.Module):
+    """A transformers model that takes its arguments by position and gives its first outputs as tensors."""
+
+    def __init__(self, model: torch.nn.Module, names: tuple[str, ...], outputs: int = 1) -> None:
+        super().__init__()
+        self.model, self.names, self.outputs = model, names, outputs
+
+    def forward(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the first ``outputs`` results of the model."""
+        results = self.model(**dict(zip(self.names, arguments, strict=True)), return_dict=False)
+        return tuple(results[: self.outputs])
+
+
+class Tagger(torch.nn.Module):
+    """A sequence tagger: embedding, two LSTM layers, a linear layer; int64[1, 32] to float32[1, 32, 64]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(1000, 128)
+        self.lstm = torch.nn.LSTM(128, 256, num_layers=2, batch_first=True)
+        self.linear = torch.nn.Linear(256, 64)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return a score for every tag at every position."""
+        hidden, _ = self.lstm(self.embedding(tokens))
+        return self.linear(hidden)
+
+
+def bert() -> torch.nn.Module:
+    config = BertConfig(use_cache=False, attn_implementation="eager")
+    return FirstOutput(BertModel(config), ("input_ids", "attention_mask", "token_type_ids"), outputs=2)
+
+
+def gpt2() -> torch.nn.Module:
+    config = GPT2Config(use_cache=False, attn_implementation="eager")
+    return FirstOutput(GPT2LMHeadModel(config), ("input_ids",))
+
+
+def vit() -> torch.nn.Module:
+    config = ViTConfig(num_labels=CLASSES, attn_implementation="eager")
+    return FirstOutput(ViTForImageClassification(config), ("pixel_values",))
+
+
+def mobilenet() -> torch.nn.Module:
+    return FirstOutput(MobileNetV2ForImageClassification(MobileNetV2Config(num_labels=CLASSES)), ("pixel_values",))
+
+
+def convnext() -> torch.nn.Module:
+    return FirstOutput(ConvNextForImageClassification(ConvNextConfig(num_labels=CLASSES)), ("pixel_values",))
+
+
+def _tokens(length: int) -> torch.Tensor:
+    return torch.arange(length).reshape(1, length)
+
+
+IMAGE = torch.zeros(1, 3, 224, 224)
+
+EXPORTS = {
+    "bert_base": Export(
+        bert,
+        {
+            "input_ids": _tokens(128),
+            "attention_mask": torch.ones(1, 128, dtype=torch.int64),
+            "token_type_ids": torch.zeros(1, 128, dtype=torch.int64),
+        },
+    ),
+    "gpt2": Export(gpt2, {"input_ids": _tokens(64)}),
+    "vit_base": Export(vit, {"pixel_values": IMAGE}),
+    "mobilenet_v2": Export(mobilenet, {"pixel_values": IMAGE}),
+    "convnext_tiny": Export(convnext, {"pixel_values": IMAGE}),
+    "lstm": Export(Tagger, {"tokens": _tokens(32)}),
+}
+
+
+def export(row: Export) -> onnx.ModelProto:
+    """Return the traced model with its weights."""
+    torch.manual_seed(0)
+    module = row.build().eval()
+    program = torch.onnx.export(
+        module,
+        tuple(row.inputs.values()),
+        input_names=list(row.inputs),
+        opset_version=OPSET,
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None, "the exporter returns a program where it gets no file name"
+    return program.model_proto
+
+
+def is_weight(tensor: onnx.TensorProto) -> bool:
+    """Whether an initialiser is a large float tensor that is no mask (masks hold two values, or infinities)."""
+    if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_ELEMENTS:
+        return False
+    array = numpy_helper.to_array(tensor)
+    return bool(np.isfinite(array).all()) and not (array.size < 1 << 16 and len(np.unique(array)) == 2)
+
+
+def strip_weights(model: onnx.ModelProto) -> None:
+    """Replace every weight by a ConstantOfShape node, in place."""
+    graph = model.graph
+    kept, nodes = [], []
+    for tensor in graph.initializer:
+        if not is_weight(tensor):
+            kept.append(tensor)
+            continue
+        shape = numpy_helper.from_array(np.array(tensor.dims, np.int64), f"{tensor.name}_shape")
+        value = helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [FILL])
+        kept.append(shape)
+        nodes.append(helper.make_node("ConstantOfShape", [shape.name], [tensor.name], value=value))
+    nodes.extend(graph.node)
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(kept)
+    graph.node.extend(nodes)
+    del graph.value_info[:]
+
+
+def main(names: list[str]) -> None:
+    for name in names or EXPORTS:
+        model = export(EXPORTS[name])
+        strip_weights(model)
+        model.graph.name = name
+        model.producer_name, model.producer_version = "graft examples/models/export.py", ""
+        for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
+            del part.metadata_props[:]
+            part.doc_string = ""
+        onnx.checker.check_model(model, full_check=True)
+        path = HERE / f"{name}.onnx"
+        path.write_bytes(model.SerializeToString(deterministic=True))
+        print(f"{path.name}: {len(model.graph.node)} nodes, {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,104 @@
+"""The nearest miss: how far a pattern got at a node, and what stopped it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import OperatorTable
+from graft.core.reject import Reject
+from graft.core.view import NodeView
+from graft.patterns.language import Operator, Pattern
+from graft.patterns.matcher import Found, Matcher
+from graft.patterns.search import MatchCheck
+from graft.patterns.validate import validate
+from graft.patterns.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a pattern does not match at a node, or that it does.
+
+    ``pattern`` is the part that failed, ``where`` the node or value it met, ``text`` what was found and wanted there;
+    ``matched`` and ``wanted`` count the operators of the nearest miss and of the whole pattern.
+    """
+
+    found: bool
+    pattern: Pattern | None = None
+    where: str = ""
+    text: str = ""
+    matched: int = 0
+    wanted: int = 0
+    rejects: tuple[Reject, ...] = ()
+    """What the check said to structural matches."""
+
+    def __str__(self) -> str:
+        if self.found:
+            return "matches"
+        if self.rejects:
+            return f"matches, but the check refuses: {'; '.join(map(str, self.rejects))}"
+        return f"matched {self.matched} of {self.wanted} operators, then at {self.where}: {self.text}"
+
+
+def explain(
+    pattern: Pattern,
+    node: ir.Node | NodeView,
+    check: MatchCheck | None = None,
+    operators: OperatorTable = OPERATORS,
+) -> Explanation:
+    """Say why a pattern does not match at a node: the miss that came after the most bound parts.
+
+    Raises PatternError if the pattern names an unknown operator or attribute.
+    """
+    validate(pattern)
+    view = node if isinstance(node, NodeView) else NodeView(node)
+    matcher = _Explaining(view, operators)
+    rejects: list[Reject] = []
+    for found in matcher.matches(pattern, view.node):
+        answer = None if check is None else check(found)
+        if answer is None or answer is True:
+            return Explanation(True, matched=len(found.members), wanted=_operators(pattern))
+        rejects.append(answer if isinstance(answer, Reject) else Reject("no-pattern", "the check gave no reason"))
+    missed, where, text = matcher.nearest
+    return Explanation(
+        False, missed, where, text, matcher.operators_bound, _operators(pattern), tuple(dict.fromkeys(rejects))
+    )
+
+
+class _Explaining(Matcher):
+    """A matcher that keeps the miss that came latest."""
+
+    def __init__(self, root: NodeView, operators: OperatorTable) -> None:
+        super().__init__(operators)
+        self.furthest = (-1, -1)
+        self.operators_bound = 0
+        self.root = root
+        self.last = root
+        self.nearest: tuple[Pattern | None, str, str] = (None, root.where, "the pattern does not fit")
+
+    def miss(self, pattern: Pattern, subject: Found, text: str) -> None:
+        """Keep the miss if more operators, then more parts, were bound than at any earlier one."""
+        scopes = (self.scope, *self.closed)
+        nodes = [found for scope in scopes for found in scope.bound.values() if isinstance(found, ir.Node)]
+        reached = (len(nodes), sum(len(scope.bound) for scope in scopes))
+        if reached > self.furthest:
+            self.furthest = reached
+            self.operators_bound = len(set(nodes))
+            self.nearest = (pattern, self._where(subject, nodes), text)
+
+    def _where(self, subject: Found, nodes: list[ir.Node]) -> str:
+        """Name a node or, for a value, the node that reads it."""
+        if isinstance(subject, ir.Node):
+            return NodeView(subject).where
+        reader = NodeView(nodes[-1]) if nodes else self.root
+        for node in reversed(nodes):
+            if subject is not None and subject in node.inputs:
+                position = list(node.inputs).index(subject)
+                return f"input {position} of {NodeView(node).where}"
+        return reader.where
+
+
+def _operators(pattern: Pattern) -> int:
+    return sum(isinstance(part, Operator) for part in walk(pattern))

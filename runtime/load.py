@@ -1,0 +1,75 @@
+"""Loading an artifact to a program; and what happens where a vendor's loader is missing."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from graft.errors import ArtifactError
+from graft.runtime.artifact import read
+from graft.runtime.loaders import NATIVE, Loader
+from graft.runtime.procedure import Procedure, ProgramDescription
+from graft.runtime.program import Program
+
+if TYPE_CHECKING:
+    Recompile = Callable[[ProgramDescription, Sequence[int], int | None], ProgramDescription]
+
+COMPILER = "graft.recompile"
+"""The compiler stands above the runtime and may not be installed: it is looked up by name, and only when needed."""
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    strict: bool = False,
+    loaders: Iterable[Loader] = (),
+) -> Program:
+    """Return the program in an artifact, ready to run; ``threads`` is None for as many as the process may use.
+
+    Where a module's loader is missing or fails (a vendor's library that is not installed), its region is compiled anew
+    by the built-in compiler, with a warning; with ``strict``, or where no compiler is installed, that is an error.
+    Raises ArtifactError.
+    """
+    description, given = read(path), tuple(loaders)
+    try:
+        return Program.from_description(description, threads=threads, loaders=given)
+    except ArtifactError as error:
+        failed = [] if strict else _failing(description, given)
+        recompile = _compiler() if failed else None
+        if recompile is None:
+            raise
+        warnings.warn(
+            f"{error.message}; {len(failed)} region{'s' * (len(failed) > 1)} compiled anew by the built-in compiler",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return Program.from_description(recompile(description, failed, threads), threads=threads, loaders=given)
+
+
+def _failing(description: ProgramDescription, loaders: tuple[Loader, ...]) -> list[int]:
+    """Return the numbers of the modules that cannot be loaded, each tried by itself."""
+    nothing = Procedure("main", (), (), (), ())
+    failed = []
+    for number, module in enumerate(description.modules):
+        if module.kind == NATIVE:
+            continue
+        alone = replace(description, procedures=(nothing,), modules=(module,), constants={})
+        try:
+            Program.from_description(alone, threads=1, loaders=loaders)
+        except ArtifactError:
+            failed.append(number)
+    return failed
+
+
+def _compiler() -> Recompile | None:
+    """Return the compiler's function, or None where it is not installed."""
+    try:
+        found: Recompile = import_module(COMPILER).recompile
+    except ImportError:
+        return None
+    return found

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from graft.core.reject import Reject
+from graft.errors import PlanError
+from graft.partition.partitioner import partition
+from graft.partition.plan import Placement, Plan, Why
+from tests.partition.graphs import everything, small, toy
+
+PLAN = Plan(
+    ("npu", "llvm"),
+    (
+        Placement("conv", "Conv", "npu", "npu_0", "npu.conv", 900, {"llvm": Reject("lost-to:npu", "npu comes first")}),
+        Placement("soft", "Softmax", "llvm", "llvm_0", "", 100, {"npu": Reject("rank", "rank 2 only, got 3")}),
+        Placement("relu", "Relu", "npu", "npu_1", "", 0, {"llvm": Reject("lost-to:npu", "npu comes first")}),
+    ),
+    "0123456789abcdef",
+)
+
+
+def test_the_summary_is_one_line() -> None:
+    assert PLAN.summary() == "npu 2/3 ops (66.7 %, 2 regions, 90 % of FLOPs) · llvm 1/3 · top reasons: rank 1"
+
+
+def test_the_summary_of_an_empty_model_divides_by_nothing() -> None:
+    assert Plan(("npu",), ()).summary() == "npu 0/0 ops (0.0 %, 0 regions)"
+
+
+def test_why_lists_every_refusal() -> None:
+    assert PLAN.why("npu") == (Why("soft", "Softmax", "npu", "rank", "rank 2 only, got 3"),)
+    assert [row.node for row in PLAN.why()] == ["conv", "soft", "relu"]
+    assert PLAN.reasons("llvm") == {"lost-to:npu": 2}
+
+
+def test_a_plan_is_read_back_as_it_was_written() -> None:
+    assert Plan.from_json(PLAN.to_json()) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "the file is not a plan: its format is not 'graft.plan'"),
+        ({"version": 9}, "the plan has version 9, this Graft reads version 1"),
+        ({"nodes": [{"node": "a"}]}, "the plan is damaged: KeyError 'reasons'"),
+        ({"nodes": 3}, "the plan is damaged: TypeError 'int' object is not iterable"),
+    ],
+)
+def test_what_is_no_plan_is_refused(change: dict[str, object], message: str) -> None:
+    content = json.loads(PLAN.to_json())
+    content.update(change)
+    with pytest.raises(PlanError) as caught:
+        Plan.from_json(json.dumps(content))
+    assert str(caught.value) == message
+
+
+def test_text_that_is_not_json_is_refused() -> None:
+    with pytest.raises(PlanError) as caught:
+        Plan.from_json("{")
+    assert str(caught.value) == (
+        "the plan is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    )
+
+
+def test_a_node_that_the_plan_does_not_have_is_an_error() -> None:
+    with pytest.raises(PlanError) as caught:
+        PLAN["convv"]
+    assert str(caught.value) == "the plan has no node 'convv'; did you mean 'conv'?"
+
+
+def test_the_plan_counts_the_work_of_operators() -> None:
+    plan = partition(
+        small("a = MatMul(x, x)\ny = Relu(a)", "float[4,4] x", "float[4,4] y"), [toy("npu", "MatMul"), everything()]
+    ).plan
+    assert plan["a"].flops == 128
+    assert plan.summary() == "npu 1/2 ops (50.0 %, 1 region, 89 % of FLOPs) · rest 1/2 · top reasons: no-pattern 1"

@@ -1,0 +1,466 @@
+"""What every construct of the pattern language matches, and what it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graft.core.operators.table import Operator, OperatorTable
+from graft.core.view import ValueView
+from graft.errors import PatternError
+from graft.patterns import (
+    Pattern,
+    absent,
+    dominates,
+    is_composite,
+    is_constant,
+    is_if,
+    is_input,
+    is_op,
+    is_region,
+    outputs,
+    repeat,
+    wildcard,
+)
+from graft.patterns.match import Match
+from graft.patterns.search import extract, match, matches
+from tests.patterns.graphs import graph_of, root
+
+CHAIN = "a = Relu(x)\ny = Exp(a)"
+
+
+def names(found: Match | None) -> list[str] | None:
+    return None if found is None else [node.name for node in found.nodes]
+
+
+def hits(pattern: Pattern, body: str, **more: str) -> list[str] | None:
+    return names(match(pattern, root(graph_of(body, **more))))
+
+
+def test_an_operator_matches_by_any_of_its_names_and_its_domain() -> None:
+    assert hits(is_op("Exp"), CHAIN) == ["y"]
+    assert hits(is_op("Log", "Exp"), CHAIN) == ["y"]
+    assert hits(is_op("Relu"), CHAIN) is None
+    assert hits(is_op("Exp", domain="com.acme"), CHAIN) is None
+    assert hits(is_op("Glue", domain="com.acme"), "y = com.acme.Glue(x)") == ["y"]
+    assert hits(is_op("Exp", domain="ai.onnx"), CHAIN) == ["y"]
+
+
+def test_arguments_reach_up_the_graph() -> None:
+    assert hits(is_op("Exp")(is_op("Relu")(wildcard())), CHAIN) == ["a", "y"]
+    assert hits(is_op("Exp")(is_op("Tanh")(wildcard())), CHAIN) is None
+
+
+def test_arguments_are_exact_a_prefix_or_any() -> None:
+    body = "y = Clip(x, low, high)"
+    inputs = {"inputs": "float[2,3] x, float low, float high"}
+    assert hits(is_op("Clip")(wildcard(), wildcard(), wildcard()), body, **inputs) == ["y"]
+    assert hits(is_op("Clip")(wildcard(), wildcard()), body, **inputs) is None
+    assert hits(is_op("Clip")(wildcard(), ...), body, **inputs) == ["y"]
+    assert hits(is_op("Clip")(...), body, **inputs) == ["y"]
+    assert hits(is_op("Clip"), body, **inputs) == ["y"]
+
+
+def test_an_absent_input_is_told_from_one_that_is_there() -> None:
+    inputs = {"inputs": "float[2,3] x, float high"}
+    some, full = "y = Clip(x, , high)", "y = Clip(x, high, high)"
+    assert hits(is_op("Clip")(wildcard(), absent(), wildcard()), some, **inputs) == ["y"]
+    assert hits(is_op("Clip")(wildcard(), absent(), wildcard()), full, **inputs) is None
+    assert hits(is_op("Clip")(wildcard(), wildcard(), wildcard()), some, **inputs) is None
+    either = is_op("Clip")(wildcard(), wildcard() | absent(), wildcard())
+    assert hits(either, some, **inputs) == hits(either, full, **inputs) == ["y"]
+    assert hits(is_op("Clip")(wildcard(), absent(), absent()), "y = Clip(x)", **inputs) == ["y"]
+
+
+def test_constants_match_by_value_and_by_predicate() -> None:
+    body, more = "y = Mul(x, two)", {"more": "<float[1] two = {2}>"}
+    assert hits(is_op("Mul")(wildcard(), is_constant()), body, **more) == ["y"]
+    assert hits(is_op("Mul")(wildcard(), is_constant(2.0)), body, **more) == ["y"]
+    assert hits(is_op("Mul")(wildcard(), is_constant(3.0)), body, **more) is None
+    assert hits(is_op("Mul")(wildcard(), is_constant(where=lambda array: array.size == 1)), body, **more) == ["y"]
+    assert hits(is_op("Mul")(wildcard(), is_constant(where=lambda array: array.size > 1)), body, **more) is None
+    assert hits(is_op("Mul")(is_constant(), is_constant()), body, **more) is None
+    assert hits(wildcard() * 2.0, "t = Constant <value = float {2.0}> ()\ny = Mul(x, t)") == ["y"]
+
+
+def test_inputs_of_the_graph_match_by_name() -> None:
+    assert hits(is_op("Relu")(is_input()), "y = Relu(x)") == ["y"]
+    assert hits(is_op("Relu")(is_input("x")), "y = Relu(x)") == ["y"]
+    assert hits(is_op("Relu")(is_input("z")), "y = Relu(x)") is None
+    assert hits(is_op("Exp")(is_input()), CHAIN) is None
+
+
+def test_a_chosen_output_of_a_node_with_several() -> None:
+    body = "a, b = Split <num_outputs = 2> (x)\ny = Sub(b, a)"
+    split = is_op("Split")(wildcard())
+    shape = {"inputs": "float[4,3] x"}
+    assert hits(is_op("Sub")(split[1], split[0]), body, **shape) == ["a", "y"]
+    assert hits(is_op("Sub")(split.output(0), split.output(1)), body, **shape) is None
+    assert hits(is_op("Sub")(wildcard(), split), body, **shape) == ["a", "y"]
+    assert hits(is_op("Sub")(split, wildcard()), body, **shape) is None
+
+
+def test_one_pattern_object_stands_for_one_node() -> None:
+    conv = is_op("Relu")(wildcard())
+    diamond = is_op("Exp")(conv) - conv
+    assert hits(diamond, "a = Relu(x)\nb = Exp(a)\ny = Sub(b, a)") == ["a", "b", "y"]
+    assert hits(diamond, "a = Relu(x)\nc = Relu(x)\nb = Exp(a)\ny = Sub(b, c)") is None
+    same = wildcard()
+    assert hits(is_op("Mul")(same, same), "y = Mul(x, x)") == ["y"]
+    assert hits(is_op("Mul")(same, same), "a = Exp(x)\ny = Mul(x, a)") is None
+
+
+def test_commutative_operators_match_in_both_orders() -> None:
+    pattern = is_op("Add", "Max", "Sub")(is_op("Relu"), wildcard())
+    assert hits(pattern, "a = Relu(x)\ny = Add(x, a)") == ["a", "y"]
+    assert hits(pattern, "a = Relu(x)\ny = Max(x, a)") == ["a", "y"]
+    assert hits(pattern, "a = Relu(x)\ny = Sub(x, a)") is None
+
+
+def test_commutative_operators_with_more_inputs_match_in_any_order() -> None:
+    pattern = is_op("Sum")(is_op("Relu"), is_op("Exp"), wildcard())
+    assert hits(pattern, "a = Relu(x)\nb = Exp(x)\ny = Sum(x, b, a)") == ["b", "a", "y"]
+
+
+def test_which_operators_commute_is_the_tables_word() -> None:
+    graph = graph_of("a = Relu(x)\ny = Add(x, a)")
+    pattern = is_op("Add")(is_op("Relu"), wildcard())
+    table = OperatorTable()
+    table.add(Operator("Add"))
+    assert match(pattern, root(graph), operators=table) is None
+
+
+def test_arguments_in_any_order() -> None:
+    pattern = is_op("Concat")(is_op("Relu"), is_op("Exp"))
+    body = "a = Relu(x)\nb = Exp(x)\ny = Concat <axis = 0> (b, a)"
+    assert hits(pattern, body) is None
+    assert hits(pattern.in_any_order(), body) == ["b", "a", "y"]
+
+
+def test_nests_of_an_associative_operator_match_in_any_grouping() -> None:
+    pattern = (is_op("Relu")(wildcard()) + is_op("Exp")(wildcard())) + is_op("Tanh")(wildcard())
+    start = "r = Relu(x)\ne = Exp(x)\nt = Tanh(x)\n"
+    for body in ("s = Add(e, t)\ny = Add(r, s)", "s = Add(r, t)\ny = Add(s, e)", "s = Add(t, e)\ny = Add(s, r)"):
+        found = hits(pattern, start + body)
+        assert found is not None
+        assert sorted(found) == ["e", "r", "s", "t", "y"]
+    assert hits(pattern, start + "s = Sub(r, e)\ny = Add(s, t)") is None
+
+
+def test_products_and_quotients_of_floats_regroup() -> None:
+    a, b, c = is_op("Relu")(wildcard()), is_op("Exp")(wildcard()), is_op("Tanh")(wildcard())
+    start = "a = Relu(x)\nb = Exp(x)\nc = Tanh(x)\n"
+    for body in ("q = Div(b, c)\ny = Mul(a, q)", "q = Div(a, c)\ny = Mul(b, q)", "q = Mul(a, b)\ny = Div(q, c)"):
+        assert hits(a * b / c, start + body) is not None
+    assert hits(a * b / c, start + "q = Div(c, b)\ny = Mul(a, q)") is None
+    integers = {"inputs": "int64[2] x", "outputs": "int64[2] y"}
+    whole = is_op("Abs")(wildcard()) * is_op("Neg")(wildcard()) / is_op("Sign")(wildcard())
+    start = "a = Abs(x)\nb = Neg(x)\nc = Sign(x)\n"
+    assert hits(whole, start + "q = Mul(a, b)\ny = Div(q, c)", **integers) is not None
+    assert hits(whole, start + "q = Div(b, c)\ny = Mul(a, q)", **integers) is None
+
+
+def test_alternatives_are_tried_until_the_whole_fits() -> None:
+    inner = wildcard().named("v") | is_op("Relu")(wildcard().named("v"))
+    pattern = is_op("Mul")(inner, is_op("Exp")(wildcard().named("v")))
+    found = match(pattern, root(graph_of("a = Relu(x)\nb = Exp(x)\ny = Mul(a, b)")))
+    assert found is not None
+    assert found["v"].name == "x"
+    assert names(found) == ["a", "b", "y"]
+
+
+def test_both_demands_two_patterns_of_one_value() -> None:
+    pattern = is_op("Exp")(is_op("Relu") & wildcard().has_rank(2))
+    assert hits(pattern, CHAIN) == ["a", "y"]
+    assert hits(is_op("Exp")(is_op("Relu") & wildcard().has_rank(3)), CHAIN) is None
+
+
+def test_not_matches_where_its_pattern_does_not() -> None:
+    assert hits(is_op("Exp")(~is_op("Relu")), CHAIN) is None
+    assert hits(is_op("Exp")(~is_op("Tanh")), CHAIN) == ["y"]
+    assert hits(is_op("Clip")(wildcard(), ~absent(), ...), "y = Clip(x)") is None
+
+
+def test_optional_prefers_the_longer_form_and_falls_back() -> None:
+    pattern = is_op("Sub")(is_op("Relu")(wildcard()).optional(lambda v: is_op("Exp")(v)), wildcard())
+    assert hits(pattern, "a = Relu(x)\nb = Exp(a)\ny = Sub(b, x)") == ["a", "b", "y"]
+    assert hits(pattern, "a = Relu(x)\ny = Sub(a, x)") == ["a", "y"]
+    bare = wildcard().optional(lambda v: is_op("Relu")(v))
+    assert hits(is_op("Exp")(bare), CHAIN) == ["a", "y"]
+
+
+def test_attributes_match_by_value_default_and_predicate() -> None:
+    body = "y = Softmax <axis = 1> (x)"
+    assert hits(is_op("Softmax").has_attr(axis=1), body) == ["y"]
+    assert hits(is_op("Softmax").has_attr({"axis": 0}), body) is None
+    assert hits(is_op("Softmax").has_attr(axis=-1), "y = Softmax(x)") == ["y"]
+    assert hits(is_op("Softmax").has_attr(axis=lambda axis: axis > 0), body) == ["y"]
+    assert hits(is_op("Elu").has_attr(alpha=1.0), "y = Elu(x)") == ["y"]
+    assert hits(is_op("Transpose").has_attr(perm=[0, 1]), "y = Transpose <perm = [0, 1]> (x)") == ["y"]
+    assert hits(is_op("Gelu").has_attr(approximate="none"), "y = Gelu(x)") == ["y"]
+
+
+def test_dtype_rank_and_shape_are_demands_on_the_value() -> None:
+    shape = {"inputs": "float[n,3,4] x", "outputs": "float[n,3,4] y"}
+    body = "y = Relu(x)"
+    assert hits(is_op("Relu")(wildcard().has_dtype("float32", "float16")), body, **shape) == ["y"]
+    assert hits(is_op("Relu")(wildcard().has_dtype("int8")), body, **shape) is None
+    assert hits(is_op("Relu").has_rank(3), body, **shape) == ["y"]
+    assert hits(is_op("Relu").has_rank(1, 2), body, **shape) is None
+    for wanted, fits in (
+        (("n", 3, 4), True), ((None, 3, 4), True), ((..., 4), True), (("n", ...), True), ((...,), True),
+        (("n", ..., 4), True), (("m", 3, 4), False), (("n", 3), False), ((..., 3), False), ((..., 1, "n", 3, 4), False),
+    ):  # fmt: skip
+        assert (hits(is_op("Relu")(wildcard().has_shape(*wanted)), body, **shape) is not None) == fits
+
+
+def test_same_shape_compares_two_values_of_a_match() -> None:
+    left = wildcard()
+    pattern = is_op("Add")(left, wildcard().same_shape_as(left))
+    assert hits(pattern, "y = Add(x, b)", inputs="float[2,3] x, float[2,3] b") == ["y"]
+    assert hits(pattern, "y = Add(x, b)", inputs="float[2,3] x, float[3] b") is None
+    first = wildcard().same_shape_as(left)
+    assert hits(is_op("Sub")(first, left), "y = Sub(x, b)", inputs="float[2,3] x, float[2,3] b") == ["y"]
+    assert hits(is_op("Sub")(first, left), "y = Sub(x, b)", inputs="float[2,3] x, float[1,3] b") is None
+
+
+def test_predicates_see_the_value() -> None:
+    def is_wide(value: ValueView) -> bool:
+        shape = value.static_shape
+        return shape is not None and shape[-1] > 2
+
+    assert hits(is_op("Relu").where(is_wide), "y = Relu(x)") == ["y"]
+    assert hits(is_op("Relu").where(is_wide), "y = Relu(x)", inputs="float[3,2] x", outputs="float[3,2] y") is None
+
+
+def test_arithmetic_builds_operators() -> None:
+    x = wildcard()
+    body = "a = Add(x, x)\nb = Pow(a, x)\nc = Neg(b)\nd = MatMul(c, x)\ny = Div(d, x)"
+    square = {"inputs": "float[3,3] x", "outputs": "float[3,3] y"}
+    assert hits((-((x + x) ** x) @ x) / x, body, **square) == ["a", "b", "c", "d", "y"]
+    numbers = {"more": "<float one = {1}, float two = {2}>"}
+    assert hits(1.0 - 2.0 * wildcard(), "a = Mul(two, x)\ny = Sub(one, a)", **numbers) == ["a", "y"]
+    assert hits(2.0 / (1.0 + wildcard()), "a = Add(one, x)\ny = Div(two, a)", **numbers) == ["a", "y"]
+    assert hits(wildcard() - 1.0, "y = Sub(x, one)", **numbers) == ["y"]
+
+
+def test_captures_have_names() -> None:
+    pattern = is_op("Add")(wildcard().named("a"), is_op("Relu").named("b"))
+    found = match(pattern, root(graph_of("r = Relu(x)\ny = Add(x, r)")))
+    assert found is not None
+    assert (found["a"].name, found["b"].name, found.root.name) == ("x", "r", "y")
+    assert found.node("b").op_type == "Relu"
+    assert "a" in found
+    with pytest.raises(PatternError) as caught:
+        found["c"]
+    assert str(caught.value) == "the pattern captures no 'c'; it captures a, b"
+    with pytest.raises(PatternError) as caught:
+        found.node("a")
+    assert str(caught.value) == "'a' is an input or a constant here: no node produces it"
+
+
+def test_a_capture_of_a_part_that_is_not_there_is_none() -> None:
+    pattern = is_op("Exp")(wildcard() | is_op("Relu")(wildcard().named("inner")))
+    found = match(pattern, root(graph_of("y = Exp(x)")))
+    assert found is not None
+    assert found.get("inner") is None
+    assert "inner" not in found
+    with pytest.raises(PatternError) as caught:
+        found["inner"]
+    assert str(caught.value) == (
+        "'inner' is not bound in this match of Exp (node 'y'); ask match.get('inner') for optional parts"
+    )
+    with pytest.raises(PatternError) as caught:
+        found.get("iner")
+    assert str(caught.value) == "the pattern captures no 'iner'; did you mean 'inner'?"
+
+
+def test_one_name_stands_for_one_value() -> None:
+    pattern = is_op("Mul")(wildcard().named("v"), wildcard().named("v"))
+    assert hits(pattern, "y = Mul(x, x)") == ["y"]
+    assert hits(pattern, "a = Exp(x)\ny = Mul(x, a)") is None
+
+
+def test_several_roots_share_their_inputs() -> None:
+    shared = is_op("Relu")(wildcard())
+    pair = outputs(is_op("Exp")(shared), is_op("Tanh")(shared))
+    graph = graph_of("a = Relu(x)\nt = Tanh(a)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
+    assert names(match(pair, root(graph))) == ["a", "t", "y"]
+    other = graph_of("a = Relu(x)\nb = Relu(x)\nt = Tanh(b)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
+    assert match(pair, root(other)) is None
+
+
+def test_roots_without_anything_in_common_are_searched_in_the_graph() -> None:
+    pair = outputs(is_op("Exp")(wildcard()), is_op("Tanh")(wildcard()))
+    graph = graph_of("t = Tanh(x)\na = Relu(x)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
+    found = match(pair, root(graph))
+    assert found is not None
+    assert {node.name for node in found.nodes} == {"t", "y"}
+
+
+def test_used_by_and_only_used_by_look_at_users() -> None:
+    relu, exp, sub = is_op("Relu"), is_op("Exp"), is_op("Sub")
+    body = "a = Relu(x)\nb = Exp(a)\ny = Sub(b, a)"
+    assert hits(relu ^ sub, body) == ["a", "y"]
+    assert hits(relu >> sub, body) is None
+    assert hits(exp >> sub, body) == ["b", "y"]
+    assert hits(relu.used_by(sub, 1), body) == ["a", "y"]
+    assert hits(relu.used_by(sub, 0), body) is None
+    assert hits(is_op("Relu") ^ is_op("Exp") >> is_op("Sub"), body) == ["a", "b", "y"]
+    assert hits(is_op("Relu") >> is_op("Exp") >> is_op("Sub"), body) is None
+    assert hits((relu ^ sub) & (relu ^ exp), body) == ["a", "b", "y"]
+
+
+def test_a_value_that_forks_to_several_consumers() -> None:
+    pattern = is_op("Relu").fork_to(is_op("Exp"), is_op("Tanh"))
+    graph = graph_of("a = Relu(x)\nt = Tanh(a)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
+    found = match(pattern, root(graph))
+    assert found is not None
+    assert {node.name for node in found.nodes} == {"a", "t", "y"}
+    apart = graph_of("a = Relu(x)\nt = Tanh(x)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
+    assert match(pattern, root(apart)) is None
+
+
+def test_a_dominator_takes_everything_between_parent_and_child() -> None:
+    pattern = dominates(is_op("Conv"), is_op("Relu", "Exp", "Mul"), is_op("Sub"))
+    conv = {"inputs": "float[1,1,2,3] x, float[1,1,1,1] w", "outputs": "float[1,1,2,3] y"}
+    body = "c = Conv(x, w)\na = Relu(c)\nb = Exp(c)\nm = Mul(a, b)\ny = Sub(m, a)"
+    found = hits(pattern, body, **conv)
+    assert found is not None
+    assert set(found) == {"c", "a", "b", "m", "y"}
+    assert hits(pattern, body.replace("Mul", "Add"), **conv) is None
+    leaking = {**conv, "outputs": "float[1,1,2,3] y, float[1,1,2,3] a"}
+    assert hits(pattern, body, **leaking) is None
+    assert hits(pattern, "c = Conv(x, w)\nd = Conv(x, w)\ny = Sub(c, d)", **conv) is None
+    assert hits(is_op("Conv").dominates(is_op("Sub")), body, **conv) is not None
+
+
+def test_recursive_patterns_match_chains_of_any_length() -> None:
+    chain = repeat(lambda inner: is_op("Relu")(inner), is_input().named("start"))
+    for length in range(4):
+        body = "".join(f"v{i + 1} = Relu(v{i})\n" for i in range(length)) + f"y = Exp(v{length})"
+        found = match(is_op("Exp")(chain), root(graph_of(body, inputs="float[2,3] v0")))
+        assert found is not None
+        assert len(found.nodes) == length + 1
+        assert found["start"].name == "v0"
+    assert hits(is_op("Exp")(chain), "a = Tanh(x)\ny = Exp(a)") is None
+
+
+def test_repeats_have_a_least_number_and_capture_every_round() -> None:
+    step_twice = repeat(lambda inner: inner + is_constant().named("bias"), is_input(), least=1)
+    graph = graph_of("a = Add(x, b1)\ny = Add(a, b2)", more="<float b1 = {1}, float b2 = {2}>")
+    found = match(step_twice, root(graph))
+    assert found is not None
+    assert [value.name for value in found.all("bias")] == ["b2", "b1"]
+    assert match(repeat(lambda inner: is_op("Relu")(inner), wildcard(), least=3), root(graph_of(CHAIN))) is None
+
+
+def test_a_wildcard_is_redirected_once() -> None:
+    alias = wildcard().redirect_to(is_op("Relu"))
+    with pytest.raises(PatternError) as caught:
+        alias.redirect_to(is_op("Exp"))
+    assert str(caught.value) == "this wildcard is already redirected; use a new wildcard() for another pattern"
+
+
+def test_branches_of_control_flow_have_patterns() -> None:
+    body = """y = If(c) <
+      then_branch = then_graph () => (float[2,3] t) { t = Relu(x) },
+      else_branch = else_graph () => (float[2,3] e) { e = Exp(x) }
+    >"""
+    inputs = {"inputs": "float[2,3] x, bool c"}
+    assert hits(is_if(wildcard(), is_op("Relu"), is_op("Exp")), body, **inputs) == ["y"]
+    assert hits(is_if(wildcard(), is_op("Exp")), body, **inputs) is None
+    assert hits(is_if(is_op("Not"), is_op("Relu")), body, **inputs) is None
+    same = wildcard()
+    assert hits(is_if(wildcard(), is_op("Relu")(same), is_op("Exp")(same)), body, **inputs) == ["y"]
+    assert hits(is_op("Relu").has_body("body", wildcard()), "y = Relu(x)") is None
+
+
+def test_calls_of_composites_and_regions_match_by_name() -> None:
+    x = ir.Value(name="x")
+    call = ir.Node("graft.composite", "npu_conv_0", [x], name="c", metadata_props={"Composite": "npu.conv"})
+    region = ir.Node("graft.region", "npu_0", call.outputs, name="r", metadata_props={"Compiler": "npu"})
+    ir.Graph([x], region.outputs, nodes=[call, region])
+    assert names(match(is_region("npu")(is_composite("npu.conv")(wildcard())), region)) == ["c", "r"]
+    assert match(is_region("gpu"), region) is None
+    assert names(match(is_region(), region)) == ["r"]
+
+
+def test_extract_returns_matches_that_share_no_node() -> None:
+    graph = graph_of("a = Relu(x)\nb = Relu(a)\nc = Relu(b)\ny = Exp(c)")
+    found = extract(is_op("Relu")(is_op("Relu")(wildcard())), graph)
+    assert [names(each) for each in found] == [["b", "c"]]
+    assert [names(each) for each in extract(is_op("Relu"), graph)] == [["a"], ["b"], ["c"]]
+
+
+def test_a_check_can_ask_for_another_way_to_match() -> None:
+    graph = graph_of("a = Exp(x)\ny = Add(x, a)")
+    pattern = is_op("Add")(wildcard().named("left"), wildcard())
+    ways = [found["left"].name for found in matches(pattern, root(graph))]
+    assert ways == ["x", "a"]
+    found = match(pattern, root(graph), check=lambda found: found["left"].name == "a")
+    assert found is not None
+    assert found["left"].name == "a"
+
+
+def test_a_pattern_without_end_is_stopped() -> None:
+    deep = wildcard()
+    for _ in range(17):
+        deep = deep + wildcard()
+    body = "v0 = Identity(x)\n" + "".join(f"v{i + 1} = Add(v{i}, v{i})\n" for i in range(17)) + "y = Sub(v17, x)"
+    with pytest.raises(PatternError) as caught:
+        match(is_op("Sub")(deep, is_op("Relu")), root(graph_of(body)))
+    assert str(caught.value) == (
+        "a pattern took more than 200000 steps at one node; give its alternatives different operators"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (is_op("Cnov"), "the pattern names an unknown operator 'Cnov'; did you mean 'Conv'?"),
+        (is_op("Conv").has_attr(stride=2), "Conv has no attribute 'stride'; did you mean 'strides'?"),
+        (is_op("Relu")(wildcard(), wildcard()), "the pattern gives Relu 2 inputs, it has at most 1"),
+        (is_op("Relu")[1], "the pattern asks for output 1 of Relu, which has at most 1"),
+    ],
+)
+def test_a_pattern_that_can_never_match_is_an_error(pattern: Pattern, message: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        match(pattern, root(graph_of(CHAIN)))
+    assert str(caught.value) == message
+
+
+def test_a_recursive_pattern_without_an_operator_is_an_error() -> None:
+    alias = wildcard()
+    alias.redirect_to(alias | is_op("Relu"))
+    with pytest.raises(PatternError) as caught:
+        match(alias, root(graph_of(CHAIN)))
+    assert str(caught.value) == "a recursive pattern leads to itself without an operator in between; it never ends"
+
+
+def test_mistakes_in_building_a_pattern_are_errors() -> None:
+    for build, message in (
+        (lambda: is_op(), "is_op takes one or more operator names, got ()"),
+        (lambda: is_op("Relu")(wildcard())(wildcard()), "the pattern of Relu already has arguments; call it once"),
+        (
+            lambda: is_op("Add")(..., wildcard()),
+            "'...' stands for the inputs that follow, so it can only be the last argument",
+        ),
+        (
+            lambda: is_op("Add")(wildcard(), 2.0),  # type: ignore[arg-type]
+            "an argument of the pattern of Add is 2.0, not a pattern; "
+            "write wildcard() for any value, is_constant(2.0) for a number, absent() for none",
+        ),
+        (lambda: is_op("Split")[-1], "outputs are counted from 0, got -1"),
+    ):
+        with pytest.raises(PatternError) as caught:
+            build()
+        assert str(caught.value) == message
+
+
+def test_constants_of_several_numbers_match_element_by_element() -> None:
+    graph = graph_of("y = Mul(x, c)", more="<float[3] c = {1, 2, 3}>")
+    assert match(is_op("Mul")(wildcard(), is_constant([1, 2, 3])), root(graph)) is not None
+    assert match(is_op("Mul")(wildcard(), is_constant([1, 2])), root(graph)) is None
+    assert match(is_op("Mul")(wildcard(), is_constant(where=lambda c: bool(np.all(c > 0)))), root(graph)) is not None

@@ -213,9 +213,7 @@ def _masked_load(emitter: ExpressionEmitter, memory: str, address: str, mask: Va
     return emitter.intrinsic("masked.load", memory, arguments, [memory, "ptr"])
 
 
-def _strided(
-    emitter: ExpressionEmitter, address: str, stride: int, type: Type, mask: Value | None, align: int
-) -> str:
+def _strided(emitter: ExpressionEmitter, address: str, stride: int, type: Type, mask: Value | None, align: int) -> str:
     """Load every ``stride``-th element through whole vectors, of which only the wanted elements are switched on."""
     lanes, span = type.lanes, type.lanes * stride
     memory, condition = memory_type(type.with_lanes(span)), register_type(Type("bool", lanes))

@@ -114,7 +114,8 @@ def test_two_plugins_of_one_name_are_told(install) -> None:
     install("npu", "npu_second", HOOK)
     check_error(
         LoaderRegistry(),
-        "modules of kind 'json:npu' need plugin 'npu', which 'npu_first' and 'npu_second' both claim to be; uninstall one",
+        "modules of kind 'json:npu' need plugin 'npu', which 'npu_first' and 'npu_second' both claim to be; "
+        "uninstall one",
     )
 
 
@@ -131,8 +132,8 @@ def test_a_library_that_is_no_loader_is_told(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError) as caught:
         native_program(tmp_path / "absent.so")
     assert str(caught.value) == (
-        f"the loader for kind 'test' in '{tmp_path}/absent.so' cannot be used: {tmp_path}/absent.so: cannot open shared "
-        "object file: No such file or directory"
+        f"the loader for kind 'test' in '{tmp_path}/absent.so' cannot be used: {tmp_path}/absent.so: cannot open "
+        "shared object file: No such file or directory"
     )
     from graft.runtime import _native
 

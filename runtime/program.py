@@ -53,6 +53,7 @@ class Program:
         ``loaders`` come before those of installed plugins. Raises ArtifactError if the description is not valid, if a
         loader is missing, or if a module cannot be loaded.
         """
+        count = check_threads(threads)
         registry = LoaderRegistry(loaders)
         found = {
             module.kind: registry.resolve(module.kind, module.plugin, module.install) for module in description.modules
@@ -66,7 +67,7 @@ class Program:
                 for kind, loader in found.items()
                 if loader is not None
             ],
-            check_threads(threads),
+            count,
         )
         return cls(native, description)
 

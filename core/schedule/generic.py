@@ -18,7 +18,18 @@ from graft.core.schedule.loops import SERIAL_WORK, Vectors, outer_loops
 from graft.core.schedule.nest import nest, operations, work
 from graft.core.schedule.vectorize import instantiate, lower_loops
 from graft.core.target import Target
-from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, Function, Load, Stage, Statement, Variable
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Axis,
+    Block,
+    Buffer,
+    Expression,
+    Function,
+    Load,
+    Stage,
+    Statement,
+    Variable,
+)
 from graft.core.tensor_ir.rewrite import Simplifier, simplify_statement
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution
 
@@ -80,7 +91,8 @@ def _joined(stage: Stage, reader: Stage) -> Stage | None:
     def rule(node: Expression) -> Expression:
         return total if isinstance(node, Load) and node.buffer is stage.buffer else node
 
-    reduction = replace(stage.reduction, initial=moved(stage.reduction.initial))
+    axes = tuple(Axis(axis.variable, moved(axis.extent)) for axis in stage.reduction.axes)
+    reduction = replace(stage.reduction, axes=axes, initial=moved(stage.reduction.initial))
     epilogue = ExpressionMap(rule)(reader.value)
     origin = tuple(dict.fromkeys((*stage.origin, *reader.origin)))
     return Stage(reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin)

@@ -16,6 +16,7 @@ import numpy as np
 from digits.data import accuracy, held_out
 
 import graft
+from graft.api import plugins
 from graft.bench import bench
 from graft.core.passes.seed_weights import SeedWeights
 
@@ -26,7 +27,7 @@ BACKENDS = ("onednn", "llvm")
 def backends() -> list[str]:
     """Return the backends of the demo that can run here, and say what the others lack."""
     available = []
-    for backend in graft.api.plugins().backends(list(BACKENDS)):
+    for backend in plugins().backends(list(BACKENDS)):
         reason = backend.available()
         if reason is None:
             available.append(backend.name)

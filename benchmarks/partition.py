@@ -42,9 +42,11 @@ class Vendor:
     patterns = TABLE
 
     def supports(self, node: NodeView) -> bool | Reject:
+        """Take Add, Mul and Relu."""
         return node.op_type in ("Add", "Mul", "Relu") or Reject("no-pattern", f"no rule for {node.op_type}")
 
     def available(self) -> str | None:
+        """Run everywhere."""
         return None
 
 
@@ -55,6 +57,7 @@ class Rest(Vendor):
     patterns = ()
 
     def supports(self, node: NodeView) -> bool | Reject:
+        """Take every operator."""
         return True
 
 

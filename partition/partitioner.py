@@ -27,7 +27,7 @@ from graft.partition.plan import Plan
 from graft.partition.planning import placements
 from graft.partition.policy import Policy
 from graft.partition.units import make_units
-from graft.partition.wishes import require_pins, wished_refusals
+from graft.partition.wishes import plan_refusals, require_pins, require_plan, wished_refusals
 from graft.patterns.validate import validate
 
 __all__ = ["Partitioned", "Policy", "partition"]
@@ -47,9 +47,12 @@ def partition(
     *,
     policy: Policy | None = None,
     refusals: Mapping[tuple[str, str], Reject] | None = None,
+    plan: Plan | None = None,
     operators: OperatorTable = OPERATORS,
 ) -> Partitioned:
     """Partition a model among backends in order of preference; the model given is not changed.
+
+    ``plan`` is one made (and edited) before: every node goes to the backend that it names, or the call fails.
 
     ``refusals`` are facts known beforehand, by (node name, backend name), such as ``compile-failed``. Operators that
     nobody takes stay in the graph, with placement "" in the plan (`Plan.require_complete`). Raises PlanError for
@@ -63,7 +66,11 @@ def partition(
     for backend in backends:
         _validate(backend)
     with collection_paused():
-        return _partition(model, backends, policy, refusals or {}, operators)
+        wanted = {} if plan is None else plan_refusals(plan, fingerprint(model), names)
+        result = _partition(model, backends, policy, {**wanted, **(refusals or {})}, operators)
+    if plan is not None and not refusals:
+        require_plan(result.plan, plan)
+    return result
 
 
 def _validate(backend: BackendLike) -> None:

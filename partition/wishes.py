@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from graft.core.reject import Reject
 from graft.errors import PlanError
-from graft.partition.graph import IndexedGraph
+from graft.partition.graph import RUNTIME, IndexedGraph
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 
@@ -50,6 +50,42 @@ def wished_refusals(
             if other != backend:
                 result[node, other] = Reject("user-excluded", f"the user pinned the node to {backend}")
     return result
+
+
+def plan_refusals(plan: Plan, model: str, backends: Sequence[str]) -> dict[tuple[str, str], Reject]:
+    """Return the refusals, by (node name, backend), that leave every node the backend that a plan gives it.
+
+    ``model`` is the fingerprint of the model at hand. Raises PlanError if the plan is another model's, or places a
+    node on a backend that is not among ``backends``.
+    """
+    if plan.model != model:
+        raise PlanError(f"the plan is for another model: its fingerprint is {plan.model}, the model's is {model}")
+    result: dict[tuple[str, str], Reject] = {}
+    for row in plan.placements:
+        if row.backend not in (*backends, RUNTIME, ""):
+            raise PlanError(
+                f"the plan places {row.op_type} (node '{row.node}') on backend '{row.backend}', "
+                f"which is not among {', '.join(backends) or 'none'}",
+                node=row.node,
+                backend=row.backend,
+            )
+        for backend in backends:
+            if backend != row.backend:
+                other = Reject("user-excluded", f"the plan places the node on {row.backend or 'no backend'}")
+                result[row.node, backend] = row.reasons.get(backend, other)
+    return result
+
+
+def require_plan(plan: Plan, wanted: Plan) -> None:
+    """Raise PlanError if a plan that was given is not what came out."""
+    for row, want in zip(plan.placements, wanted.placements, strict=True):
+        if row.backend != want.backend:
+            reason = row.reasons.get(want.backend, "it is not asked for this node")
+            raise PlanError(
+                f"the plan places {want.op_type} (node '{want.node}') on '{want.backend}', which refuses it: {reason}",
+                node=want.node,
+                backend=want.backend,
+            )
 
 
 def require_pins(plan: Plan, policy: Policy) -> None:

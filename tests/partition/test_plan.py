@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition.partitioner import partition
 from graft.partition.plan import Placement, Plan, Why
+from graft.patterns import Composite, is_op, wildcard
 from tests.partition.graphs import everything, small, toy
 
 PLAN = Plan(
@@ -76,3 +78,44 @@ def test_the_plan_counts_the_work_of_operators() -> None:
     ).plan
     assert plan["a"].flops == 128
     assert plan.summary() == "npu 1/2 ops (50.0 %, 1 region, 89 % of FLOPs) · rest 1/2 · top reasons: no-pattern 1"
+
+
+CHAIN = "a = Add(x, x)\nb = Relu(a)\ny = Exp(b)"
+ROWS = [Composite("npu.add_relu", is_op("Relu")(is_op("Add")(wildcard(), wildcard())))]
+BACKENDS = [toy("npu", "Relu", patterns=ROWS), toy("gpu", "Add", "Relu", "Exp"), everything()]
+
+
+def moved(plan: Plan, node: str, backend: str) -> Plan:
+    """Return the plan with one node on another backend, as a user edits it."""
+    rows = tuple(replace(row, backend=backend) if row.node == node else row for row in plan.placements)
+    return replace(plan, placements=rows)
+
+
+def test_a_plan_given_back_gives_the_same_plan() -> None:
+    plan = partition(small(CHAIN), BACKENDS).plan
+    again = partition(small(CHAIN), BACKENDS, plan=Plan.from_json(plan.to_json())).plan
+    assert again == plan
+
+
+def test_an_edited_plan_is_followed() -> None:
+    plan = partition(small(CHAIN), BACKENDS).plan
+    assert [row.backend for row in plan.placements] == ["npu", "npu", "gpu"]
+    again = partition(small(CHAIN), BACKENDS, plan=moved(moved(plan, "a", "gpu"), "y", "rest")).plan
+    assert [row.backend for row in again.placements] == ["gpu", "npu", "rest"]
+    assert again["y"].reasons["gpu"] == Reject("user-excluded", "the plan places the node on rest")
+
+
+def test_a_plan_that_cannot_be_followed_is_an_error() -> None:
+    model = small(CHAIN)
+    plan = partition(model, BACKENDS).plan
+    with pytest.raises(PlanError) as caught:
+        partition(model, BACKENDS, plan=moved(plan, "y", "npu"))
+    assert str(caught.value) == (
+        "the plan places Exp (node 'y') on 'npu', which refuses it: no-pattern: npu has no rule for Exp"
+    )
+    with pytest.raises(PlanError) as caught:
+        partition(model, BACKENDS, plan=moved(plan, "y", "tpu"))
+    assert str(caught.value) == ("the plan places Exp (node 'y') on backend 'tpu', which is not among npu, gpu, rest")
+    with pytest.raises(PlanError) as caught:
+        partition(small("y = Relu(x)"), BACKENDS, plan=replace(plan, model="0" * 16))
+    assert str(caught.value).startswith("the plan is for another model: its fingerprint is 0000000000000000, the model")

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
-from graft.runtime import _native
 from graft.runtime.loaders import Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import ABI_VERSION, ProgramDescription, procedure_to_json
 

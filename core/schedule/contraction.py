@@ -149,7 +149,7 @@ class ContractionScheduler:
         left = self.parts.left
         if self.left_packed is not None or not isinstance(left, Load) or self.parts.rows is None:
             return False
-        *before, last = left.indices
+        last = left.indices[-1]
         inner = self.parts.depth[-1]
         far = inner.extent * self.bytes % CONFLICT_BYTES == 0 and b.dims(left.buffer)[-1] == inner.extent
         in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
@@ -193,7 +193,11 @@ class ContractionScheduler:
     def _product(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows, then panels, then tiles, of one product of matrices."""
         product = self._blocks(outer)
-        return product if self.copied_rows is None else Allocate(self.copied_rows, Block((self._copy_rows(outer), product)))
+        return (
+            product
+            if self.copied_rows is None
+            else Allocate(self.copied_rows, Block((self._copy_rows(outer), product)))
+        )
 
     def _blocks(self, outer: Outer) -> Statement:
         row_bytes = max(self.parts.terms * self.bytes * (self.split.size + 1), 1)

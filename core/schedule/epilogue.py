@@ -50,7 +50,7 @@ class Epilogue:
 
 
 def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
-    """Return the sum of products and the stages behind it, with all before it inlined; None where that is impossible."""
+    """Return the sum of products and the stages behind it, all before it inlined; None where that is impossible."""
     sums = [number for number in range(kernel.anchor_stage + 1) if kernel.stages[number].reduction is not None]
     if len(sums) != 1:
         return None

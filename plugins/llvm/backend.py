@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
-from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.select import schedule
 from graft.core.target import CompileOptions, Target
 from graft.core.tensor_ir.ir import Function
@@ -20,6 +20,7 @@ from graft.core.view import NodeView, ValueView
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.packing import SharedSchedule
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import Structures
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
@@ -110,7 +111,7 @@ class RegionKernels:
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
     _calls: list[Call] = field(default_factory=list)
-    _known: dict[int, Scheduled] = field(default_factory=dict)
+    _known: dict[int, SharedSchedule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
@@ -176,14 +177,16 @@ class RegionKernels:
             self.functions.append(lowered.loops.function)
             return lowered.loops
         number = structures.of(lowered.kernel)
-        known = self._known.get(number)
-        if known is None:
-            known = self._known[number] = schedule(lowered.kernel, self.target)
-            self.functions.append(known.function)
-            return known
-        if not known.packed:
-            return known
-        return Scheduled(known.function, schedule(lowered.kernel, self.target).packed)
+        shared = self._known.get(number)
+        if shared is not None:
+            return shared.of(lowered.kernel, self._scheduled)
+        scheduled = self._scheduled(lowered.kernel)
+        self._known[number] = SharedSchedule(lowered.kernel, scheduled)
+        self.functions.append(scheduled.function)
+        return scheduled
+
+    def _scheduled(self, kernel: Kernel) -> Scheduled:
+        return schedule(kernel, self.target)
 
     def _call(self, lowered: Lowered, scheduled: Scheduled) -> None:
         inputs = []

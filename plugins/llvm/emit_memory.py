@@ -20,6 +20,8 @@ from graft.plugins.llvm.emit_builder import Value, literal, memory_type, registe
 if TYPE_CHECKING:
     from graft.plugins.llvm.emit_expression import ExpressionEmitter
 
+MAX_STRIDE = 4
+"""Elements at most so far apart are loaded through whole vectors, others are gathered."""
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
@@ -192,8 +194,8 @@ def load(emitter: ExpressionEmitter, expression: Load) -> Value:
         address = pointer(emitter, expression.buffer, offset)
         one = Value(emitter.let(f"load {element}, ptr {address}, align {align}"), _stored(type).with_lanes(1))
         text = emitter.splat(one, type.lanes).text
-    elif offset is not None and 2 <= offset.lane <= 4 and mask is None:
-        text = _strided(emitter, pointer(emitter, expression.buffer, offset), offset.lane, type, align)
+    elif offset is not None and 2 <= offset.lane <= MAX_STRIDE:
+        text = _strided(emitter, pointer(emitter, expression.buffer, offset), offset.lane, type, mask, align)
     else:
         addresses = _pointers(emitter, expression.buffer, expression.indices, type.lanes)
         text = _gather(emitter, memory, addresses, mask, type, align)
@@ -211,13 +213,16 @@ def _masked_load(emitter: ExpressionEmitter, memory: str, address: str, mask: Va
     return emitter.intrinsic("masked.load", memory, arguments, [memory, "ptr"])
 
 
-def _strided(emitter: ExpressionEmitter, address: str, stride: int, type: Type, align: int) -> str:
-    """Load every ``stride``-th element through whole vectors, not reading past the last element."""
-    span = type.with_lanes((type.lanes - 1) * stride + 1)
-    memory = memory_type(span)
-    wide = emitter.let(f"load {memory}, ptr {address}, align {align}")
-    chosen = ", ".join(f"i32 {lane * stride}" for lane in range(type.lanes))
-    return emitter.let(f"shufflevector {memory} {wide}, {memory} poison, <{type.lanes} x i32> <{chosen}>")
+def _strided(emitter: ExpressionEmitter, address: str, stride: int, type: Type, mask: Value | None, align: int) -> str:
+    """Load every ``stride``-th element through whole vectors, of which only the wanted elements are switched on."""
+    lanes, span = type.lanes, type.lanes * stride
+    memory, condition = memory_type(type.with_lanes(span)), register_type(Type("bool", lanes))
+    switch = literal(True, Type("bool", lanes)) if mask is None else mask.text
+    spread = ", ".join(f"i32 {lane // stride if lane % stride == 0 else lanes}" for lane in range(span))
+    wide = emitter.let(f"shufflevector {condition} {switch}, {condition} zeroinitializer, <{span} x i32> <{spread}>")
+    loaded = _masked_load(emitter, memory, address, Value(wide, Type("bool", span)), align)
+    chosen = ", ".join(f"i32 {lane * stride}" for lane in range(lanes))
+    return emitter.let(f"shufflevector {memory} {loaded}, {memory} poison, <{lanes} x i32> <{chosen}>")
 
 
 def _gather(emitter: ExpressionEmitter, memory: str, addresses: str, mask: Value | None, type: Type, align: int) -> str:

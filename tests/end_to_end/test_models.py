@@ -17,7 +17,7 @@ from graft.partition.partitioner import partition
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RTOL, ATOL = 1e-3, 1e-4
-BEFORE_SOFTMAX = {f"light_{name}" for name in LIGHT}
+BEFORE_SOFTMAX = {f"light_{name}" for name in LIGHT if name != "densenet121"}
 """Models that end in a Softmax: their logits are compared as well, which a Softmax flattens."""
 
 

@@ -91,7 +91,7 @@ static int32_t check_write(Checker *checker, int32_t tensor, int32_t call) {
     return damaged(checker, "tensor '%s' is written, but its bytes are those of an input or a constant",
                    tensor_name(checker, tensor));
   }
-  if (written->storage == STORAGE_VIEW && written->bytes != root->bytes) {
+  if (written->storage == STORAGE_VIEW && (root->ndim < 0 || written->bytes != root->bytes)) {
     return damaged(checker, "tensor '%s' is written, but it is a view of a part", tensor_name(checker, tensor));
   }
   if (life->begin != NEVER) {
@@ -191,10 +191,11 @@ static int32_t check_arena(Checker *checker) {
       if (number < 0) {
         continue;
       }
-      const TensorSpec *tensor = procedure->tensors + number;
+      int32_t root = procedure->tensors[number].root;
+      const TensorSpec *tensor = procedure->tensors + root;
       if (tensor->storage == STORAGE_ARENA && tensor->bytes) {
         status = insert_interval(checker, live, &count,
-                                 (Interval){tensor->offset, tensor->offset + tensor->bytes, number});
+                                 (Interval){tensor->offset, tensor->offset + tensor->bytes, root});
       }
     }
   }

@@ -1,0 +1,174 @@
+"""What a number format is: its bits, the float type that carries its numbers, and three formulas.
+
+A format's numbers are a subset of a *carrier*, float32 or float64. Inside a kernel numbers stay in the carrier: an
+operation is the carrier's operation followed by `round`, and only memory holds the format's bits. All formulas are
+branch-free expressions of the tensor IR, so the same definition is vector code in a kernel and NumPy here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from graft.core.operators import build as b
+from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.scalar_math import Value, select
+from graft.datatypes.rounding import (
+    add_to_odd,
+    divide_to_odd,
+    fused,
+    multiply_to_odd,
+    narrow_to_odd,
+    root_to_odd,
+)
+
+
+@dataclass(frozen=True)
+class Format(ABC):
+    """A number format of ``bits`` bits.
+
+    ``decode`` takes storage bits (an unsigned integer) to the carrier, ``round`` a carrier to the nearest number of the
+    format, ``encode`` a number of the format to its bits.
+    """
+
+    bits: int
+    symmetric: ClassVar[bool] = True
+    """Whether the negative of every number is a number."""
+    has_infinity: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def carrier(self) -> str:
+        """``float32`` where every operation of two numbers, rounded there and then to the format, is exact."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> float:
+        """The largest finite number."""
+
+    @property
+    def lowest(self) -> float:
+        """The least finite number."""
+        return -self.largest
+
+    @property
+    @abstractmethod
+    def smallest(self) -> float:
+        """The least positive number."""
+
+    @property
+    def needs_odd(self) -> bool:
+        """Whether the carrier has too few bits, so that operations round to odd first."""
+        return False
+
+    @property
+    def storage(self) -> str:
+        """The unsigned integer that holds the bits."""
+        return f"uint{next(width for width in (8, 16, 32, 64) if self.bits <= width)}"
+
+    @abstractmethod
+    def decode(self, bits: Value) -> Value:
+        """Return the number that storage bits stand for, in the carrier."""
+
+    @abstractmethod
+    def round(self, value: Value) -> Value:
+        """Return the number of the format nearest to a carrier's value."""
+
+    @abstractmethod
+    def encode(self, value: Value) -> Value:
+        """Return the bits of a number of the format."""
+
+    # ---- Operations on numbers in the carrier ----
+
+    def convert(self, value: Value) -> Value:
+        """Return a float32 or float64 as the nearest number of the format."""
+        source = value.expression.type.dtype
+        if source == "float64" and self.carrier == "float32":
+            return self.round(narrow_to_odd(value))
+        return self.round(value if source == self.carrier else value.cast(self.carrier))
+
+    def add(self, left: Value, right: Value) -> Value:
+        """Return the sum, rounded once."""
+        return self.round(add_to_odd(left, right) if self.needs_odd else left + right)
+
+    def subtract(self, left: Value, right: Value) -> Value:
+        """Return the difference, rounded once."""
+        return self.round(add_to_odd(left, -right) if self.needs_odd else left - right)
+
+    def multiply(self, left: Value, right: Value) -> Value:
+        """Return the product, rounded once."""
+        return self.round(multiply_to_odd(left, right) if self.needs_odd else left * right)
+
+    def divide(self, left: Value, right: Value) -> Value:
+        """Return the quotient, rounded once."""
+        return self.round(divide_to_odd(left, right) if self.needs_odd else left / right)
+
+    def root(self, value: Value) -> Value:
+        """Return the square root, rounded once."""
+        return self.round(root_to_odd(value) if self.needs_odd else value.unary("sqrt"))
+
+    def multiply_add(self, left: Value, right: Value, addend: Value) -> Value:
+        """Return ``left * right + addend``, rounded once."""
+        if self.carrier == "float32":
+            wide = [operand.cast("float64") for operand in (left, right, addend)]
+            return self.convert(add_to_odd(wide[0] * wide[1], wide[2]))
+        product = left * right
+        if not self.needs_odd:
+            return self.round(add_to_odd(product, addend))
+        # Of the two-part product and the addend, the largest two are summed exactly; the rest only breaks ties.
+        rest = fused(left, right, -product)
+        total = product + addend
+        virtual = total - product
+        error = (product - (total - virtual)) + (addend - virtual)
+        low = add_to_odd(error, rest)
+        return self.round(add_to_odd(total, low))
+
+    def less(self, left: Value, right: Value) -> Value:
+        """Return whether left is less."""
+        return left < right
+
+    def equal(self, left: Value, right: Value) -> Value:
+        """Return whether both are the same number."""
+        return left.equals(right)
+
+    # ---- NumPy ----
+
+    def to_numbers(self, bits: np.ndarray) -> np.ndarray:
+        """Return the numbers (float64) that storage bits stand for."""
+        return evaluate(lambda x: self.decode(x).cast("float64") if self.carrier == "float32" else self.decode(x), bits)
+
+    def to_bits(self, numbers: np.ndarray) -> np.ndarray:
+        """Return numbers (float64) rounded to the format, as storage bits."""
+        return evaluate(lambda x: self.encode(self.convert(x)), np.asarray(numbers, np.float64))
+
+
+def is_nan(value: Value) -> Value:
+    """Return whether a float is NaN."""
+    return value.differs(value)
+
+
+def either(left: Value, right: Value) -> Value:
+    """Return the disjunction of two conditions."""
+    return left | right
+
+
+def evaluate(function: Callable[..., Value], *arrays: np.ndarray) -> np.ndarray:
+    """Return what an expression of scalars gives for arrays of one shape, in NumPy."""
+    shape = np.broadcast_shapes(*(np.shape(array) for array in arrays))
+    flat = [np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
+    extent = (b.index(flat[0].size),)
+    buffers = [Buffer(f"x{number}", array.dtype.name, extent) for number, array in enumerate(flat)]
+    dtype = function(*(Value(b.load(buffer, 0)) for buffer in buffers)).expression.type.dtype
+    target = Buffer("y", dtype, extent)
+    stage = b.compute(target, lambda i: function(*(Value(b.load(buffer, *i)) for buffer in buffers)).expression)
+    if not flat[0].size:
+        return np.zeros(shape, dtype)
+    return run_stages([stage], dict(zip(buffers, flat, strict=True)))[target].reshape(shape)
+
+
+__all__ = ["Format", "either", "evaluate", "is_nan", "select"]

@@ -1,0 +1,134 @@
+/* The native loader: a hand-assembled image runs; damaged ones are refused. */
+#include "functions.h"
+
+enum { HEADER = 48, SYMBOL = 24, NAME = HEADER + SYMBOL, IMAGE = 4096, SIZE = 3 * 4096 };
+
+/* *(float *)outputs[0]->data = *(const float *)inputs[0]->data; return 0; */
+#if defined(__x86_64__)
+static const unsigned char code[] = {0x48, 0x8B, 0x01, 0x48, 0x8B, 0x00, 0x48, 0x8B, 0x12, 0x48,
+                                     0x8B, 0x12, 0x8B, 0x12, 0x89, 0x10, 0x31, 0xC0, 0xC3};
+enum { MACHINE = 62 };
+#elif defined(__aarch64__)
+static const unsigned char code[] = {0x64, 0x00, 0x40, 0xF9, 0x84, 0x00, 0x40, 0xF9, 0x45, 0x00, 0x40,
+                                     0xF9, 0xA5, 0x00, 0x40, 0xF9, 0xA5, 0x00, 0x40, 0xB9, 0x85, 0x00,
+                                     0x00, 0xB9, 0x00, 0x00, 0x80, 0x52, 0xC0, 0x03, 0x5F, 0xD6};
+enum { MACHINE = 183 };
+#endif
+
+static void put(unsigned char *image, size_t at, int bytes, uint64_t value) {
+  for (int i = 0; i < bytes; i++) {
+    image[at + (size_t)i] = (unsigned char)(value >> (8 * i));
+  }
+}
+
+/* One page of code, one of data; the function "first" begins 64 bytes into the code. */
+static void make_image(unsigned char *image) {
+  memset(image, 0, SIZE);
+  memcpy(image, "GRAFTIMG", 8);
+  put(image, 8, 4, 1);
+  put(image, 12, 4, MACHINE);
+  put(image, 16, 8, IMAGE);
+  put(image, 24, 8, 8192);
+  put(image, 32, 8, 4096);
+  put(image, 40, 8, 1);
+  put(image, HEADER, 8, 64);
+  put(image, HEADER + 8, 8, NAME);
+  put(image, HEADER + 16, 8, 5);
+  memcpy(image + NAME, "first", 5);
+  memcpy(image + IMAGE + 64, code, sizeof code);
+}
+
+static const char manifest[] =
+    "{\"abi\":1,\"modules\":[{\"name\":\"m\",\"kind\":\"native\",\"functions\":[\"first\"]}],\"procedures\":[" PROCEDURE(
+        "main", 0, "[0]", "[1]",
+        TENSOR("x", "float32", "[4]", INPUT(0)) "," TENSOR("y", "float32", "[]", OUTPUT(0)),
+        CALL("first", "[0]", "[1]")) "]}";
+
+static int32_t create(const unsigned char *image, size_t size, GraftProgram **program, GraftError *error) {
+  GraftModuleSource module = {.data = image, .size = size};
+  GraftProgramSource source = {
+      .manifest = manifest, .manifest_size = sizeof manifest - 1, .modules = &module, .module_count = 1};
+  return graft_program_create(&source, NULL, program, error);
+}
+
+static void test_image_runs(void) {
+  unsigned char *image = malloc(SIZE);
+  GraftProgram *program;
+  GraftError error = {0};
+  make_image(image);
+  CHECK(create(image, SIZE, &program, &error) == GRAFT_OK);
+  float x[] = {7, 8, 9, 10};
+  int64_t shape[] = {4};
+  DLTensor input = floats(x, shape, 1), output = {0};
+  must_run(program, &input, &output);
+  check_floats(&output, x, 1);
+  graft_free_output(&output);
+  graft_program_destroy(program);
+  free(image);
+}
+
+static void check_damage(size_t at, int bytes, uint64_t value, size_t size, const char *reason) {
+  unsigned char image[SIZE];
+  char expected[256] = "module 'm' (kind 'native') cannot be loaded: ";
+  GraftProgram *program;
+  GraftError error = {0};
+  make_image(image);
+  put(image, at, bytes, value);
+  unsigned char *tight = malloc(size);
+  memcpy(tight, image, size);
+  CHECK(create(tight, size, &program, &error) == GRAFT_ERROR_LOADER);
+  strcat(expected, reason);
+  CHECK_TEXT(error.message, expected);
+  free(tight);
+}
+
+static void test_damage_is_named(void) {
+  check_damage(0, 1, 'X', SIZE, "it is not a native image");
+  check_damage(0, 1, 'G', 47, "it is not a native image");
+  check_damage(8, 4, 2, SIZE, "it is a native image of version 2, this runtime reads version 1");
+  check_damage(24, 8, 8191, SIZE,
+               "its sizes are wrong: 8191 bytes at 4096 in a file of 12288, 4096 of them code");
+  check_damage(24, 8, 12288, SIZE,
+               "its sizes are wrong: 12288 bytes at 4096 in a file of 12288, 4096 of them code");
+  check_damage(16, 8, UINT64_MAX, SIZE,
+               "its sizes are wrong: 8192 bytes at 18446744073709551615 in a file of 12288, 4096 of them code");
+  check_damage(32, 8, 12288, SIZE,
+               "its sizes are wrong: 8192 bytes at 4096 in a file of 12288, 12288 of them code");
+  check_damage(40, 8, UINT64_MAX / 24, SIZE, "its symbol table leaves the file");
+  check_damage(HEADER, 8, 4096, SIZE, "symbol 0 lies outside the code or the file");
+  check_damage(HEADER + 8, 8, UINT64_MAX, SIZE, "symbol 0 lies outside the code or the file");
+  check_damage(HEADER + 16, 8, SIZE, SIZE, "symbol 0 lies outside the code or the file");
+  check_damage(NAME, 1, 'x', SIZE, "it has no function 'first'");
+  check_damage(40, 8, 0, SIZE, "it has no function 'first'");
+#if defined(__x86_64__)
+  check_damage(12, 4, 183, SIZE, "it holds code for ELF machine 183, this is machine 62");
+#endif
+}
+
+/* Truncated anywhere in header and symbols, and with any byte of them changed: refused or loaded, never a crash. */
+static void test_header_is_checked_everywhere(void) {
+  unsigned char image[SIZE];
+  GraftProgram *program;
+  GraftError error = {0};
+  for (size_t at = 0; at < NAME + 5; at++) {
+    for (int bit = 0; bit < 8; bit++) {
+      make_image(image);
+      image[at] ^= (unsigned char)(1 << bit);
+      if (create(image, SIZE, &program, &error) == GRAFT_OK) {
+        graft_program_destroy(program);
+      }
+    }
+    unsigned char *tight = malloc(at + 1);
+    make_image(image);
+    memcpy(tight, image, at + 1);
+    CHECK(create(tight, at + 1, &program, &error) == GRAFT_ERROR_LOADER);
+    free(tight);
+  }
+}
+
+int main(void) {
+  test_image_runs();
+  test_damage_is_named();
+  test_header_is_checked_everywhere();
+  return 0;
+}

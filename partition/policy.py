@@ -33,6 +33,8 @@ class Policy:
     match_order: MatchOrder = "table"
     """Whether a backend's composites choose by the rows of its table or the larger match first."""
 
+    duplicate_dominated: bool = False
+    """Whether a composite may compute a value again that is needed outside too, but only on the way to its root."""
     placement: PlacementMode = "greedy"
     """``greedy``: the first backend that takes a node; ``model``, ``measured``: the cheapest plan that is found."""
     search_budget: int = 64

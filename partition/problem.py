@@ -92,7 +92,8 @@ class Problem:
             Table(name, _rows(name, rows, dropped), frozenset(node for node, other in refused if other == name))
             for name, rows in self.tables
         )
-        grouping = MergeComposite(tables, self.policy.match_order == "longest", self.operators).run(graph)
+        longest, duplicate = self.policy.match_order == "longest", self.policy.duplicate_dominated
+        grouping = MergeComposite(tables, longest, duplicate, self.operators).run(graph)
         units = make_units(graph, grouping.groups)
         annotation = AnnotateTarget(self.backends).run(graph, units.units, grouping, refused)
         result = GraphCuts(graph, units, annotation, self._regions(graph, units, annotation.placement))

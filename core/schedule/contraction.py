@@ -24,6 +24,7 @@ from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
     accumulate,
     choose_tile,
+    clear,
     column_mask,
     finish_tile,
     over,
@@ -319,7 +320,7 @@ class ContractionScheduler:
         def finish(totals: Buffer) -> Statement:
             return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
-        return accumulate(tile, self.kind, reduction.initial, self.parts.depth, left, right, finish)
+        return accumulate(tile, self.kind, clear(tile, reduction.initial), self.parts.depth, left, right, finish)
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

@@ -64,6 +64,14 @@ class Split:
         start = b.multiply(piece, self.size)
         return b.add(start, b.minimum(piece, b.index(self.larger))) if self.larger else start
 
+    def length(self, piece: Expression) -> Expression:
+        """Return the length of a piece."""
+        return (
+            b.select(b.less(piece, self.larger), b.index(self.size + 1), self.size)
+            if self.larger
+            else b.index(self.size)
+        )
+
 
 def split_evenly(length: int, most: int) -> Split:
     """Cut ``length`` into as few pieces of at most ``most`` as possible, all about equally long."""
@@ -248,7 +256,8 @@ class Partial:
         return Block(tuple(Store(self.buffer, own, Load(totals, place)) for place, own in self._pairs()))
 
     def _pairs(self) -> list[tuple[tuple[Expression, ...], tuple[Expression, ...]]]:
-        tile, pairs = self.tile, []
+        tile = self.tile
+        pairs: list[tuple[tuple[Expression, ...], tuple[Expression, ...]]] = []
         for row in range(tile.rows):
             for vector, place in enumerate(_places(tile, row)):
                 own = b.add(self.begin, row * tile.columns + vector * tile.lanes)

@@ -153,7 +153,12 @@ class FunctionEmitter(ExpressionEmitter):
     def _call(self, call: CallExtern) -> None:
         match call:
             case CallExtern("prefetch", (Load() as place, Constant(level))):
-                operands = [("ptr", emit_memory.address_of(self, place)), ("i32", "0"), ("i32", str(level)), ("i32", "1")]
+                operands = [
+                    ("ptr", emit_memory.address_of(self, place)),
+                    ("i32", "0"),
+                    ("i32", str(level)),
+                    ("i32", "1"),
+                ]
                 self.intrinsic("prefetch", "void", operands, ["ptr"])
                 return
         raise CompileError(

@@ -32,6 +32,7 @@ from graft.cli.plan import check_coverage, coverage_option
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @coverage_option
+@click.option("--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3.")
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
@@ -48,6 +49,7 @@ def command(
     strict: bool,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
+    cpu: str,
     keep: Path | None,
     **wishes: Any,
 ) -> int:
@@ -61,6 +63,7 @@ def command(
         names_or_none(backends),
         shapes=dict(shapes),
         threads=threads,
+        cpu=cpu,
         strict=strict,
         plan=None if plan_file is None else Plan.from_json(plan_file.read_text(encoding="utf-8")),
         policy=policy_of(wishes),

@@ -31,6 +31,7 @@ from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
+    from graft.partition.estimators import Estimator
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
 
@@ -84,7 +85,9 @@ def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -
 class Compiler:
     """Compiles models with a fixed choice of backends and options.
 
-    ``backends`` are in order of preference. ``plan`` (a saved decision) and ``policy`` steer the partitioner.
+    ``backends`` are in order of preference. ``plan`` (a saved decision) and ``policy`` steer the partitioner;
+    ``estimator`` prices regions where the policy places by cost. A region of a plan that its backend fails to compile
+    is an error, for the plan says that it is to have it.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Compiler:
         *,
         policy: Policy | None = None,
         plan: Plan | None = None,
+        estimator: Estimator | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
     ) -> None:
@@ -101,6 +105,7 @@ class Compiler:
         self._options = options
         self._policy = policy
         self._plan = plan
+        self._estimator = estimator
         self._manager = manager
         self._keep = keep_intermediates
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
@@ -134,7 +139,10 @@ class Compiler:
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
         started = perf_counter()
         backends = list(self._backends.values())
-        result = partition(model, backends, policy=self._policy, refusals=refusals, operators=OPERATORS)
+        result = partition(
+            model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
+            operators=OPERATORS,
+        )  # fmt: skip
         self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
         return result
 
@@ -147,9 +155,9 @@ class Compiler:
                 continue
             started = perf_counter()
             try:
-                compiled = self._compile_region(region)
+                compiled = compile_region(self._backends[region.backend], region, self._options)
             except GraftError as error:
-                if self._options.strict:
+                if self._options.strict or self._plan is not None:
                     raise
                 log.warning("%s; the region goes to the next backend", error)
                 reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
@@ -166,28 +174,6 @@ class Compiler:
             if self._manager is not None:
                 self._manager.region_compiled(region, compiled, seconds)
         return failed
-
-    def _compile_region(self, region: Region) -> Module | CompiledRegion:
-        """Compile one region behind a fence: whatever a plugin raises names the plugin and is chained."""
-        backend = self._backends[region.backend]
-        try:
-            compiled = backend.compile(region, self._options)
-        except GraftError:
-            raise
-        except Exception as error:
-            raise CompileError(
-                f"backend '{backend.name}' failed to compile region '{region.name}' "
-                f"({_shortened(region.origin)}): {type(error).__name__}: {error}",
-                plugin=backend.name,
-                region=region.name,
-            ) from error
-        if not isinstance(compiled, Module | CompiledRegion):
-            raise PluginError(
-                f"backend '{backend.name}' compiled region '{region.name}' to a {type(compiled).__name__}; "
-                "compile must return a Module or a CompiledRegion",
-                plugin=backend.name,
-            )
-        return compiled
 
     def _with_facts(
         self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
@@ -219,6 +205,28 @@ class Compiler:
         for module in compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,):
             suffix = module.kind.replace(":", "_")
             (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
+
+
+def compile_region(backend: Backend, region: Region, options: CompileOptions) -> Module | CompiledRegion:
+    """Compile one region behind a fence: whatever a plugin raises names the plugin and is chained."""
+    try:
+        compiled = backend.compile(region, options)
+    except GraftError:
+        raise
+    except Exception as error:
+        raise CompileError(
+            f"backend '{backend.name}' failed to compile region '{region.name}' "
+            f"({_shortened(region.origin)}): {type(error).__name__}: {error}",
+            plugin=backend.name,
+            region=region.name,
+        ) from error
+    if not isinstance(compiled, Module | CompiledRegion):
+        raise PluginError(
+            f"backend '{backend.name}' compiled region '{region.name}' to a {type(compiled).__name__}; "
+            "compile must return a Module or a CompiledRegion",
+            plugin=backend.name,
+        )
+    return compiled
 
 
 def _shortened(names: Sequence[str], limit: int = 4) -> str:

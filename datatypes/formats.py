@@ -39,7 +39,6 @@ class Format(ABC):
     bits: int
     symmetric: ClassVar[bool] = True
     """Whether the negative of every number is a number."""
-    has_infinity: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -70,6 +69,11 @@ class Format(ABC):
     def storage(self) -> str:
         """The unsigned integer that holds the bits."""
         return f"uint{next(width for width in (8, 16, 32, 64) if self.bits <= width)}"
+
+    @property
+    def has_infinity_value(self) -> bool:
+        """Whether infinity is a number of the format."""
+        return False
 
     @abstractmethod
     def decode(self, bits: Value) -> Value:
@@ -170,5 +174,3 @@ def evaluate(function: Callable[..., Value], *arrays: np.ndarray) -> np.ndarray:
         return np.zeros(shape, dtype)
     return run_stages([stage], dict(zip(buffers, flat, strict=True)))[target].reshape(shape)
 
-
-__all__ = ["Format", "either", "evaluate", "is_nan", "select"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from graft.runtime.load import load
@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "load":
-        raise AttributeError(f"module 'graft.runtime' has no attribute '{name}'")
-    from graft.runtime.load import load
+if not TYPE_CHECKING:
 
-    globals()["load"] = load
-    return load
+    def __getattr__(name):
+        if name != "load":
+            raise AttributeError(f"module 'graft.runtime' has no attribute '{name}'")
+        from graft.runtime.load import load
+
+        globals()["load"] = load
+        return load

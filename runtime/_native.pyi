@@ -1,28 +1,30 @@
+"""The native runtime's Python module, built from runtime/native."""
+
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-ABI_VERSION: int
-
 class Program:
+    """A loaded program; calling it with one array per input runs it."""
+
     def __init__(
         self,
         manifest: bytes,
         modules: Sequence[tuple[str, str, bytes, dict[str, np.ndarray]]],
-        constants: Mapping[str, np.ndarray],
+        constants: dict[str, np.ndarray],
         loaders: Sequence[tuple[str, Any]],
         threads: int,
     ) -> None: ...
     def __call__(self, *arrays: Any) -> Any: ...
     def profile(self, *arrays: Any) -> list[int]: ...
-    @property
-    def inputs(self) -> tuple[tuple[str, str, tuple[int, ...] | None], ...]: ...
-    @property
-    def outputs(self) -> tuple[tuple[str, str, tuple[int, ...] | None], ...]: ...
-    @property
-    def arena_bytes(self) -> int: ...
-    @property
-    def arena_bound(self) -> int: ...
-    @property
-    def threads(self) -> int: ...
+    inputs: Sequence[tuple[str, str, tuple[int, ...] | None]]
+    outputs: Sequence[tuple[str, str, tuple[int, ...] | None]]
+    arena_bytes: int
+    arena_bound: int
+    threads: int
+
+def open_artifact(
+    path: str | os.PathLike[str],
+) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray]]: ...

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+import graft.runtime._native as _native
 from graft.errors import ArtifactError
-from graft.runtime import _native
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.procedure import (
     ABI_VERSION,

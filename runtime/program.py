@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
-from graft.runtime import _native
 from graft.runtime.loaders import Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import ABI_VERSION, ProgramDescription, procedure_to_json
 
@@ -53,6 +53,7 @@ class Program:
         ``loaders`` come before those of installed plugins. Raises ArtifactError if the description is not valid, if a
         loader is missing, or if a module cannot be loaded.
         """
+        count = check_threads(threads)
         registry = LoaderRegistry(loaders)
         found = {
             module.kind: registry.resolve(module.kind, module.plugin, module.install) for module in description.modules
@@ -66,7 +67,7 @@ class Program:
                 for kind, loader in found.items()
                 if loader is not None
             ],
-            check_threads(threads),
+            count,
         )
         return cls(native, description)
 

@@ -87,9 +87,7 @@ def tail_mask(column: Expression, extent: int) -> Expression | None:
     return b.less(ramp(column), b.literal(extent, INT64.with_lanes(LANES)))
 
 
-def part(buffer: Buffer, row: Rows, start: int, column: Expression, extent: int, stride: Sequence[int] = ()) -> (
-    Expression
-):  # fmt: skip
+def part(buffer: Buffer, row: Rows, start: int, column: Expression, extent: int) -> Expression:
     """Return the vector of elements ``start + column ...`` of a row, zero in lanes at or past ``extent``."""
     return Load(buffer, (*row, ramp(b.add(column, start))), tail_mask(column, extent))
 

@@ -78,9 +78,9 @@ def reduced_axes(lowering: Lowering) -> Axes | None:
     return Axes(shape, frozenset(normal_axis(axis, len(shape)) for axis in axes))
 
 
-def _lower_reduce(operator: BinaryOperator, before: Map | None = None, after: Callable[[int], Map] | None = None) -> (
-    LowerFunction
-):  # fmt: skip
+def _lower_reduce(
+    operator: BinaryOperator, before: Map | None = None, after: Callable[[int], Map] | None = None
+) -> LowerFunction:
     """Lower to one stage: ``after(count)`` of the reduction of ``before(x)``."""
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:

@@ -47,8 +47,11 @@ def _finish(
 
 
 def _reduction_loops(axes: Sequence[LoopAxis], body: Statement) -> Statement:
-    unrolled = prod(axis.extent for axis in axes) <= UNROLL
-    return nested(axes, body, "unrolled" if unrolled else "serial")
+    """Return loops over reduction axes; as many inner ones are unrolled as stay small."""
+    first = len(axes)
+    while first and axes[first - 1].count is None and prod(axis.extent for axis in axes[first - 1 :]) <= UNROLL:
+        first -= 1
+    return nested(axes[:first], nested(axes[first:], body, "unrolled"))
 
 
 def accumulator(stage: FlatStage, count: int, lanes: int) -> Buffer:

@@ -99,6 +99,10 @@ class _PatchScheduler(ContractionScheduler):
                 value = self._patch(outer, b.add(row, run), b.add(first, start), mask)
                 place = self.panel_place(panel, b.add(offset, start))
                 stores.append(Store(self.buffer, (place,), value, mask))
+        if panel.cut:
+            # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
+            last = self.panel_place(panel, width - lanes)
+            stores.insert(0, Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
         body = self.over_depth(Block(tuple(stores)))
         if runs > 1:
             for variable, limit_value in reversed(limits):

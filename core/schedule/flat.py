@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graft.core.schedule.inline import constant_shape
-from graft.core.tensor_ir.ir import Binary, BinaryOperator, Buffer, Constant, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.ir import Axis, Binary, BinaryOperator, Buffer, Constant, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.rewrite import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, loads, substitution
 from graft.core.types import INT64
@@ -20,10 +20,14 @@ from graft.core.types import INT64
 
 @dataclass(frozen=True, slots=True)
 class LoopAxis:
-    """A loop to be made: its variable and its constant extent."""
+    """A loop to be made: its variable and its constant extent.
+
+    ``count``, where it is given, is the number of iterations, which then is at most the extent.
+    """
 
     variable: Variable
     extent: int
+    count: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,10 @@ class FlatStage:
         initial = None if self.initial is None else function(self.initial)
         epilogue = None if self.epilogue is None else function(self.epilogue)
         place, value = function(self.place), function(self.value)
-        return replace(self, place=place, value=value, initial=initial, epilogue=epilogue)
+        reduced = tuple(
+            axis if axis.count is None else replace(axis, count=function(axis.count)) for axis in self.reduced
+        )
+        return replace(self, place=place, value=value, initial=initial, epilogue=epilogue, reduced=reduced)
 
 
 class Layout:
@@ -106,17 +113,17 @@ def flatten(stage: Stage, layout: Layout, simplifier: Simplifier, rows: Sequence
     assert shape is not None, f"stage of '{stage.buffer.name}' has a symbolic shape"
     axes = [LoopAxis(variable, extent) for variable, extent in zip(stage.axes, shape, strict=True)]
     reduction = stage.reduction
-    reduced = (
-        [] if reduction is None else [LoopAxis(axis.variable, constant_extent(axis.extent)) for axis in reduction.axes]
-    )
-    for axis in (*axes, *reduced, *rows):
-        simplifier.with_range(axis.variable, (0, axis.extent - 1))
     shared = {axis.variable: row.variable for axis, row in zip(axes, rows, strict=False)}
     rename, flat = substitution(shared), layout.expression_map(lambda index: index)
 
     def convert(expression: Expression) -> Expression:
         return simplifier(flat(rename(expression)))
 
+    for axis in (*axes, *rows):
+        simplifier.with_range(axis.variable, (0, axis.extent - 1))
+    reduced = [] if reduction is None else [_reduced_axis(axis, convert, simplifier) for axis in reduction.axes]
+    for axis in reduced:
+        simplifier.with_range(axis.variable, (0, axis.extent - 1))
     return FlatStage(
         target=layout.flat(stage.buffer),
         place=simplifier(rename(layout.place(stage.buffer, stage.axes))),
@@ -128,6 +135,15 @@ def flatten(stage: Stage, layout: Layout, simplifier: Simplifier, rows: Sequence
         epilogue_variable=stage.epilogue_variable,
         epilogue=None if stage.epilogue is None else convert(stage.epilogue),
     )
+
+
+def _reduced_axis(axis: Axis, convert: Callable[[Expression], Expression], simplifier: Simplifier) -> LoopAxis:
+    if isinstance(axis.extent, Constant):
+        return LoopAxis(axis.variable, int(axis.extent.value))
+    count = convert(axis.extent)
+    bounds = simplifier.interval(count)
+    assert bounds is not None, f"the extent of reduction axis '{axis.variable.name}' has no bound"
+    return LoopAxis(axis.variable, bounds[1], count)
 
 
 def constant_extent(extent: Expression) -> int:
@@ -187,19 +203,20 @@ def collapse(
 
     Returns the new axes and the stages rewritten to them (their own ``axes`` and ``reduced`` are left alone).
     """
-    kept = [axis for axis in axes if axis.extent != 1]
+    kept = [axis for axis in axes if axis.extent != 1 or axis.count is not None]
     fixed: set[Variable] = set().union(*(irregular(stage, simplifier) for stage in stages))
     places = [place for stage in stages for place in accesses(stage)]
     groups: list[list[LoopAxis]] = []
     for axis in kept:
-        if groups and not {axis.variable, groups[-1][-1].variable} & fixed:
+        whole = groups and groups[-1][-1].count is None and axis.count is None
+        if whole and not {axis.variable, groups[-1][-1].variable} & fixed:
             before = groups[-1][-1].variable
             moves = [(stride(p, before, simplifier), stride(p, axis.variable, simplifier)) for p in places]
             if all(inner is not None and outer == inner * axis.extent for outer, inner in moves):
                 groups[-1].append(axis)
                 continue
         groups.append([axis])
-    values: dict[Variable, Expression] = {axis.variable: Constant(0, INT64) for axis in axes if axis.extent == 1}
+    values: dict[Variable, Expression] = {axis.variable: Constant(0, INT64) for axis in axes if axis not in kept}
     result: list[LoopAxis] = []
     for group in groups:
         if len(group) == 1:

@@ -8,23 +8,37 @@ scratch memory of one row.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from graft.core.schedule.flat import FlatStage, Layout, LoopAxis, collapse, constant_extent, flatten
-from graft.core.schedule.inline import constant_shape, inline_stages, stage_expressions
+from graft.core.schedule.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops import SERIAL_WORK, Vectors, outer_loops
 from graft.core.schedule.nest import nest, operations, work
 from graft.core.schedule.vectorize import instantiate, lower_loops
 from graft.core.target import Target
-from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Function, Stage, Statement, Variable
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Axis,
+    Block,
+    Buffer,
+    Expression,
+    Function,
+    Load,
+    Stage,
+    Statement,
+    Variable,
+)
 from graft.core.tensor_ir.rewrite import Simplifier, simplify_statement
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution
 
 CHEAP = 4
 """Operations that are rather repeated than kept in memory."""
 ROW = 256
 """Elements of a row of stages that do not reduce."""
+SHORT_ROW = 8
+"""Elements that a row of stages with reductions should have at least."""
 
 
 def schedule_generic(kernel: Kernel, target: Target) -> Scheduled:
@@ -45,6 +59,45 @@ def fuse(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...
     return inline_stages(stages, outputs, wanted)
 
 
+def with_epilogues(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...]:
+    """Make an elementwise stage that alone reads a reduction, at its own index, the epilogue of that reduction."""
+    result = list(stages)
+    position = 0
+    while position < len(result):
+        stage = result[position]
+        readers = [other for other in result if other is not stage and _uses(stage.buffer, [other])]
+        joined = None
+        if len(readers) == 1 and stage.reduction is not None and stage.buffer not in outputs:
+            joined = _joined(stage, readers[0])
+        if joined is None:
+            position += 1
+        else:
+            result[result.index(readers[0])] = joined
+            del result[position]
+    return tuple(result)
+
+
+def _joined(stage: Stage, reader: Stage) -> Stage | None:
+    """Return the reduction with its only reader as epilogue, None if the reader is not elementwise behind it."""
+    same = constant_shape(stage.buffer) == constant_shape(reader.buffer)
+    if stage.reduction is None or reader.reduction is not None or not same:
+        return None
+    if not reads_at_own_index(reader, stage.buffer):
+        return None
+    variable = stage.epilogue_variable or Variable("total", stage.value.type)
+    moved = substitution(dict(zip(stage.axes, reader.axes, strict=True)))
+    total = moved(stage.epilogue if stage.epilogue is not None else variable)
+
+    def rule(node: Expression) -> Expression:
+        return total if isinstance(node, Load) and node.buffer is stage.buffer else node
+
+    axes = tuple(Axis(axis.variable, moved(axis.extent)) for axis in stage.reduction.axes)
+    reduction = replace(stage.reduction, axes=axes, initial=moved(stage.reduction.initial))
+    epilogue = ExpressionMap(rule)(reader.value)
+    origin = tuple(dict.fromkeys((*stage.origin, *reader.origin)))
+    return Stage(reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin)
+
+
 def _uses(buffer: Buffer, stages: Sequence[Stage]) -> list[Stage]:
     """Return the stages that read a buffer, once for each distinct load."""
     return [stage for stage in stages for load in loads(*stage_expressions(stage)) if load.buffer is buffer]
@@ -60,6 +113,7 @@ def space(stage: Stage) -> int:
 
 def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled:
     """Return loops that run the stages as they are, row by row where that is possible."""
+    stages = with_epilogues(stages, kernel.outputs)
     vectors, simplifier = Vectors.of(target), Simplifier()
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
     rows = common_rows(stages)
@@ -100,19 +154,22 @@ def _allocated(memory: Sequence[Buffer], body: Statement) -> Statement:
 def common_rows(stages: Sequence[Stage]) -> int:
     """Return the number of leading axes along which the stages are independent of each other.
 
-    Without reductions, rows are made long enough for vectors.
+    Rows are made long enough for vectors where that is possible.
     """
     shapes = [constant_shape(stage.buffer) or () for stage in stages]
     produced = {stage.buffer for stage in stages}
     if len(stages) == 1:
         return 0
+    reduces = any(stage.reduction is not None for stage in stages)
+    best = 0
     for rows in range(min(map(len, shapes)), 0, -1):
         same = all(shape[:rows] == shapes[0][:rows] for shape in shapes)
-        longest = max(prod(shape[rows:]) for shape in shapes)
-        reduces = any(stage.reduction is not None for stage in stages)
-        if same and (reduces or longest >= ROW) and all(_stays_in_row(stage, produced, rows) for stage in stages):
+        if not same or not all(_stays_in_row(stage, produced, rows) for stage in stages):
+            continue
+        if max(prod(shape[rows:]) for shape in shapes) >= (SHORT_ROW if reduces else ROW):
             return rows
-    return 0
+        best = best or rows
+    return best if reduces else 0
 
 
 def _stays_in_row(stage: Stage, produced: set[Buffer], rows: int) -> bool:

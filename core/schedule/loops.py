@@ -85,7 +85,7 @@ def outer_loops(axes: Sequence[LoopAxis], body: Statement, parallel: bool) -> St
 def nested(axes: Sequence[LoopAxis], body: Statement, kind: LoopKind = "serial") -> Statement:
     """Return loops of one kind over axes, the first outermost."""
     for axis in reversed(axes):
-        body = For(axis.variable, Constant(axis.extent, INT64), kind, body)
+        body = For(axis.variable, axis.count or Constant(axis.extent, INT64), kind, body)
     return body
 
 

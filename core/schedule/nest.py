@@ -89,6 +89,8 @@ def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int) -> LoopAxi
     amount = operations(*stage.expressions)
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
     for axis in (*reversed(stage.axes), *reversed(stage.reduced)):
+        if axis.count is not None:
+            continue
         cost = _vector_cost(stage, axis, simplifier, lanes, amount)
         if cost < best[0]:
             best = (cost, axis)

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from graft.core.operators.build import index
-from graft.core.operators.recurrent import Layer, layer_of, packed_shape, recurrent_function
+from graft.core.operators.recurrent_layer import Layer, layer_of, packed_shape
+from graft.core.operators.recurrent_loops import recurrent_function
 from graft.core.operators.table import Lowering
 from graft.core.schedule.kernel import Scheduled
 from graft.core.tensor_ir.ir import Buffer

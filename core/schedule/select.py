@@ -6,6 +6,7 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.elementwise import schedule_elementwise
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.pooling import schedule_pooling
 from graft.core.schedule.reduction import schedule_reduction
 from graft.core.schedule.row_wise import schedule_row_wise
 from graft.core.target import Target
@@ -30,6 +31,8 @@ def schedule(kernel: Kernel, target: Target) -> Scheduled:
             return schedule_elementwise(kernel, target)
         case Trait.REDUCTION:
             return schedule_reduction(kernel, target)
+        case Trait.POOLING:
+            return schedule_pooling(kernel, target)
         case Trait.ROW_WISE:
             return schedule_row_wise(kernel, target)
         case _:

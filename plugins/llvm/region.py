@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
-from graft.core.operators.recurrent import GATES
+from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
 from graft.core.schedule.inline import map_stage, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled

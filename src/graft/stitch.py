@@ -315,7 +315,8 @@ class Stitcher:
 
     def _region(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
         region = self._regions[node.op_type]
-        by_name = {parameter.name: value for parameter, value in zip(region.function.inputs, node.inputs, strict=True)}
+        pairs = zip(region.function.inputs, node.inputs, strict=True)
+        by_name = {parameter.name: value for parameter, value in pairs if value is not None}
         inputs = [self._tensor(builder, by_name[view.name], tensors) for view in region.inputs]
         constants = []
         if region.backend in self._passed:

@@ -1,0 +1,133 @@
+"""What a recurrent node says: sizes, directions, activation functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graft.core.operators import activation, loops
+from graft.core.operators import build as b
+from graft.core.operators.table import Lowering
+from graft.core.tensor_ir.ir import Expression
+from graft.core.view import NodeView
+
+Activation = Callable[[Expression], Expression]
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+NEED_ALPHA = {
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "Affine": 1.0,
+    "ScaledTanh": 1.0,
+}
+NEED_BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
+PLAIN = frozenset({"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A recurrent node: its sizes, buffers and functions per direction."""
+
+    kind: str
+    dtype: str
+    steps: int
+    batch: int
+    inputs: int
+    hidden: int
+    reverse: tuple[bool, ...]
+    functions: tuple[tuple[Activation, ...], ...]
+    clip: float | None
+    batch_first: bool
+    linear_before_reset: bool
+    couple: bool
+    lowering: Lowering
+
+    @property
+    def gates(self) -> int:
+        """The number of gates."""
+        return GATES[self.kind]
+
+    @property
+    def width(self) -> int:
+        """The padded hidden size: the distance between two gates."""
+        return loops.padded(self.hidden)
+
+    def sequence(self, step: Expression, row: Expression) -> tuple[Expression, Expression]:
+        """Return the leading indices of X for one step of one batch row."""
+        return (row, step) if self.batch_first else (step, row)
+
+    def state(self, direction: int, row: Expression) -> tuple[Expression, Expression]:
+        """Return the leading indices of an initial or final state."""
+        d = b.index(direction)
+        return (row, d) if self.batch_first else (d, row)
+
+    def result(self, step: Expression, direction: int, row: Expression) -> tuple[Expression, ...]:
+        """Return the leading indices of Y."""
+        d = b.index(direction)
+        return (row, step, d) if self.batch_first else (step, d, row)
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
+    canonical = next((known for known in (*PLAIN, *NEED_ALPHA) if known.lower() == name.lower()), name)
+    a = NEED_ALPHA.get(canonical, 0.0) if alpha is None else alpha
+    c = NEED_BETA.get(canonical, 0.0) if beta is None else beta
+    table: dict[str, Activation] = {
+        "Relu": activation.relu,
+        "Tanh": lambda x: b.intrinsic("tanh", x),
+        "Sigmoid": activation.sigmoid,
+        "Softsign": lambda x: b.divide(x, b.add(b.unary("abs", x), 1)),
+        "Softplus": activation.softplus,
+        "LeakyRelu": activation.leaky_relu(a),
+        "ThresholdedRelu": lambda x: b.select(b.greater(x, a), x, 0),
+        "Elu": activation.elu(a),
+        "HardSigmoid": activation.hard_sigmoid(a, c),
+        "Affine": lambda x: b.add(b.multiply(x, a), c),
+        "ScaledTanh": lambda x: b.multiply(b.intrinsic("tanh", b.multiply(x, c)), a),
+    }
+    return table[canonical]
+
+
+def activations(node: NodeView, directions: int) -> tuple[tuple[Activation, ...], ...]:
+    """Return the functions of each direction; ``activation_alpha`` and ``_beta`` go in order to those that take one."""
+    names = node.attribute("activations") or DEFAULTS[node.op_type] * directions
+    alphas = list(node.attribute("activation_alpha") or [])
+    betas = list(node.attribute("activation_beta") or [])
+    chosen = []
+    for name in names:
+        takes = {known.lower() for known in NEED_ALPHA}, {known.lower() for known in NEED_BETA}
+        alpha = alphas.pop(0) if alphas and name.lower() in takes[0] else None
+        beta = betas.pop(0) if betas and name.lower() in takes[1] else None
+        chosen.append(_activation(name, alpha, beta))
+    each = len(chosen) // directions
+    return tuple(tuple(chosen[d * each : (d + 1) * each]) for d in range(directions))
+
+
+def layer_of(lowering: Lowering) -> Layer:
+    """Return the layer that a node describes."""
+    node, x = lowering.node, b.dims(lowering.input(0))
+    directions, _, hidden = b.dims(lowering.input(2))
+    batch_first = bool(node.attribute("layout", 0))
+    batch, steps = (x[0], x[1]) if batch_first else (x[1], x[0])
+    backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+    return Layer(
+        node.op_type,
+        lowering.input(0).dtype,
+        steps,
+        batch,
+        x[2],
+        hidden,
+        backward[node.attribute("direction", "forward")],
+        activations(node, directions),
+        node.attribute("clip"),
+        batch_first,
+        bool(node.attribute("linear_before_reset", 0)),
+        bool(node.attribute("input_forget", 0)),
+        lowering,
+    )
+
+
+def packed_shape(layer: Layer, number: int) -> tuple[int, int, int]:
+    """Return the shape of the transposed W (``number`` 0) or R (1)."""
+    return len(layer.reverse), (layer.inputs, layer.hidden)[number], layer.gates * layer.width

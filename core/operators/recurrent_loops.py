@@ -1,0 +1,324 @@
+"""The loops of recurrent layers.
+
+For each direction the input projection of all steps is one product; a step then adds the product of the previous
+state and applies the gates, a vector of hidden units at a time. The weights are read along the gates, so they are
+used transposed: ``[inputs, gates * padded(hidden)]``, each gate's part padded to whole vectors.
+
+Formulas and names are those of the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graft.core.operators import build as b
+from graft.core.operators import loops
+from graft.core.operators.recurrent_layer import Layer, layer_of
+from graft.core.operators.table import Lowering
+from graft.core.tensor_ir.ir import Allocate, Buffer, Expression, Function, Load, Ramp, Statement, Store
+
+
+class Direction:
+    """The loops of one direction, and the scratch memory that they share."""
+
+    def __init__(self, layer: Layer, number: int, packed: tuple[Buffer, Buffer] | None) -> None:
+        self.layer, self.number = layer, number
+        self.columns = layer.gates * layer.width
+        self.packed = packed
+        self.scratch: list[Buffer] = []
+        self.projected = self._scratch("projected", layer.steps * layer.batch, self.columns)
+        self.sums = self._scratch("sums", layer.batch, self.columns)
+        self.h = self._scratch("h", layer.batch, layer.width)
+        self.c = self._scratch("c", layer.batch, layer.width) if layer.kind == "LSTM" else self.h
+        self.gated = self._scratch("gated", layer.batch, layer.width) if layer.kind == "GRU" else self.h
+        if packed is None:
+            self.w = self._scratch("w", layer.inputs, self.columns)
+            self.r = self._scratch("r", layer.hidden, self.columns)
+
+    def _scratch(self, name: str, *shape: int) -> Buffer:
+        extents = tuple(b.index(extent) for extent in shape)
+        buffer = Buffer(f"{name}{self.number}", self.layer.dtype, extents, None, "scratch", 64)
+        self.scratch.append(buffer)
+        return buffer
+
+    # ---- Parts ----
+
+    def statement(self) -> Statement:
+        """Return everything that this direction does."""
+        packing = [] if self.packed is not None else [self._pack(1, self.w), self._pack(2, self.r)]
+        body = loops.block(
+            *packing,
+            self._project(),
+            self._start(),
+            loops.loop(self.layer.steps, self._step, name="t"),
+            *self._finish(),
+        )
+        for buffer in reversed(self.scratch):
+            body = Allocate(buffer, body)
+        return body
+
+    def _pack(self, number: int, target: Buffer) -> Statement:
+        """Transpose weights ``[gates * hidden, k]`` to ``[k, gates * padded hidden]`` with zeros in the padding."""
+        layer, source = self.layer, self.layer.lowering.input(number)
+
+        def column(gate: int, k: Expression, j: Expression) -> Statement:
+            start = b.multiply(j, loops.LANES)
+            row = Ramp(b.add(start, gate * layer.hidden), 1, loops.LANES)
+            value = Load(source, (b.index(self.number), row, k), loops.tail_mask(start, layer.hidden))
+            return loops.set_vector(target, (k,), b.add(start, gate * layer.width), value)
+
+        def line(k: Expression) -> Statement:
+            vectors = layer.width // loops.LANES
+            return loops.block(
+                *(loops.loop(vectors, lambda j, g=gate: column(g, k, j)) for gate in range(layer.gates))  # type: ignore[misc]
+            )
+
+        return loops.loop(b.dims(target)[0], line)
+
+    def _weight(self, number: int, k: Expression, column: Expression) -> Expression:
+        if self.packed is not None:
+            return loops.vector(self.packed[number], (b.index(self.number), k), column)
+        return loops.vector((self.w, self.r)[number], (k,), column)
+
+    def _bias(self, gate: int, column: Expression, *, recurrent: bool) -> Expression:
+        layer, bias = self.layer, self.layer.lowering.optional(3)
+        if bias is None:
+            return loops.zeros(layer.dtype)
+        start = (gate + (layer.gates if recurrent else 0)) * layer.hidden
+        return loops.part(bias, (b.index(self.number),), start, column, layer.hidden)
+
+    def _project(self) -> Statement:
+        """``projected[step * batch + row] = X W^T + Wb + Rb`` (without Rb where a reset gate comes before it)."""
+        layer, x = self.layer, self.layer.lowering.input(0)
+
+        def left(row: Expression, k: Expression) -> Expression:
+            step, line = b.divide(row, layer.batch), b.modulo(row, layer.batch)
+            return Load(x, (*layer.sequence(step, line), k))
+
+        def gate(number: int) -> Statement:
+            def initial(row: Expression, column: Expression) -> Expression:
+                bias = self._bias(number, column, recurrent=False)
+                late = layer.kind == "GRU" and layer.linear_before_reset and number == 2
+                return bias if late else b.add(bias, self._bias(number, column, recurrent=True))
+
+            def sink(row: Expression, column: Expression, value: Expression) -> Statement:
+                return loops.set_vector(self.projected, (row,), b.add(column, number * layer.width), value)
+
+            return loops.product(
+                layer.steps * layer.batch, layer.width, layer.inputs, left,
+                lambda k, column: self._weight(0, k, b.add(column, number * layer.width)), initial, sink,
+            )  # fmt: skip
+
+        return loops.block(*(gate(number) for number in range(layer.gates)))
+
+    def _start(self) -> Statement:
+        """Set the states to their initial values or zero."""
+        layer, parts = self.layer, []
+        for buffer, number in ((self.h, 5), (self.c, 6)) if layer.kind == "LSTM" else ((self.h, 5),):
+            given = layer.lowering.optional(number)
+            parts.append(self._rows(lambda row, v, of=buffer, by=given: self._initial(of, by, row, v)))  # type: ignore[misc]
+        return loops.block(*parts)
+
+    def _initial(self, state: Buffer, given: Buffer | None, row: Expression, v: Expression) -> Statement:
+        value = loops.zeros(state.dtype)
+        if given is not None:
+            value = loops.part(given, self.layer.state(self.number, row), 0, v, self.layer.hidden)
+        return loops.set_vector(state, (row,), v, value)
+
+    def _rows(self, body: Callable[[Expression, Expression], Statement]) -> Statement:
+        """The loop over batch rows and vectors of hidden units."""
+        vectors = self.layer.width // loops.LANES
+
+        def line(row: Expression) -> Statement:
+            return loops.loop(vectors, lambda v: body(row, b.multiply(v, loops.LANES)), name="v")
+
+        return loops.loop(self.layer.batch, line, name="row")
+
+    def _time(self, step: Expression, row: Expression) -> tuple[Expression, Expression | None]:
+        """The position in the sequence at a step, and whether the row still runs (None: always)."""
+        layer, lengths = self.layer, self.layer.lowering.optional(4)
+        backward = layer.reverse[self.number]
+        if lengths is None:
+            return (b.subtract(b.index(layer.steps - 1), step) if backward else step), None
+        length = b.minimum(b.cast(b.load(lengths, row), "int64"), layer.steps)
+        place = b.maximum(b.subtract(b.subtract(length, 1), step), 0) if backward else step
+        return place, b.less(step, length)
+
+    def _accumulate(self, first: int, count: int, state: Buffer, step: Expression, *, late: bool = False) -> Statement:
+        """``sums = projected + state R^T`` for gates from ``first`` on; with Rb for ``projected`` where ``late``."""
+        layer = self.layer
+        offset = first * layer.width
+
+        def initial(row: Expression, column: Expression) -> Expression:
+            if late:
+                return self._bias(first, column, recurrent=True)
+            place = b.add(b.multiply(self._time(step, row)[0], layer.batch), row)
+            return loops.vector(self.projected, (place,), b.add(column, offset))
+
+        return loops.product(
+            layer.batch, count * layer.width, layer.hidden, lambda row, k: Load(state, (row, k)),
+            lambda k, column: self._weight(1, k, b.add(column, offset)), initial,
+            lambda row, column, value: loops.set_vector(self.sums, (row,), b.add(column, offset), value),
+        )  # fmt: skip
+
+    def _step(self, step: Expression) -> Statement:
+        layer = self.layer
+        if layer.kind != "GRU":
+            cell = self._lstm if layer.kind == "LSTM" else self._rnn
+            return loops.block(
+                self._accumulate(0, layer.gates, self.h, step), self._rows(lambda row, v: cell(step, row, v))
+            )
+        late = layer.linear_before_reset
+        reset = [] if late else [self._rows(self._reset)]
+        return loops.block(
+            self._accumulate(0, 2, self.h, step),
+            *reset,
+            self._accumulate(2, 1, self.h if late else self.gated, step, late=late),
+            self._rows(lambda row, v: self._gru(step, row, v)),
+        )
+
+    # ---- Cells ----
+
+    def _gate(self, number: int, row: Expression, v: Expression) -> Expression:
+        return loops.vector(self.sums, (row,), b.add(v, number * self.layer.width))
+
+    def _clipped(self, x: Expression) -> Expression:
+        clip = self.layer.clip
+        return x if clip is None else b.minimum(b.maximum(x, -clip), clip)
+
+    def _apply(self, function: int, x: Expression) -> Expression:
+        return self.layer.functions[self.number][function](self._clipped(x))
+
+    def _rnn(self, step: Expression, row: Expression, v: Expression) -> Statement:
+        return self._emit(step, row, v, [(self.h, self._apply(0, self._gate(0, row, v)))])
+
+    def _peephole(self, gate: int, x: Expression, cell: Expression, v: Expression) -> Expression:
+        weights, hidden = self.layer.lowering.optional(7), self.layer.hidden
+        if weights is None:
+            return x
+        factor = loops.part(weights, (b.index(self.number),), gate * hidden, v, hidden)
+        return b.add(x, b.multiply(factor, cell))
+
+    def _lstm(self, step: Expression, row: Expression, v: Expression) -> Statement:
+        """``i, o, f, c`` in this order; peepholes in the order ``i, o, f``."""
+        i_sum, o_sum, f_sum, c_sum = (self._gate(number, row, v) for number in range(4))
+
+        def with_cell(before: Expression) -> Statement:
+            i = self._apply(0, self._peephole(0, i_sum, before, v))
+
+            def with_input(i: Expression) -> Statement:
+                couple = self.layer.couple
+                f = (
+                    b.subtract(b.literal(1, i.type), i)
+                    if couple
+                    else self._apply(0, self._peephole(2, f_sum, before, v))
+                )
+                cell = b.add(b.multiply(f, before), b.multiply(i, self._apply(1, c_sum)))
+                return loops.let(cell, with_new_cell, "cell")
+
+            return loops.let(i, with_input, "input")
+
+        def with_new_cell(cell: Expression) -> Statement:
+            o = self._apply(0, self._peephole(1, o_sum, cell, v))
+            h = b.multiply(o, self.layer.functions[self.number][2](cell))
+            return self._emit(step, row, v, [(self.h, h), (self.c, cell)])
+
+        return loops.let(loops.vector(self.c, (row,), v), with_cell, "before")
+
+    def _reset(self, row: Expression, v: Expression) -> Statement:
+        r = self._apply(0, self._gate(1, row, v))
+        return loops.set_vector(self.gated, (row,), v, b.multiply(r, loops.vector(self.h, (row,), v)))
+
+    def _gru(self, step: Expression, row: Expression, v: Expression) -> Statement:
+        """``z, r, h`` in this order."""
+        z = self._apply(0, self._gate(0, row, v))
+        candidate = self._gate(2, row, v)
+        if self.layer.linear_before_reset:
+            place = b.add(b.multiply(self._time(step, row)[0], self.layer.batch), row)
+            given = loops.vector(self.projected, (place,), b.add(v, 2 * self.layer.width))
+            candidate = b.add(given, b.multiply(self._apply(0, self._gate(1, row, v)), candidate))
+        new = self._apply(1, candidate)
+
+        def with_update(z: Expression) -> Statement:
+            kept = b.multiply(z, loops.vector(self.h, (row,), v))
+            h = b.add(b.multiply(b.subtract(b.literal(1, z.type), z), new), kept)
+            return self._emit(step, row, v, [(self.h, h)])
+
+        return loops.let(z, with_update, "update")
+
+    # ---- Results ----
+
+    def _emit(
+        self, step: Expression, row: Expression, v: Expression, states: list[tuple[Buffer, Expression]]
+    ) -> Statement:
+        """Store the new states and Y; a row that has ended keeps its states and writes no Y."""
+        layer, y = self.layer, self.layer.lowering.optional_output(0)
+        place, runs = self._time(step, row)
+        values = [value for _, value in states]
+
+        def store(*new: Expression) -> Statement:
+            parts = []
+            for (buffer, _), value in zip(states, new, strict=True):
+                kept = value if runs is None else b.select(loops.splat(runs), value, loops.vector(buffer, (row,), v))
+                parts.append(loops.set_vector(buffer, (row,), v, kept))
+            if y is not None:
+                parts.append(self._store_y(y, layer.result(place, self.number, row), v, new[0], runs))
+            return loops.block(*parts)
+
+        if len(values) == 2:
+            return loops.let(values[0], lambda h: store(h, values[1]), "hidden")
+        return loops.let(values[0], store, "hidden")
+
+    def _store_y(
+        self, y: Buffer, row: tuple[Expression, ...], v: Expression, value: Expression, runs: Expression | None
+    ) -> Statement:
+        mask = loops.tail_mask(v, self.layer.hidden)
+        if runs is not None:
+            mask = loops.splat(runs) if mask is None else b.both(mask, loops.splat(runs))
+        return Store(y, (*row, loops.ramp(v)), value, mask)
+
+    def _finish(self) -> list[Statement]:
+        layer, parts = self.layer, []
+        for number, state in ((1, self.h), (2, self.c)):
+            target = layer.lowering.optional_output(number)
+            if target is not None:
+                parts.append(self._rows(lambda row, v, of=state, to=target: self._final(of, to, row, v)))  # type: ignore[misc]
+        return parts
+
+    def _final(self, state: Buffer, target: Buffer, row: Expression, v: Expression) -> Statement:
+        value = loops.vector(state, (row,), v)
+        return loops.set_part(target, self.layer.state(self.number, row), v, self.layer.hidden, value)
+
+
+def recurrent_function(
+    lowering: Lowering, packed: tuple[Buffer, Buffer] | None = None, parameters: Sequence[Buffer] | None = None
+) -> Function:
+    """Return the function of a recurrent node.
+
+    ``packed`` gives W and R already transposed, ``[directions, k, gates * padded(hidden)]`` (see `packed_shape`);
+    ``parameters`` then holds the input buffers in order, with these in the place of W and R.
+    """
+    layer = layer_of(lowering)
+    parts = [Direction(layer, number, packed).statement() for number in range(len(layer.reverse))]
+    y = lowering.optional_output(0)
+    if y is not None and lowering.optional(4) is not None:
+        parts.insert(0, _cleared(y))
+    inputs = parameters if parameters is not None else [buffer for buffer in lowering.inputs if buffer is not None]
+    outputs = [buffer for buffer in lowering.outputs if buffer is not None]
+    name = f"{layer.kind.lower()}_{outputs[0].name}"
+    return Function(name, (*dict.fromkeys(inputs), *outputs), len(outputs), loops.block(*parts), (lowering.node.name,))
+
+
+def _cleared(y: Buffer) -> Statement:
+    *outer, last = b.dims(y)
+
+    def nest(row: tuple[Expression, ...], rest: list[int]) -> Statement:
+        if rest:
+            return loops.loop(rest[0], lambda i: nest((*row, i), rest[1:]))
+
+        def clear(v: Expression) -> Statement:
+            return loops.set_part(y, row, b.multiply(v, loops.LANES), last, loops.zeros(y.dtype))
+
+        return loops.loop(loops.padded(last) // loops.LANES, clear)
+
+    return nest((), list(outer))

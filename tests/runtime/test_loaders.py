@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from graft.errors import ArtifactError, PluginError
+from graft.runtime import loaders
+from graft.runtime.loaders import LoaderRegistry, NativeLoader, PythonLoader
+from graft.runtime.program import Program
+
+from .programs import describe, elementwise
+
+TWICE = PythonLoader("json:npu", lambda name, data, constants: {})
+HOOK = """
+from graft.runtime.loaders import PythonLoader
+def graft_module_loaders():
+    return [PythonLoader("json:npu", lambda name, data, constants: {"f": lambda inputs: inputs})]
+"""
+CLASS = """
+from graft.runtime.loaders import PythonLoader
+class Npu:
+    @classmethod
+    def module_loaders(cls):
+        return [PythonLoader("json:npu", lambda name, data, constants: {"f": lambda inputs: inputs})]
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that installs plugins: (entry-point name, module name, source, value)."""
+    entries: list[EntryPoint] = []
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        loaders, "entry_points", lambda group, name: [one for one in entries if (one.group, one.name) == (group, name)]
+    )
+
+    def add(name: str, module: str, source: str, attribute: str = "") -> None:
+        (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
+        entries.append(EntryPoint(name, f"{module}{attribute}", "graft"))
+
+    return add
+
+
+def check_error(
+    registry: LoaderRegistry, message: str, plugin: str = "npu", install: str = "pip install npu"
+) -> ArtifactError:
+    with pytest.raises(ArtifactError) as caught:
+        registry.resolve("json:npu", plugin, install)
+    assert str(caught.value) == message
+    assert (caught.value.kind, caught.value.plugin) == ("json:npu", plugin)
+    return caught.value
+
+
+def test_a_given_loader_comes_first(install) -> None:
+    install("npu", "npu_never_imported", "raise OSError")
+    assert LoaderRegistry([TWICE]).resolve("json:npu", "npu") is TWICE
+
+
+def test_the_runtime_loads_native_modules_itself() -> None:
+    assert LoaderRegistry().resolve("native") is None
+
+
+def test_two_loaders_of_one_kind_are_told() -> None:
+    with pytest.raises(PluginError) as caught:
+        LoaderRegistry([TWICE]).add(NativeLoader("json:npu", "x.so"), "plugin 'npu'")
+    assert str(caught.value) == (
+        "two loaders for modules of kind 'json:npu': of the caller and of plugin 'npu'; remove one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "attribute"),
+    [("npu_hook", HOOK, ""), ("npu_module", CLASS, ""), ("npu_class", CLASS, ":Npu")],
+)
+def test_a_plugin_brings_its_loaders(install, module: str, source: str, attribute: str) -> None:
+    install("npu", module, source, attribute)
+    registry = LoaderRegistry()
+    found = registry.resolve("json:npu", "npu")
+    assert isinstance(found, PythonLoader)
+    assert registry.resolve("json:npu", "npu") is found
+
+
+def test_a_missing_plugin_is_told(install) -> None:
+    check_error(
+        LoaderRegistry(),
+        "no loader for modules of kind 'json:npu'; plugin 'npu' provides it; install it with: pip install npu",
+    )
+    check_error(LoaderRegistry(), "no loader for modules of kind 'json:npu'", plugin="", install="")
+
+
+def test_a_plugin_without_the_loader_is_told(install) -> None:
+    install("npu", "npu_empty", "")
+    check_error(
+        LoaderRegistry(),
+        "no loader for modules of kind 'json:npu'; plugin 'npu' provides it; it is installed, but its version has no "
+        "such loader; install it with: pip install npu",
+    )
+
+
+def test_a_plugin_that_raises_is_told(install) -> None:
+    install("npu", "npu_broken", "raise OSError('no device')")
+    error = check_error(
+        LoaderRegistry(),
+        "the loader for modules of kind 'json:npu' cannot be used: plugin 'npu' raised OSError: no device; mend or "
+        "reinstall it: pip install npu",
+    )
+    assert isinstance(error.__cause__, OSError)
+
+
+def test_two_plugins_of_one_name_are_told(install) -> None:
+    install("npu", "npu_first", HOOK)
+    install("npu", "npu_second", HOOK)
+    check_error(
+        LoaderRegistry(),
+        "modules of kind 'json:npu' need plugin 'npu', which 'npu_first' and 'npu_second' both claim to be; "
+        "uninstall one",
+    )
+
+
+def test_plugins_of_the_tree_need_no_installation(install) -> None:
+    assert LoaderRegistry().resolve("reference", "reference") is not None
+
+
+def native_program(library: str | Path) -> None:
+    description = elementwise(lambda inputs: inputs, [("x", "float32", (1,))], ("float32", (1,))).description
+    Program.from_description(describe(description.procedures, ["f"]), loaders=[NativeLoader("test", library)])
+
+
+def test_a_library_that_is_no_loader_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        native_program(tmp_path / "absent.so")
+    assert str(caught.value) == (
+        f"the loader for kind 'test' in '{tmp_path}/absent.so' cannot be used: {tmp_path}/absent.so: cannot open "
+        "shared object file: No such file or directory"
+    )
+    from graft.runtime import _native
+
+    with pytest.raises(ArtifactError) as caught:
+        native_program(_native.__file__)
+    assert str(caught.value).endswith("cannot be used: it does not export graft_loader")

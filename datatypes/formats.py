@@ -17,7 +17,7 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.scalar_math import Value, select
+from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes.rounding import (
     add_to_odd,
     divide_to_odd,

@@ -39,7 +39,7 @@ from graft.core.tensor_ir.visit import children, with_children
 from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.carrier import encoded, format_of
 from graft.datatypes.formats import Format
-from graft.datatypes.operations import FLOAT_TYPES, OPERATION_OF, apply_lowering, derived, operate
+from graft.datatypes.operations import COMPARISONS, FLOAT_TYPES, OPERATION_OF, apply_lowering, derived, operate
 from graft.datatypes.registry import DATATYPES, DatatypeRegistry
 from graft.errors import DatatypeError
 
@@ -163,6 +163,10 @@ class FunctionLowering:
         format = format_of(self.registry, dtype)
         custom = encoded(dtype) or dtype
         lowering = self.registry.lowering(operation, self.backend, custom)
+        if format is None and lowering is None and (own := self.registry.format(custom)) is not None:
+            numbers = tuple(own.decode(Value(operand)) for operand in operands)
+            result = operate(own, operation, numbers)
+            return (result if operation in COMPARISONS else own.encode(result)).expression
         if format is not None and lowering is None:
             return operate(format, operation, tuple(map(Value, operands))).expression
         if format is not None:
@@ -175,7 +179,7 @@ class FunctionLowering:
                 self.missing.add(f"{operation} of {custom}")
                 found = self._placeholder(operation, operands, custom)
             result = found
-        if format is not None and operation not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
+        if format is not None and operation not in COMPARISONS:
             return format.decode(Value(result)).expression
         return result
 
@@ -189,7 +193,7 @@ class FunctionLowering:
 
     def _placeholder(self, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression:
         lanes = operands[0].type.lanes if operands else 1
-        kind = Type("bool" if operation in ("EQ", "NE", "LT", "LE", "GT", "GE") else storage_dtype(dtype), lanes)
+        kind = Type("bool" if operation in COMPARISONS else storage_dtype(dtype), lanes)
         return Constant(False if kind.dtype == "bool" else 0, kind)
 
     # ---- Casts ----

@@ -39,13 +39,11 @@ class Quire:
                 "custom[posit]32 or float64",
                 bits=format.bits,
             )
-        fraction = 52 if format.carrier == "float64" else 23
         low = math.frexp(format.smallest)[1] - 1
         high = math.frexp(max(format.largest, -format.lowest))[1]
         # The least bit of a product is at least that of the least number squared.
         first = max(2 * low, -1020)
         width = 52 - max(terms, 2).bit_length()
-        del fraction
         count = -(-(2 * high - first) // width)
         return cls(width, tuple(first + number * width for number in range(count)))
 
@@ -64,7 +62,7 @@ class Quire:
 
     def total(self, bins: list[Value]) -> Value:
         """Return the sum of all bins, rounded to odd."""
-        units = [(one * 2.0 ** (-base / 2) * 2.0 ** (-base - -base / 2)) for one, base in zip(bins, self.bases, strict=True)]
+        units = [one * 2.0**-base for one, base in zip(bins, self.bases, strict=True)]
         whole = [unit.cast("int64") for unit in units]
         mask = (1 << self.width) - 1
         for place, following in pairwise(range(len(whole))):

@@ -147,8 +147,9 @@ class Format(ABC):
         return evaluate(lambda x: self.decode(x).cast("float64") if self.carrier == "float32" else self.decode(x), bits)
 
     def to_bits(self, numbers: np.ndarray) -> np.ndarray:
-        """Return numbers (float64) rounded to the format, as storage bits."""
-        return evaluate(lambda x: self.encode(self.convert(x)), np.asarray(numbers, np.float64))
+        """Return numbers (float32 or float64) rounded to the format, as storage bits."""
+        kind = np.float32 if np.asarray(numbers).dtype == np.float32 else np.float64
+        return evaluate(lambda x: self.encode(self.convert(x)), np.asarray(numbers, kind))
 
 
 def is_nan(value: Value) -> Value:

@@ -16,6 +16,7 @@ import numpy as np
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
+    BinaryOperator,
     Bitcast,
     Block,
     Buffer,
@@ -182,6 +183,10 @@ class FunctionLowering:
         if format is not None and operation not in COMPARISONS:
             return format.decode(Value(result)).expression
         return result
+
+    def reduce(self, operator: BinaryOperator, value: Expression) -> Expression:
+        """Return one step of a reduction, as a schedule will write it."""
+        return self.expression(Binary(operator, value, value))
 
     def can(self, operation: str, dtype: str) -> bool:
         """Whether an operation of a custom type has a registered lowering."""

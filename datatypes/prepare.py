@@ -34,8 +34,8 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.visit import children, loads, with_children
-from graft.core.types import Type, is_custom
-from graft.datatypes.carrier import decoded
+from graft.core.types import Type, is_custom, parse_custom
+from graft.datatypes.carrier import decoded, encoded, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.quire import quire_stages
 from graft.datatypes.registry import DATATYPES, DatatypeRegistry
@@ -69,12 +69,16 @@ def prepare(
         if number == kernel.anchor_stage:
             anchor = max((place for place, one in enumerate(stages) if one.reduction is not None), default=number)
     used = {load.buffer for stage in stages for load in loads(*stage_expressions(stage))}
-    inputs: list[Buffer] = []
-    for buffer in kernel.inputs:
-        inputs += [new for new in (preparation.decoded_constants.get(buffer), buffer) if new in used and new is not None]
-    made = {new: preparation.made[new] for new in preparation.decoded_constants.values()}
-    constants = {buffer: array for buffer, array in kernel.constants.items() if buffer in inputs} | made
     sources = {new: old for old, new in preparation.decoded_constants.items()}
+    sources |= {wide: sources[narrow] for wide, narrow in preparation.wide_constants.items()}
+    inputs = [
+        buffer
+        for old in kernel.inputs
+        for buffer in (old, *(new for new, source in sources.items() if source is old))
+        if buffer in used
+    ]
+    made = {buffer: preparation.made[buffer] for buffer in inputs if buffer in sources}
+    constants = {buffer: array for buffer, array in kernel.constants.items() if buffer in inputs} | made
     changed = replace(kernel, stages=tuple(stages), inputs=tuple(inputs), constants=constants, anchor_stage=anchor)
     return Prepared(changed, made, sources)
 
@@ -86,6 +90,8 @@ class _Preparation:
     registry: DatatypeRegistry
     decoded_constants: dict[Buffer, Buffer] = field(default_factory=dict)
     made: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    wide_constants: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Constants in an accumulator's type, and the decoded ones that they were made of."""
     _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     _variables: dict[Variable, Variable] = field(default_factory=dict)
     _known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
@@ -150,7 +156,7 @@ class _Preparation:
         value, reduction = stage.value, stage.reduction
         assert reduction is not None, "not a reduction"
         if isinstance(value, Binary) and value.operator == "mul":
-            term: Expression = Binary("mul", _cast(value.left, kind), _cast(value.right, kind))
+            term: Expression = Binary("mul", self._widened(value.left, kind), self._widened(value.right, kind))
         else:
             term = _cast(value, kind)
         total = Variable("total", term.type)
@@ -160,6 +166,19 @@ class _Preparation:
         epilogue = _replaced(stage.epilogue, old, narrow)
         start = Reduction(reduction.operator, reduction.axes, _cast(reduction.initial, kind))
         return replace(stage, value=term, reduction=start, epilogue_variable=total, epilogue=epilogue)
+
+    def _widened(self, factor: Expression, kind: str) -> Expression:
+        """Return a factor in another type; a constant is converted now."""
+        format = format_of(self.registry, kind)
+        if format is None or not isinstance(factor, Load) or factor.buffer not in self.made:
+            return _cast(factor, kind)
+        wide = replace(factor.buffer, name=f"{factor.buffer.name}_wide", dtype=kind)
+        narrow = format_of(self.registry, factor.buffer.dtype)
+        assert narrow is not None, factor.buffer.dtype
+        numbers = format.to_numbers(format.to_bits(self.made[factor.buffer].view(narrow.carrier).astype(np.float64)))
+        self.made[wide] = numbers.astype(format.carrier).view("uint32" if format.carrier == "float32" else "uint64")
+        self.wide_constants[wide] = factor.buffer
+        return replace(factor, buffer=wide)
 
     # ---- Expressions ----
 
@@ -222,6 +241,10 @@ def _cast(value: Expression, dtype: str) -> Expression:
         return value
     if isinstance(value, Cast) and value.value.type.dtype == dtype and "__" in value.dtype and is_custom(dtype):
         return value.value
+    if encoded(value.type.dtype) is not None and dtype in ("float32", "float64"):
+        # A decoded number's bits are its carrier's.
+        value = Bitcast(value, "float32" if parse_custom(value.type.dtype)[1] == 32 else "float64")
+        return value if value.dtype == dtype else Cast(value, dtype)
     return Cast(value, dtype)
 
 

@@ -24,6 +24,7 @@ from graft.plugins.llvm.fusion import Group, fuse
 from graft.plugins.llvm.packing import SharedSchedule
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import Structures
+from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
 
 DTYPES = FLOATS | INTEGERS | {"bool"}
@@ -162,9 +163,9 @@ class RegionKernels:
         self.constants[view.name] = array
         return self._add(view, "constant", constant=view.name)
 
-    def _packed(self, name: str, array: np.ndarray, dtype: str) -> int:
+    def _packed(self, name: str, array: np.ndarray) -> int:
         self.constants[name] = array
-        self._tensors.append(TensorSpec(name, storage_dtype(dtype), array.shape, "constant", constant=name))
+        self._tensors.append(TensorSpec(name, dtype_name(array.dtype), array.shape, "constant", constant=name))
         return len(self._tensors) - 1
 
     def _view(self, group: Group) -> None:
@@ -204,9 +205,9 @@ class RegionKernels:
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
             packed = scheduled.packed.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
-            inputs.append(self._index(value) if packed is None else self._packed(name, packed, buffer.dtype))
+            inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(scheduled.function.name, {}).items():
-            inputs.append(self._packed(f"{scheduled.function.name}.{buffer.name}", table, buffer.dtype))
+            inputs.append(self._packed(f"{scheduled.function.name}.{buffer.name}", table))
         outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
         self._calls.append(
             Call(

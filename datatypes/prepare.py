@@ -38,7 +38,8 @@ from graft.core.types import Type, is_custom, parse_custom
 from graft.datatypes.carrier import decoded, encoded, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.quire import quire_stages
-from graft.datatypes.registry import DATATYPES, DatatypeRegistry
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
 
 EACH = "each"
 QUIRE = "quire"

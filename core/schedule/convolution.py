@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 
 from graft.core.operators import build as b
+from graft.core.schedule.accumulate import is_ordered
 from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, packed_constants
 from graft.core.schedule.depthwise import schedule_depthwise
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
@@ -66,6 +67,8 @@ def _channels_last(anchor: Stage) -> Stage:
     reduction = anchor.reduction
     assert reduction is not None
     channel, *window = reduction.axes
+    if is_ordered("add", anchor.value.type):
+        *window, channel = reduction.axes  # as the datatype's preparation has put them
     single = {axis.variable: b.index(0) for axis in window if axis.extent == b.index(1)}
     axes = (*(axis for axis in window if axis.variable not in single), channel)
     value = simplify(substitute(anchor.value, single))

@@ -69,6 +69,7 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
+    cpu: str = "native",
     strict: bool = False,
     plan: Plan | None = None,
     policy: Policy | None = None,
@@ -78,12 +79,14 @@ def compile(
     """Compile a model to a program that is ready to run and to save.
 
     ``backends`` are in order of preference: names or `Backend` objects; all installed ones by default. ``threads`` is
-    the number of threads the program uses, all available ones by default. With ``strict`` a region that its backend
-    fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision to follow.
+    the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
+    ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. With ``strict`` a region
+    that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
+    to follow.
     """
-    options = compile_options(threads, strict)
+    options = compile_options(threads, strict, cpu)
     compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, strict=strict, plan=plan, policy=policy,
+        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, plan=plan, policy=policy,
         keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
@@ -109,6 +112,7 @@ def compile_model(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
+    cpu: str = "native",
     strict: bool = False,
     plan: Plan | None = None,
     policy: Policy | None = None,
@@ -119,7 +123,7 @@ def compile_model(
     manager = manager or plugins()
     compiler = Compiler(
         choose(backends, manager),
-        compile_options(threads, strict),
+        compile_options(threads, strict, cpu),
         policy=policy,
         plan=plan,
         manager=manager,

@@ -21,7 +21,7 @@ from graft.core.normalize import normalize
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
-from graft.core.target import CompileOptions, available_threads, host_target
+from graft.core.target import CompileOptions, available_threads, target_named
 from graft.errors import CompileError, GraftError, PluginError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
@@ -227,11 +227,11 @@ def _shortened(names: Sequence[str], limit: int = 4) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more nodes"
 
 
-def compile_options(threads: int | None, strict: bool) -> CompileOptions:
-    """Return the options of a compilation for this machine; ``threads=None`` means all that may be used."""
+def compile_options(threads: int | None, strict: bool, cpu: str = "native") -> CompileOptions:
+    """Return the options of a compilation; ``threads=None`` means all that may be used here."""
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
-    return CompileOptions(host_target(), threads or available_threads(), strict)
+    return CompileOptions(target_named(cpu), threads or available_threads(), strict)
 
 
 def version() -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @coverage_option
+@click.option("--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3.")
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
@@ -52,6 +53,7 @@ def command(
     strict: bool,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
+    cpu: str,
     keep: Path | None,
     **wishes: Any,
 ) -> int:
@@ -65,6 +67,7 @@ def command(
         names_or_none(backends),
         shapes=dict(shapes),
         threads=threads,
+        cpu=cpu,
         strict=strict,
         policy=policy if plan_file is None else _following(policy, plan_file),
         keep_intermediates=keep,

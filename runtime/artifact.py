@@ -82,6 +82,12 @@ def constant_key(array: np.ndarray) -> str:
 
 def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
     """Write a program to ``path``; raise ArtifactError if that fails, leaving the old file as it was."""
+    for module in description.modules:
+        if module.bound:
+            raise ArtifactError(
+                f"module '{module.name}' cannot be saved: {module.bound}; compile the model where it is to run",
+                module=module.name,
+            )
     constants = dict(description.constants)
     keys: list[dict[str, str]] = []
     for module in description.modules:

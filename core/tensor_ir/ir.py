@@ -296,10 +296,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class CallExtern:
-    """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address.
-
-    ``prefetch`` asks for an element to be brought near and has no meaning besides; the element may lie outside.
-    """
+    """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address."""
 
     name: str
     arguments: tuple[Expression, ...]

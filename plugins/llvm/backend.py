@@ -80,7 +80,8 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.emit import compile_functions
 
-        target = replace(options.target, without=options.target.without | self._without)
+        without = options.target.without | self._without
+        target = replace(options.target, threads=options.threads, without=without)
         kernels = RegionKernels(region, self._table, target)
         procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
         if not names:

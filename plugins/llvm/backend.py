@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from time import perf_counter
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,16 +17,20 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.select import schedule
 from graft.core.target import CompileOptions, Target
-from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.ir import Buffer, Function
 from graft.core.types import FLOATS, INTEGERS
 from graft.core.view import NodeView, ValueView
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.llvm.cache import KernelCache
 from graft.plugins.llvm.fusion import Group, fuse
-from graft.plugins.llvm.packing import SharedSchedule
+from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
-from graft.plugins.llvm.structure import Structures
+from graft.plugins.llvm.structure import structure_of
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
+
+if TYPE_CHECKING:
+    from graft.plugins.llvm.codegen import Codegen
 
 DTYPES = FLOATS | INTEGERS | {"bool"}
 """The element types that generated code handles."""
@@ -72,16 +79,18 @@ class LlvmBackend(Backend):
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""
-        from graft.plugins.llvm.emit import compile_functions
+        from graft.plugins.llvm.codegen import Codegen
 
-        kernels = RegionKernels(region, self._table, options.target)
-        procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
-        if not names:
-            return CompiledRegion((), procedure, kernels.constants)
-        image = compile_functions(kernels.functions, options.target)
-        return CompiledRegion(
-            (Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants
-        )
+        cache = None if options.cache is None else KernelCache(options.cache / "kernels")
+        with Codegen(options.target, cache) as codegen:
+            kernels = RegionKernels(region, self._table, options.target, codegen)
+            procedure, names = kernels.procedure(), codegen.names
+            modules: tuple[Module, ...] = ()
+            if names:
+                modules = (Module(region.name, "native", names, codegen.image(), plugin="llvm"),)
+        if cache is not None and kernels.functions:
+            cache.trim()
+        return CompiledRegion(modules, procedure, kernels.constants, {**kernels.seconds, **codegen.by_stage})
 
 
 def _refused(value: ValueView) -> Reject | None:
@@ -105,13 +114,17 @@ class RegionKernels:
     region: Region
     table: OperatorTable
     target: Target
+    codegen: Codegen | None = None
+    """Gets every function as soon as it is scheduled, and may have some already."""
     functions: list[Function] = field(default_factory=list)
+    """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
     _calls: list[Call] = field(default_factory=list)
-    _known: dict[int, SharedSchedule] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
+    _known: dict[str, Shared] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
@@ -119,7 +132,7 @@ class RegionKernels:
         self.groups = fuse(nodes, outputs, self.table)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        values, structures = Values(self.table), Structures()
+        values = Values(self.table)
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:
@@ -130,8 +143,9 @@ class RegionKernels:
                 for empty in outside:
                     self._add(ValueView(empty), "arena")
                 continue
-            lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
-            self._call(lowered, self._schedule(lowered, structures))
+            with self._timed("lower"):
+                lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
+            self._call(lowered, *self._schedule(lowered))
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""
@@ -171,27 +185,44 @@ class RegionKernels:
 
     # ---- Kernels ----
 
-    def _schedule(self, lowered: Lowered, structures: Structures) -> Scheduled:
-        """The kernel in loops. A kernel like an earlier one shares its function; only its constants are packed."""
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
+        """The name of the kernel's function, shared with kernels like it, and its packed constants."""
         if lowered.loops is not None:
-            self.functions.append(lowered.loops.function)
-            return lowered.loops
-        number = structures.of(lowered.kernel)
-        shared = self._known.get(number)
-        if shared is not None:
-            return shared.of(lowered.kernel, self._scheduled)
-        scheduled = self._scheduled(lowered.kernel)
-        self._known[number] = SharedSchedule(lowered.kernel, scheduled)
-        self.functions.append(scheduled.function)
-        return scheduled
+            self._add_function(lowered.loops.function)
+            return lowered.loops.function.name, lowered.loops.packed
+        kernel = lowered.kernel
+        with self._timed("lower"):
+            structure = structure_of(kernel)
+        shared = self._known.get(structure)
+        if shared is None and self.codegen is not None:
+            shared = self.codegen.find(structure, kernel.name)
+        if shared is None:
+            with self._timed("schedule"):
+                function, places = scheduled_and_places(kernel, self._scheduled)
+            self._add_function(function, structure, places)
+            shared = Shared(function.name, places)
+        self._known[structure] = shared
+        with self._timed("pack"):
+            return shared.name, shared.packed(kernel, self._scheduled)
+
+    def _add_function(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
+        self.functions.append(function)
+        if self.codegen is not None:
+            self.codegen.add(function, structure, places)
 
     def _scheduled(self, kernel: Kernel) -> Scheduled:
         return schedule(kernel, self.target)
 
-    def _call(self, lowered: Lowered, scheduled: Scheduled) -> None:
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = perf_counter()
+        yield
+        self.seconds[stage] += perf_counter() - started
+
+    def _call(self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray]) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
-            packed = scheduled.packed.get(buffer)
+            packed = packed_constants.get(buffer)
             name = f"{lowered.kernel.name}.{buffer.name}"
             inputs.append(self._index(value) if packed is None else self._packed(name, packed, buffer.dtype))
         outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
@@ -201,7 +232,7 @@ class RegionKernels:
                 tuple(inputs),
                 outputs,
                 0,
-                scheduled.function.name,
+                function,
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
             )

@@ -71,6 +71,7 @@ def compile(
     threads: int | None = None,
     cpu: str = "native",
     strict: bool = False,
+    cache: bool = True,
     plan: Plan | None = None,
     policy: Policy | None = None,
     keep_intermediates: str | os.PathLike[str] | None = None,
@@ -82,11 +83,11 @@ def compile(
     the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
     ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. With ``strict`` a region
     that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
-    to follow.
+    to follow. With ``cache``, kernels that were compiled before are found in the user's cache directory.
     """
     options = compile_options(threads, strict, cpu)
     compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, plan=plan, policy=policy,
+        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, cache=cache, plan=plan, policy=policy,
         keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
@@ -114,6 +115,7 @@ def compile_model(
     threads: int | None = None,
     cpu: str = "native",
     strict: bool = False,
+    cache: bool = True,
     plan: Plan | None = None,
     policy: Policy | None = None,
     keep_intermediates: str | os.PathLike[str] | None = None,
@@ -123,7 +125,7 @@ def compile_model(
     manager = manager or plugins()
     compiler = Compiler(
         choose(backends, manager),
-        compile_options(threads, strict, cpu),
+        compile_options(threads, strict, cpu, cache),
         policy=policy,
         plan=plan,
         manager=manager,

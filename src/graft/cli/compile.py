@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,10 +20,12 @@ from graft.cli.common import (
     policy_of,
     policy_options,
 )
-from graft.cli.output import print_json, size
+from graft.cli.output import print_json, print_table, size
 from graft.cli.plan import check_coverage, coverage_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graft.partition.policy import Policy
 
 
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
+@click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
+@click.option("--time", "show_time", is_flag=True, help="Print where the time of compiling went.")
 @common_options
 @click.pass_obj
 def command(
@@ -55,6 +60,8 @@ def command(
     coverage: tuple[str, float] | None,
     cpu: str,
     keep: Path | None,
+    no_cache: bool,
+    show_time: bool,
     **wishes: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
@@ -69,6 +76,7 @@ def command(
         threads=threads,
         cpu=cpu,
         strict=strict,
+        cache=not no_cache,
         policy=policy if plan_file is None else _following(policy, plan_file),
         keep_intermediates=keep,
         manager=state.manager(),
@@ -77,15 +85,28 @@ def command(
     if gate:
         return gate
     path = output or model.with_suffix(".graft")
+    started = perf_counter()
     save(compiled.description, path)
-    seconds = sum(compiled.seconds.values())
+    seconds = {**compiled.seconds, "save": perf_counter() - started}
+    total = sum(part for stage, part in seconds.items() if "/" not in stage)
     if state.json:
         facts = {"artifact": str(path), "bytes": path.stat().st_size, "summary": compiled.plan.summary()}
-        print_json({**facts, "seconds": dict(compiled.seconds)})
+        print_json({**facts, "seconds": seconds})
     else:
         click.echo(compiled.plan.summary())
-        click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {seconds:.1f} s")
+        click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {total:.1f} s")
+        if show_time:
+            print_times(seconds, total)
     return ExitCode.OK
+
+
+def print_times(seconds: Mapping[str, float], total: float) -> None:
+    """Print a table of the stages, those of a region below it; ``llvm`` runs beside the others."""
+    rows = []
+    for stage, part in seconds.items():
+        region, _, inner = stage.partition("/")
+        rows.append((f"  {inner}" if inner else region, 1e3 * part, 100 * part / total))
+    print_table(("STAGE", "MILLISECONDS", "SHARE %"), rows)
 
 
 def _following(policy: Policy, plan_file: Path) -> Policy:

@@ -31,10 +31,12 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.types import INT64, Type, element_bits
+from graft.core.types import INT64, Type, element_bits, is_custom
 
 FMA_LATENCY = 4
 MAX_VECTORS = 8
+CUSTOM_REGISTERS = 10
+"""Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ def register_count(target: Target) -> int:
 
 def choose_tile(rows: int, columns: int, dtype: str, target: Target) -> Tile:
     """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles."""
-    lanes, registers = lanes_of(dtype, target), register_count(target)
+    lanes = lanes_of(dtype, target)
+    registers = CUSTOM_REGISTERS if is_custom(dtype) else register_count(target)
     total = -(-columns // lanes)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, min(MAX_VECTORS, total) + 1):

@@ -12,14 +12,15 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.select import schedule
 from graft.core.target import CompileOptions, Target
 from graft.core.tensor_ir.ir import Buffer, Function
-from graft.core.types import FLOATS, INTEGERS
+from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
+from graft.datatypes.lower import lower_function, require
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache
@@ -27,6 +28,7 @@ from graft.plugins.llvm.fusion import Group, fuse
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import structure_of
+from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
+        if Trait.RECURRENT in operator.traits and is_custom(node.dtype):
+            return Reject("dtype", f"{node.op_type} of {node.dtype}; recurrent operators are compiled in floats")
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
@@ -87,14 +91,16 @@ class LlvmBackend(Backend):
             procedure, names = kernels.procedure(), codegen.names
             modules: tuple[Module, ...] = ()
             if names:
-                modules = (Module(region.name, "native", names, codegen.image(), plugin="llvm"),)
+                called = ", ".join(sorted(kernels.externs))
+                bound = f"it calls {called} at their addresses in this process" if called else ""
+                modules = (Module(region.name, "native", names, codegen.image(), plugin="llvm", bound=bound),)
         if cache is not None and kernels.functions:
             cache.trim()
         return CompiledRegion(modules, procedure, kernels.constants, {**kernels.seconds, **codegen.by_stage})
 
 
 def _refused(value: ValueView) -> Reject | None:
-    if value.dtype not in DTYPES:
+    if value.dtype not in DTYPES and not is_custom(value.dtype):
         return Reject("dtype", f"'{value.name}' is {value.dtype or 'of unknown type'}; llvm computes numbers and bool")
     if value.static_shape is None:
         return Reject("dynamic-shape", f"'{value.name}' has shape {_shown(value)}; llvm compiles static shapes")
@@ -120,11 +126,15 @@ class RegionKernels:
     """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
+    externs: set[str] = field(default_factory=set)
+    """C functions of this process that custom datatypes are lowered to."""
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
     _calls: list[Call] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
     _known: dict[str, Shared] = field(default_factory=dict)
+    _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
+    _missing: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
@@ -146,6 +156,7 @@ class RegionKernels:
             with self._timed("lower"):
                 lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
             self._call(lowered, *self._schedule(lowered))
+        require(self._missing, "llvm", f"region '{self.region.name}'")
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""
@@ -157,7 +168,7 @@ class RegionKernels:
 
     def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
         shape = value.static_shape
-        spec = TensorSpec(value.name, value.dtype, shape, storage, **place)  # type: ignore[arg-type]
+        spec = TensorSpec(value.name, storage_dtype(value.dtype), shape, storage, **place)  # type: ignore[arg-type]
         self._tensors.append(spec)
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
@@ -172,9 +183,9 @@ class RegionKernels:
         self.constants[view.name] = array
         return self._add(view, "constant", constant=view.name)
 
-    def _packed(self, name: str, array: np.ndarray, dtype: str) -> int:
+    def _packed(self, name: str, array: np.ndarray) -> int:
         self.constants[name] = array
-        self._tensors.append(TensorSpec(name, dtype, array.shape, "constant", constant=name))
+        self._tensors.append(TensorSpec(name, dtype_name(array.dtype), array.shape, "constant", constant=name))
         return len(self._tensors) - 1
 
     def _view(self, group: Group) -> None:
@@ -188,7 +199,7 @@ class RegionKernels:
     def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
         """The name of the kernel's function, shared with kernels like it, and its packed constants."""
         if lowered.loops is not None:
-            self._add_function(lowered.loops.function)
+            self._define(lowered.loops.function)
             return lowered.loops.function.name, lowered.loops.packed
         kernel = lowered.kernel
         with self._timed("lower"):
@@ -199,16 +210,21 @@ class RegionKernels:
         if shared is None:
             with self._timed("schedule"):
                 function, places = scheduled_and_places(kernel, self._scheduled)
-            self._add_function(function, structure, places)
+            self._define(function, structure, places)
             shared = Shared(function.name, places)
         self._known[structure] = shared
         with self._timed("pack"):
             return shared.name, shared.packed(kernel, self._scheduled)
 
-    def _add_function(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
-        self.functions.append(function)
-        if self.codegen is not None:
-            self.codegen.add(function, structure, places)
+    def _define(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
+        """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
+        lowered = lower_function(function)
+        self.functions.append(lowered.function)
+        if self.codegen is not None and not lowered.missing:
+            self.codegen.add(lowered.function, structure, places)
+        self._tables[function.name] = lowered.tables
+        self._missing |= lowered.missing
+        self.externs |= lowered.externs
 
     def _scheduled(self, kernel: Kernel) -> Scheduled:
         return schedule(kernel, self.target)
@@ -222,9 +238,11 @@ class RegionKernels:
     def _call(self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray]) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
-            packed = packed_constants.get(buffer)
+            packed = packed_constants.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
-            inputs.append(self._index(value) if packed is None else self._packed(name, packed, buffer.dtype))
+            inputs.append(self._index(value) if packed is None else self._packed(name, packed))
+        for buffer, table in self._tables.get(function, {}).items():
+            inputs.append(self._packed(f"{function}.{buffer.name}", table))
         outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
         self._calls.append(
             Call(

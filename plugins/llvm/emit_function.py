@@ -26,6 +26,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_memory
@@ -237,8 +238,9 @@ class FunctionEmitter(ExpressionEmitter):
             if buffer in self.pointers:
                 operand = Value(self.pointers[buffer], INT64)
                 captures.append(_Capture(buffer, operand, "ptr", pointer_attributes(buffer)))
+        inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)}
         for variable in variables:
-            value = self.variables.get(variable)
+            value = None if variable in inner else self.variables.get(variable)
             if value is not None and value.text.startswith("%"):
                 captures.append(_Capture(variable, value, register_type(value.type)))
         return captures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,10 @@ from graft.cli.common import (
     policy_options,
 )
 from graft.cli.output import print_json, print_table, size
-from graft.cli.plan import check_coverage, coverage_option
+from graft.cli.plan import check_gates, gate_options, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from graft.partition.policy import Policy
 
 
 @click.command("compile")
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 @compile_options
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
-@coverage_option
+@gate_options
 @click.option("--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3.")
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
@@ -58,6 +55,7 @@ def command(
     strict: bool,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
+    required: tuple[str, ...],
     cpu: str,
     keep: Path | None,
     no_cache: bool,
@@ -68,7 +66,6 @@ def command(
     from graft.api import compile_model
     from graft.runtime.artifact import save
 
-    policy = policy_of(wishes)
     compiled = compile_model(
         str(model),
         names_or_none(backends),
@@ -77,11 +74,12 @@ def command(
         cpu=cpu,
         strict=strict,
         cache=not no_cache,
-        policy=policy if plan_file is None else _following(policy, plan_file),
+        policy=policy_of(wishes),
+        plan=None if plan_file is None else read_plan(plan_file),
         keep_intermediates=keep,
         manager=state.manager(),
     )
-    gate = check_coverage(compiled.plan, coverage)
+    gate = check_gates(compiled.plan, coverage, required)
     if gate:
         return gate
     path = output or model.with_suffix(".graft")
@@ -107,12 +105,3 @@ def print_times(seconds: Mapping[str, float], total: float) -> None:
         region, _, inner = stage.partition("/")
         rows.append((f"  {inner}" if inner else region, 1e3 * part, 100 * part / total))
     print_table(("STAGE", "MILLISECONDS", "SHARE %"), rows)
-
-
-def _following(policy: Policy, plan_file: Path) -> Policy:
-    """Return the policy with every operator pinned to where a saved plan has it; pins of the policy come first."""
-    from graft.partition.plan import Plan
-
-    plan = Plan.from_json(plan_file.read_text(encoding="utf-8"))
-    placed = {one.node: one.backend for one in plan.placements if one.backend in plan.backends}
-    return replace(policy, pin={**placed, **policy.pin})

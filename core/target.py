@@ -13,11 +13,15 @@ from graft.errors import GraftError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, and its feature set."""
+    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, and its feature set.
+
+    ``without`` names the optimisations that schedules for this target do without: ``winograd``.
+    """
 
     arch: str
     cpu: str
     features: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
 
     @property
     def vector_bytes(self) -> int:

@@ -9,7 +9,7 @@ columns as high as a tile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -37,6 +37,7 @@ from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
     Buffer,
+    CallExtern,
     Expression,
     For,
     Function,
@@ -53,6 +54,8 @@ from graft.core.types import Type, element_bits
 BLOCK_BYTES = 1 << 20
 """Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
 MIN_TASKS = 16
+PREFETCH_BYTES, LINE_BYTES = 1 << 19, 64
+"""Constants of at least this size are fetched from memory one panel ahead, a cache line at a time."""
 PACK_TILES = 3
 """The right factor is packed at run time if at least so many tiles use each panel ..."""
 FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
@@ -245,7 +248,9 @@ class ContractionScheduler:
         """Return the loop over ``count`` tiles of a panel; tiles are of one or two heights."""
         step = b.index(0) if count == 1 else Variable("tile")
         number = b.add(first, step)
-        bodies = [self._tile(outer, number, panel, size) for _, size in self.split.sizes]
+        tiles = count if isinstance(count, int) else max(1, self.split.count // 8)
+        ahead = self._prefetches(outer, panel, step, tiles)
+        bodies = [self._tile(outer, number, panel, size, ahead) for _, size in self.split.sizes]
         body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
         extent = b.index(count) if isinstance(count, int) else count
         return For(step, extent, "serial", body) if isinstance(step, Variable) else body
@@ -284,7 +289,20 @@ class ContractionScheduler:
             return None
         return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.parts.width, self.tile.lanes)
 
-    def _tile(self, outer: Outer, number: Expression, panel: Panel, height: int) -> Statement:
+    def _prefetches(self, outer: Outer, panel: Panel, step: Expression, tiles: int) -> list[Statement]:
+        """Return what each step of a tile fetches of the next panel of constants, so that all tiles together fetch it."""
+        if self.right_packed is None or self.panels == 1 or self.right_packed.contents.nbytes < PREFETCH_BYTES:
+            return []
+        share = -(-self.tile.columns // tiles)
+        begin = b.multiply(b.add(panel.begin, self.tile.columns), self.parts.terms)
+        place = b.add(self.right_packed.begin(outer), begin)
+        place = b.add(place, b.multiply(b.add(b.multiply(step, self.parts.terms), self.parts.term()), share))
+        lines = range(0, share, LINE_BYTES // self.bytes)
+        return [CallExtern("prefetch", (Load(self.right_packed.buffer, (b.add(place, line),)),)) for line in lines]
+
+    def _tile(
+        self, outer: Outer, number: Expression, panel: Panel, height: int, ahead: Sequence[Statement]
+    ) -> Statement:
         tile = replace(self.tile, rows=height, vectors=panel.vectors)
         begin = self.split.begin(number)
         reduction = self.parts.epilogue.anchor.reduction
@@ -319,7 +337,7 @@ class ContractionScheduler:
         def finish(totals: Buffer) -> Statement:
             return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
-        return accumulate(tile, self.kind, reduction.initial, self.parts.depth, left, right, finish)
+        return accumulate(tile, self.kind, reduction.initial, self.parts.depth, left, right, finish, ahead)
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

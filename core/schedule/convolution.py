@@ -44,7 +44,7 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     channels = b.dims(stages[0].buffer)[1]
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target)
-    winograd = schedule_winograd(kernel, stages, target)
+    winograd = None if "winograd" in target.without else schedule_winograd(kernel, stages, target)
     if winograd is not None:
         return winograd
     flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)

@@ -136,15 +136,19 @@ def accumulate(
     left: Callable[[int], Expression],
     right: Callable[[int], Expression],
     finish: Callable[[Buffer], Statement],
+    beside: Sequence[Statement] = (),
 ) -> Statement:
     """Return the statement that fills a tile of accumulators and hands it to ``finish``.
 
     ``left(row)`` is a scalar and ``right(vector)`` a vector of ``tile.lanes``, both of type ``kind`` and in the
-    variables of ``loops``. ``finish`` gets the accumulators as a register buffer of ``rows x columns``.
+    variables of ``loops``. ``finish`` gets the accumulators as a register buffer of ``rows x columns``. ``beside`` is
+    done in every step: prefetches.
     """
     shape = (b.index(tile.rows), b.index(tile.columns))
     totals = Buffer("totals", kind.dtype, shape, memory="register", alignment=64)
     step = _step(tile, kind, totals, left, right)
+    if beside:
+        step = Block((*beside, step))
     for loop in reversed(loops):
         step = For(loop.variable, b.index(loop.extent), "serial", step) if loop.extent > 1 else _once(loop, step)
     start = wide(initial, tile.lanes)

@@ -296,7 +296,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class CallExtern:
-    """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address."""
+    """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address.
+
+    ``prefetch`` asks for an element to be brought near and has no meaning besides; the element may lie outside.
+    """
 
     name: str
     arguments: tuple[Expression, ...]

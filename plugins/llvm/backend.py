@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar
 
@@ -44,8 +44,9 @@ class LlvmBackend(Backend):
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
 
-    def __init__(self, table: OperatorTable = OPERATORS) -> None:
-        self._table = table
+    def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
+        """``without`` names optimisations that are switched off (`Target.without`)."""
+        self._table, self._without = table, frozenset(without)
 
     def available(self) -> str | None:
         """Return None if llvmlite can be imported."""
@@ -64,7 +65,7 @@ class LlvmBackend(Backend):
 
     def fingerprint(self) -> str:
         """Return what generated code depends on besides the region."""
-        return self.version()
+        return " ".join((self.version(), *(f"without {name}" for name in sorted(self._without))))
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
@@ -85,9 +86,10 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.codegen import Codegen
 
+        target = replace(options.target, without=options.target.without | self._without)
         cache = None if options.cache is None else KernelCache(options.cache / "kernels")
-        with Codegen(options.target, cache) as codegen:
-            kernels = RegionKernels(region, self._table, options.target, codegen)
+        with Codegen(target, cache) as codegen:
+            kernels = RegionKernels(region, self._table, target, codegen)
             procedure, names = kernels.procedure(), codegen.names
             modules: tuple[Module, ...] = ()
             if names:

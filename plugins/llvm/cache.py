@@ -14,7 +14,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
@@ -112,7 +112,9 @@ class KernelCache:
 
 def kernel_key(structure: str, target: Target, version: str) -> str:
     """Return the key of a kernel; ``version`` names LLVM."""
-    parts = (structure, target.arch, target.cpu, ",".join(sorted(target.features)), version, source_digest())
+    facts = [getattr(target, field.name) for field in fields(target)]
+    described = [",".join(sorted(fact)) if isinstance(fact, frozenset) else str(fact) for fact in facts]
+    parts = (structure, *described, version, source_digest())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -154,7 +154,7 @@ class FunctionEmitter(ExpressionEmitter):
     def _call(self, call: CallExtern) -> None:
         if call.name == "prefetch" and len(call.arguments) == 1 and isinstance(call.arguments[0], Load):
             address = emit_memory.address_of(self, call.arguments[0])
-            self.intrinsic("prefetch", "void", [("ptr", address), ("i32", "0"), ("i32", "3"), ("i32", "1")], ["ptr"])
+            self.intrinsic("prefetch", "void", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")], ["ptr"])
             return
         raise CompileError(
             f"function '{self.name}' calls the external symbol '{call.name}'; native code of the built-in compiler "

@@ -147,3 +147,11 @@ def test_rows_that_compete_for_cache_lines_are_copied() -> None:
     kernel, arrays = matmul((13, 1024), (1024, 70), constant=True)
     check(kernel, arrays, WIDE)
     assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
+
+
+@pytest.mark.parametrize("m", [1, 5, 30])
+def test_constants_are_fetched_one_panel_ahead(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contraction, "PREFETCH_BYTES", 1)
+    kernel, arrays = matmul((m, 3), (3, 150), constant=True)
+    assert "prefetch" in str(schedule_contraction(kernel, WIDE).function)
+    check(kernel, arrays, WIDE)

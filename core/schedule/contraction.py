@@ -119,9 +119,11 @@ class ContractionScheduler:
         packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
         replaced = {factor.source: factor.buffer for factor in packed}
         parameters = (*(replaced.get(buffer, buffer) for buffer in self.kernel.inputs), *self.kernel.outputs)
-        body = self._body()
-        function = Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
-        return Scheduled(function, {factor.source: factor.contents for factor in packed})
+
+        def build() -> Function:
+            return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
+
+        return Scheduled(build, {factor.source: factor.contents for factor in packed})
 
     def choose_mode(self) -> Mode:
         """Decide when and how much of the right factor is packed at one time."""

@@ -54,7 +54,7 @@ def shown(page: Browser, text: str) -> str:
         text,
     )
     assert number is not None, text
-    return f"[data-vertex='{number}'] rect"
+    return f"[data-vertex='{number}']"
 
 
 def test_a_click_on_a_region_shows_what_is_in_it(page: Browser) -> None:
@@ -77,12 +77,12 @@ def test_a_click_on_an_operator_shows_its_types_and_reasons(page: Browser) -> No
     page.type("#search", "node_MatMul_48")
     assert page.text("#hits") == "1 found"
     assert page.count(".box.hit") == 1
-    page.click(".box.hit rect")
+    page.click(".box.hit")
     panel = page.text("#panel")
     assert panel.startswith("MatMul\nnode_MatMul_48\nBackend\nblas\n")
-    for part in ("float32[1,128,768]", "384.0 KiB", "Constants (1, 2.3 MiB)", "dsp no-pattern", "dsp has no rule for"):
+    for part in ("float32[1,128,768]", "384.0 KiB", "Constants (1, 2.3 MiB)", "lost-to:blas", "blas comes first"):
         assert part in panel
-    assert page.count("#rows tr.selected") <= 1
+    assert page.count("#rows tr.selected") == 1
     page.run("document.activeElement.blur()")
     page.click("#panel .link")
     assert page.text("#panel h2").startswith("blas_")
@@ -146,9 +146,9 @@ def test_a_group_of_reasons_filters_the_table(page: Browser) -> None:
 
 
 def test_boundaries_are_listed_with_their_bytes(page: Browser) -> None:
-    text = page.text("#boundaries")
+    text = page.text("#boundaries").replace("\n", " ")
     assert "model input rest 3 3.0 KiB" in text
-    assert "blas dsp " in text
+    assert "rest blas 85 45.0 MiB" in text
 
 
 def test_names_that_are_markup_stay_text(window: Browser, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_five_thousand_operators_stay_usable(window: Browser, tmp_path: Path) ->
     assert window.text("#count") == "5001 of 5001 operators"
     assert window.count("#rows tr") < 100
     window.click("#show-operators")
-    assert window.count("[data-vertex]") < 200
+    assert window.count("[data-vertex]") < 300
     window.type("#search", "v4321")
     window.run("document.querySelector('#search').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))")
     window.settle()

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,8 +39,11 @@ class Browser:
     def _send(self, method: str, path: str, data: object = None) -> Any:
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(self._base + path, body, {"Content-Type": "application/json"}, method=method)
-        with DIRECT.open(request, timeout=60) as answer:
-            return json.load(answer)["value"]
+        try:
+            with DIRECT.open(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{method} {path}: {json.load(error)['value']['message']}") from error
 
     def open(self, path: Path) -> None:
         self._send("POST", f"{self._session}/url", {"url": path.as_uri()})

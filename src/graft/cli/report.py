@@ -23,9 +23,7 @@ from graft.cli.output import print_json, size
 
 @click.command("report")
 @click.argument("file", type=MODEL)
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The page; FILE.html by default."
-)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The page; FILE.html by default.")
 @backend_options
 @policy_options
 @common_options

@@ -200,4 +200,3 @@ class _Shown:
                     sizes.setdefault((source, target), []).append(tensor_of(value).size or 0)
         rows = [Boundary(*ends, len(found), sum(found)) for ends, found in sizes.items()]
         return tuple(sorted(rows, key=lambda row: (-row.size, row.source, row.target)))
-

@@ -97,9 +97,7 @@ def _embedded(data: object) -> str:
 
 def _reasons(report: Report) -> dict[ReasonKey, int]:
     """Number the reasons, equal ones alike."""
-    keys = (
-        (backend, reject.code, reject.text) for one in report.operators for backend, reject in one.reasons.items()
-    )
+    keys = ((backend, reject.code, reject.text) for one in report.operators for backend, reject in one.reasons.items())
     return {key: number for number, key in enumerate(dict.fromkeys(keys))}
 
 

@@ -125,7 +125,7 @@ def _ordered(layer: Sequence[int], above: list[list[int]], below: list[list[int]
         for order, neighbours in ((rows, above), (rows[::-1], below)):
             for row in order:
                 wanted = {vertex: _mean(neighbours[vertex], place, place[vertex]) for vertex in row}
-                row.sort(key=lambda vertex: (wanted[vertex], place[vertex]))  # noqa: B023 (used at once)
+                row.sort(key=lambda vertex: (wanted[vertex], place[vertex]))
                 _number(row, place)
     return rows
 
@@ -158,7 +158,8 @@ def _positions(
 def _place(row: Sequence[int], widths: Sequence[float], wanted: Sequence[float], x: list[float]) -> None:
     """Set the positions of a layer: least squares to ``wanted``, the order and the gaps kept.
 
-    Less the room that the vertices before it need, positions must not fall: pool adjacent violators (Ayer et al., 1955).
+    Less the room that the vertices before it need, positions must not fall: pool adjacent violators (Ayer et al.,
+    1955).
     """
     room, offsets = 0.0, []
     for number, vertex in enumerate(row):

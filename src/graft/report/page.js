@@ -130,7 +130,8 @@ function draw() {
     path += edge.path;
     if (close && view === views.regions) sizes += `<text x="${edge.label.x}" y="${edge.label.y}">${bytes(edge.size)}</text>`;
   }
-  $("edges").innerHTML = `<path d="${path}"/>${sizes}`;
+  $("edges").innerHTML = `<path d="${path}"/>`;
+  $("sizes").innerHTML = sizes;
   const near = selected === null ? [] : [...view.vertices[selected].into, ...view.vertices[selected].out];
   $("marks").innerHTML = `<path d="${near.map((index) => view.edges[index].path).join("")}"/>`;
 }

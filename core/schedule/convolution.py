@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 
 from graft.core.operators import build as b
+from graft.core.schedule.accumulate import is_ordered
 from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, packed_constants
 from graft.core.schedule.depthwise import schedule_depthwise
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
@@ -21,6 +22,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
+from graft.core.schedule.winograd import schedule_winograd
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Binary, Block, Expression, Let, Reduction, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.rewrite import simplify
@@ -42,6 +44,9 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     channels = b.dims(stages[0].buffer)[1]
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target)
+    winograd = schedule_winograd(kernel, stages, target)
+    if winograd is not None:
+        return winograd
     flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
@@ -62,6 +67,8 @@ def _channels_last(anchor: Stage) -> Stage:
     reduction = anchor.reduction
     assert reduction is not None
     channel, *window = reduction.axes
+    if is_ordered("add", anchor.value.type):
+        *window, channel = reduction.axes  # as the datatype's preparation has put them
     single = {axis.variable: b.index(0) for axis in window if axis.extent == b.index(1)}
     axes = (*(axis for axis in window if axis.variable not in single), channel)
     value = simplify(substitute(anchor.value, single))

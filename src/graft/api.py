@@ -44,7 +44,7 @@ def choose(backends: Sequence[str | Backend] | None, manager: PluginManager | No
     else:
         chosen = []
         for one in backends:
-            chosen += [one] if isinstance(one, Backend) else manager.backends([one])
+            chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
     if not chosen:
         raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
     return chosen
@@ -113,6 +113,7 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
+    cpu: str = "native",
     strict: bool = False,
     plan: Plan | None = None,
     policy: Policy | None = None,
@@ -123,13 +124,14 @@ def compile(
     """Compile a model to a program that is ready to run and to save.
 
     ``backends`` are in order of preference: names or `Backend` objects; all installed ones by default. ``threads`` is
-    the number of threads the program uses, all available ones by default. With ``strict`` a region that its backend
-    fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision to follow, on its
-    own backends unless others are given; ``place`` is a mode of placement, as for `plan`.
+    the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
+    ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. With ``strict`` a region
+    that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
+    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`.
     """
-    options = compile_options(threads, strict)
+    options = compile_options(threads, strict, cpu)
     compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, strict=strict, plan=plan, policy=policy,
+        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, plan=plan, policy=policy,
         place=place, keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
@@ -155,6 +157,7 @@ def compile_model(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
+    cpu: str = "native",
     strict: bool = False,
     plan: Plan | None = None,
     policy: Policy | None = None,
@@ -165,7 +168,7 @@ def compile_model(
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     manager = manager or plugins()
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
-    options, wishes = compile_options(threads, strict), placed(policy, place)
+    options, wishes = compile_options(threads, strict, cpu), placed(policy, place)
     compiler = Compiler(
         chosen,
         options,

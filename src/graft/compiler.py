@@ -19,10 +19,11 @@ import onnx_ir as ir
 from graft.core.load import Source, load
 from graft.core.normalize import normalize
 from graft.core.operators.all import OPERATORS
+from graft.core.passes.pipeline import record_of
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
-from graft.core.target import CompileOptions, available_threads, host_target
-from graft.errors import CompileError, GraftError, PluginError
+from graft.core.target import CompileOptions, available_threads, target_named
+from graft.errors import GraftError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -76,7 +77,9 @@ class CompiledModel:
 
 def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
     """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
-    model = load(source, shapes=shapes).clone()
+    loaded = load(source, shapes=shapes)
+    model = loaded.clone()
+    record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
     normalize(model)
     require_static(model)
     return model
@@ -85,9 +88,10 @@ def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -
 class Compiler:
     """Compiles models with a fixed choice of backends and options.
 
-    ``backends`` are in order of preference. ``plan`` (a saved decision) and ``policy`` steer the partitioner;
-    ``estimator`` prices regions where the policy places by cost. A region of a plan that its backend fails to compile
-    is an error, for the plan says that it is to have it.
+    ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
+    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
+    policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
+    is to have it.
     """
 
     def __init__(
@@ -143,6 +147,7 @@ class Compiler:
             model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
             operators=OPERATORS,
         )  # fmt: skip
+        result.plan.require_complete()
         self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
         return result
 
@@ -155,7 +160,7 @@ class Compiler:
                 continue
             started = perf_counter()
             try:
-                compiled = compile_region(self._backends[region.backend], region, self._options)
+                compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
                 if self._options.strict or self._plan is not None:
                     raise
@@ -207,39 +212,11 @@ class Compiler:
             (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
 
 
-def compile_region(backend: Backend, region: Region, options: CompileOptions) -> Module | CompiledRegion:
-    """Compile one region behind a fence: whatever a plugin raises names the plugin and is chained."""
-    try:
-        compiled = backend.compile(region, options)
-    except GraftError:
-        raise
-    except Exception as error:
-        raise CompileError(
-            f"backend '{backend.name}' failed to compile region '{region.name}' "
-            f"({_shortened(region.origin)}): {type(error).__name__}: {error}",
-            plugin=backend.name,
-            region=region.name,
-        ) from error
-    if not isinstance(compiled, Module | CompiledRegion):
-        raise PluginError(
-            f"backend '{backend.name}' compiled region '{region.name}' to a {type(compiled).__name__}; "
-            "compile must return a Module or a CompiledRegion",
-            plugin=backend.name,
-        )
-    return compiled
-
-
-def _shortened(names: Sequence[str], limit: int = 4) -> str:
-    """Return the first few names and how many more there are."""
-    shown = ", ".join(f"'{name}'" for name in names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more nodes"
-
-
-def compile_options(threads: int | None, strict: bool) -> CompileOptions:
-    """Return the options of a compilation for this machine; ``threads=None`` means all that may be used."""
+def compile_options(threads: int | None, strict: bool, cpu: str = "native") -> CompileOptions:
+    """Return the options of a compilation; ``threads=None`` means all that may be used here."""
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
-    return CompileOptions(host_target(), threads or available_threads(), strict)
+    return CompileOptions(target_named(cpu), threads or available_threads(), strict)
 
 
 def version() -> str:

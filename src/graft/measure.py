@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graft.compiler import compile_region
 from graft.core.sample_inputs import sample_value
 from graft.errors import GraftError
 from graft.partition.estimators import Measured
@@ -57,7 +56,7 @@ def measured_here(
 
     def measure(region: Region) -> float:
         try:
-            compiled = compile_region(by_name[region.backend], region, options)
+            compiled = by_name[region.backend].compile(region, options)
             program = load(Stitcher({region.name: region}, {region.name: compiled}, passed).stitch_region(region))
             seconds = fastest(program, region)
         except GraftError as error:

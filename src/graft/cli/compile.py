@@ -32,6 +32,7 @@ from graft.cli.plan import check_gates, gate_options, read_plan
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
+@click.option("--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3.")
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
@@ -49,6 +50,7 @@ def command(
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
+    cpu: str,
     keep: Path | None,
     **wishes: Any,
 ) -> int:
@@ -61,6 +63,7 @@ def command(
         names_or_none(backends),
         shapes=dict(shapes),
         threads=threads,
+        cpu=cpu,
         strict=strict,
         policy=policy_of(wishes),
         plan=None if plan_file is None else read_plan(plan_file),

@@ -1,0 +1,34 @@
+"""Decoded types: a custom datatype's numbers as floats, while a kernel computes with them.
+
+``custom[posit__16]32`` is posit16 held in the 32 bits of a float32. It exists only inside a kernel: schedules see an
+element type of 32 bits whose arithmetic is not regrouped, and `lower_function` makes it float32 with roundings.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from graft.core.types import is_custom, parse_custom
+from graft.datatypes.formats import Format
+from graft.datatypes.registry import DatatypeRegistry
+
+
+def decoded(dtype: str, format: Format) -> str:
+    """Return the decoded type of a custom type."""
+    name, bits = parse_custom(dtype)
+    return f"custom[{name}__{bits}]{32 if format.carrier == 'float32' else 64}"
+
+
+@cache
+def encoded(dtype: str) -> str | None:
+    """Return the custom type that a decoded type stands for, None if ``dtype`` is no decoded type."""
+    if not is_custom(dtype):
+        return None
+    name, separator, bits = parse_custom(dtype)[0].partition("__")
+    return f"custom[{name}]{bits}" if separator else None
+
+
+def format_of(registry: DatatypeRegistry, dtype: str) -> Format | None:
+    """Return the format of a decoded type; None for every other type."""
+    custom = encoded(dtype)
+    return None if custom is None else registry.format(custom)

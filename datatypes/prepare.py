@@ -118,7 +118,7 @@ class _Preparation:
         new = self._target(target)
         if reduction is None:
             return [replace(stage, buffer=new, value=_cast(value, new.dtype))]
-        if is_convolution and len(reduction.axes) > 1:
+        if is_convolution and len(reduction.axes) > 1 and (policy == EACH or is_custom(policy)):
             first, *window = reduction.axes
             reduction = Reduction(reduction.operator, (*window, first), reduction.initial)
         total = Variable("total", value.type)

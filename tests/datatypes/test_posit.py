@@ -173,5 +173,7 @@ def test_a_fused_multiply_add_is_rounded_once(format: Posit) -> None:
     oracle = ORACLE8 if format is POSIT8 else ORACLE16
     rng = np.random.default_rng(2)
     codes = [rng.integers(0, 1 << format.bits, 20_000).astype(format.storage) for _ in range(3)]
-    expected = [oracle.apply(lambda a, b, c: a * b + c, *three) for three in zip(*map(np.ndarray.tolist, codes), strict=True)]
+    expected = [
+        oracle.apply(lambda a, b, c: a * b + c, *three) for three in zip(*map(np.ndarray.tolist, codes), strict=True)
+    ]
     np.testing.assert_array_equal(computed(format, "Fma", *codes), expected)

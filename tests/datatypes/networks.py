@@ -58,7 +58,7 @@ class ReferenceNetwork:
         n, c, h, w = x.shape
         return x.reshape(n, c, h // 2, 2, w // 2, 2).max((3, 5))
 
-    def gemm(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray, transB: int) -> np.ndarray:  # noqa: N803
+    def gemm(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray, transB: int) -> np.ndarray:
         assert transB, "weights [out, in]"
         total = np.zeros((x.shape[0], w.shape[0]))
         for k in range(x.shape[1]):

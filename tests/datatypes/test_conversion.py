@@ -1,4 +1,4 @@
-"""Whole networks in custom datatypes: what a converted model is, and that every way of computing it agrees bit for bit."""
+"""Whole networks in custom datatypes: converted models, and every way of computing them bit for bit."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.datatypes.oracle import PositOracle, divide, posit_value, root
 
 from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes.formats import Format, evaluate
 from graft.datatypes.operations import operate
 from graft.datatypes.posit import Posit
+from tests.datatypes.oracle import PositOracle, divide, posit_value, root
 
 POSIT8, POSIT16 = Posit(8), Posit(16)
 ORACLE8, ORACLE16 = PositOracle(8), PositOracle(16)

@@ -248,3 +248,4 @@ def _type(dtype: str) -> ir.TensorType:
 def _suffix(dtype: str) -> str:
     name, bits = parse_custom(dtype)
     return f"{name}{bits}"
+

@@ -176,3 +176,4 @@ def evaluate(function: Callable[..., Value], *arrays: np.ndarray) -> np.ndarray:
     if not flat[0].size:
         return np.zeros(shape, dtype)
     return run_stages([stage], dict(zip(buffers, flat, strict=True)))[target].reshape(shape)
+

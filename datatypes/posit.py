@@ -58,12 +58,12 @@ class Posit(Format):
 
     @property
     def largest(self) -> float:
-        """Maxpos."""
+        """maxpos."""
         return 2.0**self._exponent
 
     @property
     def smallest(self) -> float:
-        """Minpos."""
+        """minpos."""
         return 2.0**-self._exponent
 
     @property

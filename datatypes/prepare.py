@@ -252,11 +252,7 @@ def _replaced(expression: Expression, variable: Variable | None, value: Expressi
     if expression is variable:
         return value
     operands = children(expression)
-    return (
-        with_children(expression, tuple(_replaced(one, variable, value) for one in operands))
-        if operands
-        else expression
-    )
+    return with_children(expression, tuple(_replaced(one, variable, value) for one in operands)) if operands else expression
 
 
 def accumulation(nodes: Sequence[object]) -> dict[str, str]:

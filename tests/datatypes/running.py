@@ -69,7 +69,7 @@ def stratified_codes(format: Format, count: int, seed: int) -> np.ndarray:
     around = np.array([place + step for place in (0, top, top >> 1, top + (top >> 1)) for step in (-2, -1, 0, 1, 2)])
     special = (around % (1 << format.bits)).astype(format.storage)
     mixed = np.stack([anywhere, *spread])[random.integers(0, 3, count), np.arange(count)]
-    mixed[: special.size] = special
+    mixed[: special.size] = special[:count]
     random.shuffle(mixed)
     return mixed
 

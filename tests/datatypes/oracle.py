@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -127,14 +128,15 @@ class Numbers:
         """Return the number nearest to ``near + error`` where ``near`` is that sum rounded to float64.
 
         Rounding is monotone and midpoints are float64, so ``near`` is on the sum's side of each, or equal to it; then
-        the error's sign decides, and where it is zero the even code.
+        the error's sign decides, and where it is zero the even code (of zero and a neighbour: zero).
         """
         error = np.broadcast_to(error, near.shape)
         finite = np.where(np.isfinite(near), near, 0.0)
         place = np.searchsorted(self.middles, finite, side="left")
         at = np.minimum(place, len(self.middles) - 1)
         tie = (place < len(self.middles)) & (self.middles[at] == finite)
-        up = tie & ((error > 0) | ((error == 0) & ~self.even[place]))
+        even = self.even[place] & (self.values[np.minimum(place + 1, len(self.values) - 1)] != 0)
+        up = tie & ((error > 0) | ((error == 0) & ~(even | (self.values[place] == 0))))
         result = self.values[place + up]
         if self.never_zero:
             least = np.min(self.values[self.values > 0])
@@ -167,6 +169,7 @@ def numbers_of(
     )
 
 
+@cache
 def float_numbers(text: FloatText, saturate: bool) -> Numbers:
     """Return a small float's numbers; results beyond half a unit above the largest leave the range."""
     values = {code: text.value(code) for code in range(1 << text.bits)}
@@ -179,6 +182,7 @@ def float_numbers(text: FloatText, saturate: bool) -> Numbers:
     return numbers_of(finite, limit=limit, beyond=beyond, infinite=infinite)
 
 
+@cache
 def posit_numbers(bits: int, es: int = 2) -> Numbers:
     """Return a posit's numbers, with the posits of one more bit as midpoints."""
     half = 1 << (bits - 1)

@@ -12,7 +12,8 @@ from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import storage_dtype
 from graft.datatypes.formats import evaluate
 from graft.datatypes.lowering import Extern, Lookup, Via, address_of
-from graft.datatypes.registry import DATATYPES, DatatypeRegistry
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
 
 _C_TYPES = {
@@ -42,6 +43,12 @@ def decode(
     if format is not None:
         return format.to_numbers(bits)
     return _cast(bits, dtype, "float32", registry, backend).astype(np.float64)
+
+
+def can_cast(source: str, target: str, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm") -> bool:
+    """Whether a cast was registered for these types."""
+    lowering = registry.lowering("Cast", backend, target, source)
+    return lowering.has(target, source) if isinstance(lowering, Extern) else lowering is not None
 
 
 def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistry, backend: str) -> np.ndarray:

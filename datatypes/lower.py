@@ -41,7 +41,8 @@ from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.carrier import encoded, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.operations import COMPARISONS, FLOAT_TYPES, OPERATION_OF, apply_lowering, derived, operate
-from graft.datatypes.registry import DATATYPES, DatatypeRegistry
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
 
 
@@ -57,6 +58,7 @@ class FunctionLowering:
     backend: str = "llvm"
     tables: dict[Buffer, np.ndarray] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    externs: set[str] = field(default_factory=set)
     _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     _variables: dict[Variable, Variable] = field(default_factory=dict)
     _known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
@@ -257,16 +259,30 @@ def number_of(format: Format, value: float) -> float:
     return float(format.to_numbers(format.to_bits(np.array([value])))[0])
 
 
+@dataclass(frozen=True, slots=True)
+class LoweredFunction:
+    """A function without custom types.
+
+    ``tables`` are the lookup tables that are its last inputs, ``missing`` what has no lowering, ``externs`` the C
+    functions that it calls by their address in this process.
+    """
+
+    function: Function
+    tables: dict[Buffer, np.ndarray]
+    missing: frozenset[str]
+    externs: frozenset[str]
+
+
 def lower_function(
     function: Function, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
-) -> tuple[Function, dict[Buffer, np.ndarray], frozenset[str]]:
-    """Return the function without custom types, the lookup tables that are its last inputs, and what is missing."""
+) -> LoweredFunction:
+    """Return a scheduled function without custom types."""
     lowering = FunctionLowering(registry, backend)
     body = lowering.statement(function.body)
     inputs = tuple(map(lowering.buffer, function.input_buffers))
     outputs = tuple(map(lowering.buffer, function.output_buffers))
     lowered = replace(function, parameters=(*inputs, *lowering.tables, *outputs), body=body)
-    return lowered, lowering.tables, frozenset(lowering.missing)
+    return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.externs))
 
 
 def require(missing: frozenset[str] | set[str], backend: str, where: str) -> None:

@@ -38,7 +38,7 @@ class Extern:
         """Whether there is a symbol for a width."""
         return self._symbol(dtype, source) is not None
 
-    def call(self, arguments: Sequence[Expression], dtype: str, source: str | None) -> Expression:
+    def call(self, arguments: Sequence[Expression], dtype: str, source: str | None) -> Intrinsic:
         """Return the call for the result type ``dtype``; raise DatatypeError if there is none."""
         symbol = self._symbol(dtype, source)
         assert symbol is not None, (dtype, source)

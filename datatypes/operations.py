@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graft.core.operators import build as b
@@ -113,11 +114,11 @@ def apply_lowering(
                 of = f"from {source} to {dtype}" if operation == "Cast" else f"of {dtype}"
                 function.missing.add(f"{operation} {of}")
                 return b.literal(0, Type(expected, operands[0].type.lanes if operands else 1))
-            result = lowering.call(operands, "uint8" if expected == "bool" else dtype, source)
+            call = lowering.call(operands, dtype, source)
+            function.externs.add(call.name.partition(":")[2].partition("@")[0])
+            result = call
             if expected == "bool":
-                call = lowering.call(operands, dtype, source)
-                assert isinstance(call, Intrinsic), call
-                result = b.not_equal(Intrinsic(call.name, operands, Type("uint8", call.type.lanes)), 0)
+                result = b.not_equal(replace(call, type=Type("uint8", call.type.lanes)), 0)
         case Via(carrier):
             numbers = tuple(function._cast(operand, dtype, carrier) for operand in operands)
             computed = plain_operation(operation, numbers)

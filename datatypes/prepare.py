@@ -38,7 +38,8 @@ from graft.core.types import Type, is_custom, parse_custom
 from graft.datatypes.carrier import decoded, encoded, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.quire import quire_stages
-from graft.datatypes.registry import DATATYPES, DatatypeRegistry
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
 
 EACH = "each"
 QUIRE = "quire"
@@ -117,7 +118,7 @@ class _Preparation:
         new = self._target(target)
         if reduction is None:
             return [replace(stage, buffer=new, value=_cast(value, new.dtype))]
-        if is_convolution and len(reduction.axes) > 1:
+        if is_convolution and len(reduction.axes) > 1 and (policy == EACH or is_custom(policy)):
             first, *window = reduction.axes
             reduction = Reduction(reduction.operator, (*window, first), reduction.initial)
         total = Variable("total", value.type)

@@ -55,3 +55,5 @@ def small_float(
 
 
 ship(DATATYPES)
+register = DATATYPES.register
+register_op = DATATYPES.register_op

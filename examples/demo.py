@@ -17,7 +17,7 @@ from digits.data import accuracy, held_out
 
 import graft
 from graft.api import plugins
-from graft.bench import bench
+from graft.benchmark import bench
 from graft.core.passes.seed_weights import SeedWeights
 
 HERE = Path(__file__).parent

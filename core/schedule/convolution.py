@@ -22,6 +22,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
+from graft.core.schedule.winograd import schedule_winograd
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Binary, Block, Expression, Let, Reduction, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.rewrite import simplify
@@ -43,6 +44,9 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     channels = b.dims(stages[0].buffer)[1]
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target)
+    winograd = schedule_winograd(kernel, stages, target)
+    if winograd is not None:
+        return winograd
     flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)

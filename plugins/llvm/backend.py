@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.select import schedule
@@ -69,6 +69,8 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
+        if Trait.RECURRENT in operator.traits and is_custom(node.dtype):
+            return Reject("dtype", f"{node.op_type} of {node.dtype}; recurrent operators are compiled in floats")
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
@@ -81,9 +83,10 @@ class LlvmBackend(Backend):
         if not names:
             return CompiledRegion((), procedure, kernels.constants)
         image = compile_functions(kernels.functions, options.target)
-        return CompiledRegion(
-            (Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants
-        )
+        called = ", ".join(sorted(kernels.externs))
+        bound = f"it calls {called} at their addresses in this process" if called else ""
+        module = Module(region.name, "native", names, image, plugin="llvm", bound=bound)
+        return CompiledRegion((module,), procedure, kernels.constants)
 
 
 def _refused(value: ValueView) -> Reject | None:
@@ -110,6 +113,8 @@ class RegionKernels:
     functions: list[Function] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
+    externs: set[str] = field(default_factory=set)
+    """C functions of this process that custom datatypes are lowered to."""
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
     _calls: list[Call] = field(default_factory=list)
@@ -192,10 +197,11 @@ class RegionKernels:
 
     def _define(self, function: Function) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
-        lowered, tables, missing = lower_function(function)
-        self.functions.append(lowered)
-        self._tables[function.name] = tables
-        self._missing |= missing
+        lowered = lower_function(function)
+        self.functions.append(lowered.function)
+        self._tables[function.name] = lowered.tables
+        self._missing |= lowered.missing
+        self.externs |= lowered.externs
 
     def _scheduled(self, kernel: Kernel) -> Scheduled:
         return schedule(kernel, self.target)

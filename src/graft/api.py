@@ -41,7 +41,7 @@ def choose(backends: Sequence[str | Backend] | None, manager: PluginManager | No
     else:
         chosen = []
         for one in backends:
-            chosen += [one] if isinstance(one, Backend) else manager.backends([one])
+            chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
     if not chosen:
         raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
     return chosen

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,9 +20,6 @@ from graft.cli.common import (
 )
 from graft.cli.output import print_json, size
 from graft.cli.plan import check_coverage, coverage_option
-
-if TYPE_CHECKING:
-    from graft.partition.policy import Policy
 
 
 @click.command("compile")
@@ -59,9 +55,9 @@ def command(
 ) -> int:
     """Compile MODEL to one artifact."""
     from graft.api import compile_model
+    from graft.partition.plan import Plan
     from graft.runtime.artifact import save
 
-    policy = policy_of(wishes)
     compiled = compile_model(
         str(model),
         names_or_none(backends),
@@ -69,7 +65,8 @@ def command(
         threads=threads,
         cpu=cpu,
         strict=strict,
-        policy=policy if plan_file is None else _following(policy, plan_file),
+        plan=None if plan_file is None else Plan.from_json(plan_file.read_text(encoding="utf-8")),
+        policy=policy_of(wishes),
         keep_intermediates=keep,
         manager=state.manager(),
     )
@@ -86,12 +83,3 @@ def command(
         click.echo(compiled.plan.summary())
         click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {seconds:.1f} s")
     return ExitCode.OK
-
-
-def _following(policy: Policy, plan_file: Path) -> Policy:
-    """Return the policy with every operator pinned to where a saved plan has it; pins of the policy come first."""
-    from graft.partition.plan import Plan
-
-    plan = Plan.from_json(plan_file.read_text(encoding="utf-8"))
-    placed = {one.node: one.backend for one in plan.placements if one.backend in plan.backends}
-    return replace(policy, pin={**placed, **policy.pin})

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from graft.datatypes.small_float import SmallFloat
-from tests.datatypes.oracle import OPERATIONS, FloatText, float_numbers, same
-from tests.datatypes.running import all_codes, all_pairs, format_of, in_numpy, stratified_codes
-from tests.datatypes.test_casts import TEXTS
+from tests.datatypes.proofs.oracle import OPERATIONS, FloatText, float_numbers, same
+from tests.datatypes.proofs.running import all_codes, all_pairs, format_of, in_numpy, stratified_codes
+from tests.datatypes.proofs.test_casts import TEXTS
 
 # exponent bits, mantissa bits, infinities, subnormals, saturating
 SHAPES = [

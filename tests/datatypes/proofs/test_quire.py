@@ -9,11 +9,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import graft
-from graft.datatypes.convert import convert
+from graft.datatypes.conversion import convert
 from graft.datatypes.quire import Quire
 from graft.errors import DatatypeError
-from tests.datatypes.oracle import posit_code, posit_value, same
-from tests.datatypes.running import format_of, stratified_codes
+from tests.datatypes.proofs.oracle import posit_code, posit_value, same
+from tests.datatypes.proofs.running import format_of, stratified_codes
 
 
 def dot_products(dtype: str, left: np.ndarray, right: np.ndarray, accumulate: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 import graft
 from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes import shipped
-from graft.datatypes.convert import convert
+from graft.datatypes.conversion import convert
 from graft.datatypes.formats import Format, evaluate
 from graft.datatypes.operations import COMPARISONS, operate
 from graft.runtime.program import Program

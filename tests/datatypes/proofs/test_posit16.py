@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.datatypes.oracle import OPERATIONS, posit_code, posit_numbers, posit_value, same
-from tests.datatypes.running import (
+from tests.datatypes.proofs.oracle import OPERATIONS, posit_code, posit_numbers, posit_value, same
+from tests.datatypes.proofs.running import (
     BINARY,
     FUNCTIONS,
     ORDER,

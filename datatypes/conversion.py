@@ -11,6 +11,7 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from graft.core.load import Source, load
@@ -24,10 +25,11 @@ from graft.core.shapes import require_static
 from graft.core.tensor_ir.ir import Function
 from graft.core.types import is_custom, parse_custom, storage_dtype
 from graft.core.view import NodeView, ValueView, constant_tensor, data_type
-from graft.datatypes.arrays import encode
+from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower import FunctionLowering, require
 from graft.datatypes.prepare import EACH, QUIRE, prepare
-from graft.datatypes.registry import DATATYPES, DatatypeRegistry
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -108,6 +110,7 @@ class _Conversion:
     _as_type: dict[tuple[ir.Value, str], ir.Value] = field(default_factory=dict)
     _floats: dict[ir.Value, ir.DataType] = field(default_factory=dict)
     """The float type that a converted value had."""
+    _unknown: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Convert the main graph in place."""
@@ -175,7 +178,12 @@ class _Conversion:
         return known
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol, dtype: str) -> ir.Value:
-        bits = encode(tensor.numpy(), dtype, registry=self.registry, backend=self.backend)
+        array = tensor.numpy()
+        if self.registry.format(dtype) is None and not can_cast("float32", dtype, self.registry, self.backend):
+            self._unknown.add(f"Cast from float32 to {dtype}")
+            bits = np.zeros(array.shape, storage_dtype(dtype))
+        else:
+            bits = encode(array, dtype, registry=self.registry, backend=self.backend)
         name = f"{value.name}_{_suffix(dtype)}"
         new = ir.Value(name=name, shape=ir.Shape(bits.shape), type=_type(dtype), const_value=ir.tensor(bits, name=name))
         self.model.graph.initializers.add(new)
@@ -214,7 +222,7 @@ class _Conversion:
 
     def missing(self) -> set[str]:
         """Return the operations without a lowering, over all converted nodes."""
-        found: set[str] = set()
+        found = set(self._unknown)
         for node in self.model.graph:
             if node.domain == CUSTOM_DOMAIN:
                 found |= missing_of(NodeView(node), self.registry, self.backend)

@@ -10,8 +10,8 @@ import pytest
 
 from graft.datatypes.formats import Format, evaluate
 from graft.datatypes.small_float import SmallFloat
-from tests.datatypes.oracle import FloatText, Numbers, float_numbers, numbers_of, posit_numbers, same
-from tests.datatypes.running import all_codes, format_of
+from tests.datatypes.proofs.oracle import FloatText, Numbers, float_numbers, numbers_of, posit_numbers, same
+from tests.datatypes.proofs.running import all_codes, format_of
 
 TEXTS = {
     "custom[float]8": (FloatText(4, 3), False),
@@ -160,7 +160,7 @@ def test_integers_cast_through_compiled_code_and_back(whole):
     from onnx.helper import np_dtype_to_tensor_dtype
 
     import graft
-    from graft.datatypes.convert import convert
+    from graft.datatypes.conversion import convert
 
     info = np.iinfo(whole)
     given = np.arange(info.min, int(info.max) + 1).astype(whole)

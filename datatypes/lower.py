@@ -290,7 +290,6 @@ def require(missing: frozenset[str] | set[str], backend: str, where: str) -> Non
     if missing:
         listed = ", ".join(sorted(missing))
         raise DatatypeError(
-            f"{where}: backend '{backend}' has no lowering of {listed}; register each with "
-            "graft.datatypes.register_op",
+            f"{where}: backend '{backend}' has no lowering of {listed}; register each with graft.datatypes.register_op",
             missing=tuple(sorted(missing)),
         )

@@ -186,5 +186,3 @@ def derived(
         case "Fma" if has("Mul", "Add"):
             return of("Add", of("Mul", x, y), operands[2])
     return None
-
-

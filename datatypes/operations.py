@@ -30,6 +30,8 @@ OPERATION_OF = {
 OPERATOR_OF = {operation: operator for operator, operation in OPERATION_OF.items() if operator != "mod"}
 COMPARISONS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE"})
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max"}) | COMPARISONS
+_EXPONENTIAL = frozenset({"Exp", "Exp2", "Expm1", "Sinh", "Cosh", "Sigmoid"})
+"""Functions whose results leave float64, but whose results at 700 leave every format: no infinity, no zero."""
 _UNARY = frozenset({"Neg", "Abs", "Sqrt", "Floor", "Ceil", "Trunc", "Round"})
 
 
@@ -42,6 +44,8 @@ def operate(format: Format, operation: str, operands: tuple[Value, ...]) -> Valu
         return format.round(operands[0].unary(OPERATOR_OF[operation]))
     # A function: in float64, whose error is far below the format's precision.
     wide = [operand if format.carrier == "float64" else operand.cast("float64") for operand in operands]
+    if operation in _EXPONENTIAL:
+        wide = [operand.clamp(-700.0, 700.0) for operand in wide]
     return format.convert(Value(plain_operation(operation, tuple(part.expression for part in wide))))
 
 

@@ -17,7 +17,7 @@ from graft.core.operators import build as b
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.tiling import Reduced, Tile, accumulate, column_mask, over, ramp, split_evenly, wide
+from graft.core.schedule.tiling import UNROLL, Ahead, Reduced, Tile, accumulate, clear, column_mask, over, ramp, split_evenly, wide
 from graft.core.schedule.vectorize import both
 from graft.core.schedule.winograd_cost import Plan, choose_plan
 from graft.core.schedule.winograd_transform import WINDOW, deinterleave, interleave
@@ -41,6 +41,8 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOAT32
 
+CACHE_LINE = 16
+"""Elements of a cache line."""
 PAD = 16
 """Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
 MIN_PARALLEL_BLOCKS = 8
@@ -309,7 +311,9 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            return accumulate(shape, FLOAT32, b.constant(0, "float32"), [depth], left, right, finish)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), -(-shape.rows * UNROLL // CACHE_LINE))
+            start = clear(shape, b.constant(0, "float32"))
+            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead)
 
         return For(product, b.index(self.transform.products), "parallel", self._over_panels(panel))
 

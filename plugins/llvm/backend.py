@@ -86,7 +86,8 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.codegen import Codegen
 
-        target = replace(options.target, without=options.target.without | self._without)
+        without = options.target.without | self._without
+        target = replace(options.target, threads=options.threads, without=without)
         cache = None if options.cache is None else KernelCache(options.cache / "kernels")
         with Codegen(target, cache) as codegen:
             kernels = RegionKernels(region, self._table, target, codegen)

@@ -290,7 +290,7 @@ class ContractionScheduler:
         return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.parts.width, self.tile.lanes)
 
     def _prefetches(self, outer: Outer, panel: Panel, step: Expression, tiles: int) -> list[Statement]:
-        """Return what each step of a tile fetches of the next panel of constants, so that all tiles together fetch it."""
+        """Return what each step of a tile fetches of the next panel of constants; all tiles together fetch all of it."""
         if self.right_packed is None or self.panels == 1 or self.right_packed.contents.nbytes < PREFETCH_BYTES:
             return []
         share = -(-self.tile.columns // tiles)

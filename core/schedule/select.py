@@ -15,14 +15,19 @@ from graft.core.target import Target
 def schedule(kernel: Kernel, target: Target) -> Scheduled:
     """Return the kernel in loops for a target.
 
-    The schedules of contractions and convolutions are imported when they are first needed; where they do not fit (None)
-    the generic schedule takes the kernel.
+    The schedules of contractions, attention and convolutions are imported when they are first needed; where they do
+    not fit (None) the generic schedule takes the kernel.
     """
+    scheduled: Scheduled | None
     match kernel.anchor:
         case Trait.CONTRACTION:
             from graft.core.schedule.contraction import schedule_contraction
 
             scheduled = schedule_contraction(kernel, target)
+        case Trait.ATTENTION:
+            from graft.core.schedule.attention import schedule_attention
+
+            scheduled = schedule_attention(kernel, target)
         case Trait.CONVOLUTION:
             from graft.core.schedule.convolution import schedule_convolution
 

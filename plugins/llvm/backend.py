@@ -35,8 +35,8 @@ class LlvmBackend(Backend):
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
 
-    def __init__(self, table: OperatorTable = OPERATORS) -> None:
-        self._table = table
+    def __init__(self, table: OperatorTable = OPERATORS, attention: bool = True) -> None:
+        self._table, self._attention = table, attention
 
     def available(self) -> str | None:
         """Return None if llvmlite can be imported."""
@@ -74,7 +74,7 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.emit import compile_functions
 
-        kernels = RegionKernels(region, self._table, options.target)
+        kernels = RegionKernels(region, self._table, options.target, self._attention)
         procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
         if not names:
             return CompiledRegion((), procedure, kernels.constants)
@@ -105,6 +105,7 @@ class RegionKernels:
     region: Region
     table: OperatorTable
     target: Target
+    attention: bool = True
     functions: list[Function] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
@@ -116,7 +117,7 @@ class RegionKernels:
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
-        self.groups = fuse(nodes, outputs, self.table)
+        self.groups = fuse(nodes, outputs, self.table, self.attention)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
         values, structures = Values(self.table), Structures()

@@ -25,7 +25,9 @@ def extensions() -> list[Extension]:
     """Return the native modules of the distribution."""
     return [
         extension("graft.runtime._native", glob("runtime/native/src/*.c") + glob("runtime/native/python/*.c")),
-        extension("graft.plugins.onednn._loader", [*glob("plugins/onednn/native/*.c"), "runtime/native/src/json.c"]),
+        extension(
+            "graft.plugins.onednn._loader", [*glob("plugins/onednn/native/*.c"), *glob("runtime/native/src/json*.c")]
+        ),
     ]
 
 

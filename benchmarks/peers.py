@@ -18,7 +18,7 @@ import numpy as np
 
 import graft
 from benchmarks.zoo import NAMES, model
-from graft.bench import measure, peer, program_run
+from graft.benchmark import measure, peer, program_run
 from graft.core.sample_inputs import sample_inputs
 
 

@@ -19,7 +19,7 @@ LIGHT = (
     "zfnet512",
 )  # fmt: skip
 EXPORTED = ("bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm")
-SMALL = ("light_squeezenet", "light_shufflenet", "light_bvlc_alexnet", "lstm")
+SMALL = ("light_squeezenet", "light_shufflenet", "mobilenet_v2", "lstm")
 NAMES = (*(f"light_{name}" for name in LIGHT), *EXPORTED)
 
 _EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -8,14 +8,22 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from graft.errors import GraftError
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, and its feature set."""
+    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
+
+    ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
+    the optimisations that schedules for this target do without: ``attention``, ``winograd``.
+    """
 
     arch: str
     cpu: str
     features: frozenset[str] = frozenset()
+    threads: int = 0
+    without: frozenset[str] = frozenset()
 
     @property
     def vector_bytes(self) -> int:
@@ -35,6 +43,28 @@ class CompileOptions:
     target: Target
     threads: int = 1
     strict: bool = False
+
+
+_LEVEL_1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
+_LEVEL_2 = _LEVEL_1 | {"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
+_LEVEL_3 = _LEVEL_2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
+_LEVEL_4 = _LEVEL_3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
+LEVELS = {
+    "x86-64": Target("x86_64", "x86-64", _LEVEL_1),
+    "x86-64-v2": Target("x86_64", "x86-64-v2", _LEVEL_2),
+    "x86-64-v3": Target("x86_64", "x86-64-v3", _LEVEL_3),
+    "x86-64-v4": Target("x86_64", "x86-64-v4", _LEVEL_4),
+}
+"""The levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1): what to compile for another machine."""
+
+
+def target_named(cpu: str) -> Target:
+    """Return the target called ``cpu``: ``native`` for this machine, or one of `LEVELS`; raise GraftError otherwise."""
+    if cpu == "native":
+        return host_target()
+    if cpu not in LEVELS:
+        raise GraftError(f"unknown cpu '{cpu}'; choose native, {', '.join(LEVELS)}", cpu=cpu)
+    return LEVELS[cpu]
 
 
 def available_threads() -> int:

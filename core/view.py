@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.types import is_custom
 from graft.errors import ModelError
 
 
@@ -25,7 +26,13 @@ class ValueView:
 
     @property
     def dtype(self) -> str:
-        """Element type name (``float32``); "" when it is unknown or the value is not a tensor."""
+        """Element type name (``float32``); "" when it is unknown or the value is not a tensor.
+
+        A value whose type's denotation is a custom datatype (``custom[posit]16``) has that type.
+        """
+        denotation = getattr(self.value.type, "denotation", None)
+        if denotation and is_custom(denotation):
+            return str(denotation)
         kind = self.value.dtype
         return "" if kind is None or kind is ir.DataType.UNDEFINED else dtype_of(kind)
 

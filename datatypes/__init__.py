@@ -1,1 +1,47 @@
-"""The datatype registry, lowering functions and the shipped number formats."""
+"""Custom datatypes: registry, number formats, lowering, conversion of models. Names load on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graft.datatypes.arrays import decode, encode
+    from graft.datatypes.conversion import convert
+    from graft.datatypes.lowering import create_lower_func, lookup, via
+    from graft.datatypes.shipped import DATATYPES, register, register_op, small_float
+    from graft.datatypes.study import sweep
+
+__all__ = [
+    "DATATYPES",
+    "convert",
+    "create_lower_func",
+    "decode",
+    "encode",
+    "lookup",
+    "register",
+    "register_op",
+    "small_float",
+    "sweep",
+    "via",
+]
+
+_HOMES = {
+    "DATATYPES": "shipped",
+    "convert": "conversion",
+    "create_lower_func": "lowering",
+    "decode": "arrays",
+    "encode": "arrays",
+    "lookup": "lowering",
+    "register": "shipped",
+    "register_op": "shipped",
+    "small_float": "shipped",
+    "sweep": "study",
+    "via": "lowering",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graft.datatypes' has no attribute '{name}'; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"graft.datatypes.{_HOMES[name]}"), name)

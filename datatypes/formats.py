@@ -17,7 +17,7 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.scalar_math import Value, select
+from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes.rounding import (
     add_to_odd,
     divide_to_odd,
@@ -39,7 +39,6 @@ class Format(ABC):
     bits: int
     symmetric: ClassVar[bool] = True
     """Whether the negative of every number is a number."""
-    has_infinity: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -70,6 +69,11 @@ class Format(ABC):
     def storage(self) -> str:
         """The unsigned integer that holds the bits."""
         return f"uint{next(width for width in (8, 16, 32, 64) if self.bits <= width)}"
+
+    @property
+    def has_infinity_value(self) -> bool:
+        """Whether infinity is a number of the format."""
+        return False
 
     @abstractmethod
     def decode(self, bits: Value) -> Value:
@@ -109,7 +113,9 @@ class Format(ABC):
         return self.round(divide_to_odd(left, right) if self.needs_odd else left / right)
 
     def root(self, value: Value) -> Value:
-        """Return the square root, rounded once."""
+        """Return the square root, rounded once: a root needs two bits more than float32 has for 12."""
+        if self.carrier == "float32":
+            return self.convert(value.cast("float64").unary("sqrt"))
         return self.round(root_to_odd(value) if self.needs_odd else value.unary("sqrt"))
 
     def multiply_add(self, left: Value, right: Value, addend: Value) -> Value:
@@ -143,8 +149,9 @@ class Format(ABC):
         return evaluate(lambda x: self.decode(x).cast("float64") if self.carrier == "float32" else self.decode(x), bits)
 
     def to_bits(self, numbers: np.ndarray) -> np.ndarray:
-        """Return numbers (float64) rounded to the format, as storage bits."""
-        return evaluate(lambda x: self.encode(self.convert(x)), np.asarray(numbers, np.float64))
+        """Return numbers (float32 or float64) rounded to the format, as storage bits."""
+        kind = np.float32 if np.asarray(numbers).dtype == np.float32 else np.float64
+        return evaluate(lambda x: self.encode(self.convert(x)), np.asarray(numbers, kind))
 
 
 def is_nan(value: Value) -> Value:
@@ -169,6 +176,3 @@ def evaluate(function: Callable[..., Value], *arrays: np.ndarray) -> np.ndarray:
     if not flat[0].size:
         return np.zeros(shape, dtype)
     return run_stages([stage], dict(zip(buffers, flat, strict=True)))[target].reshape(shape)
-
-
-__all__ = ["Format", "either", "evaluate", "is_nan", "select"]

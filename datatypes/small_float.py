@@ -36,6 +36,11 @@ class SmallFloat(Format):
         return "float32"
 
     @property
+    def has_infinity_value(self) -> bool:
+        """Whether there are infinities."""
+        return self.infinities
+
+    @property
     def exponent_bits(self) -> int:
         """The number of exponent bits."""
         return self.bits - 1 - self.mantissa

@@ -17,7 +17,7 @@ from digits.data import accuracy, held_out
 
 import graft
 from graft.api import plugins
-from graft.bench import bench
+from graft.benchmark import bench
 from graft.core.passes.seed_weights import SeedWeights
 
 HERE = Path(__file__).parent
@@ -54,7 +54,7 @@ def digits(chosen: list[str], folder: Path) -> bool:
     results |= {name: accuracy(graft.compile(model, [name, "reference"]), images, labels) for name in chosen}
     for name, value in results.items():
         print(f"  accuracy  {value:.4f} on {len(labels)} held-out digits through {name}")
-    report = graft.verify(model, chosen, inputs={"image": images[:1]}, per_region=True)
+    report = graft.verify(model, chosen, inputs={"image": images[:1]}, policy=shared(chosen), per_region=True)
     print(
         f"  verified  against onnx.reference: {'ok' if report.ok else 'FAILED'}, {len(report.regions)} region outputs"
     )

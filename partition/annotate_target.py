@@ -83,8 +83,9 @@ class AnnotateTarget:
         answers: dict[int, Reject | None] = {}
         for node in unit.nodes:
             answer = refusals.get((node, backend.name))
-            if answer is None:
-                answer = _ask(backend, graph.views[node], unit.opaque)
+            if answer is None or answer.code == "cost":
+                own = _ask(backend, graph.views[node], unit.opaque)
+                answer = answer if own is None else own
                 kept = grouping.rejects.get((node, backend.name))
                 if answer is not None and answer.code == NO_PATTERN and kept is not None:
                     answer = kept

@@ -13,7 +13,11 @@ from graft.patterns.match import Match
 
 
 class BackendLike(Protocol):
-    """The part of a backend that partitioning uses."""
+    """The part of a backend that partitioning uses.
+
+    It may have two members more: ``control_flow = True`` says that it takes If, Loop and Scan whole, and
+    ``cost(region)`` prices a region for placement by cost.
+    """
 
     @property
     def name(self) -> str:

@@ -32,7 +32,7 @@ class Traffic:
 
     def reads(self, unit: int) -> list[ir.Value]:
         """Return the values that a unit reads at run time, each once."""
-        nodes = self.units.units[unit].nodes
+        nodes = self.units.units[unit].body
         inside = {value for node in nodes for value in self.graph.nodes[node].outputs} if len(nodes) > 1 else set()
         read = {value: None for node in nodes for value in self.graph.reads(node) if value not in inside}
         return [value for value in read if constant_tensor(value) is None]

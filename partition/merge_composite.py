@@ -42,6 +42,8 @@ class Group:
     nodes: tuple[int, ...]
     match: Match
     several_roots: bool = False
+    copies: tuple[int, ...] = ()
+    """Nodes of the match that the composite computes again; they themselves stand outside."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,8 @@ class MergeComposite:
     1. A node belongs to at most one composite; rows and tables that come first choose first. With ``longest`` a
        backend's larger matches go before its smaller ones, whatever their rows.
     2. A match stands only if every value inside it that is not an output of its root is used inside alone: otherwise
-       the next way to match is tried, and the refusal is ``fused-use``.
+       the next way to match is tried, and the refusal is ``fused-use``. With ``duplicate`` the composite computes such
+       a value again, where whatever else reads it leads to the composite and nowhere else.
     3. A check that refuses makes the matcher try the next way; its reason is kept.
     4. Calls of composites and regions, and control flow, are never part of a composite.
     """
@@ -67,6 +70,7 @@ class MergeComposite:
     name: ClassVar[str] = "merge-composite"
     tables: tuple[Table, ...]
     longest: bool = False
+    duplicate: bool = False
     operators: OperatorTable = OPERATORS
 
     def run(self, graph: IndexedGraph) -> Grouping:
@@ -80,7 +84,7 @@ class MergeComposite:
             node = graph.nodes[index]
             by_operator.setdefault((node.domain, node.op_type), []).append(rank)
         free = [not is_call(node) and not has_bodies(node) for node in graph.nodes]
-        search = _Search(graph, free, result, Matcher(self.operators))
+        search = _Search(graph, free, result, Matcher(self.operators), self.duplicate)
         for table in self.tables:
             found = ((row, index) for row in table.rows for index in _candidates(row, order, by_operator))
             if self.longest:
@@ -97,6 +101,7 @@ class _Search:
     free: list[bool]
     result: Grouping
     matcher: Matcher
+    duplicate: bool = False
     roots: dict[Pattern, list[Pattern]] = field(default_factory=dict)
     """What `roots_of` says of every pattern."""
     tied: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -127,6 +132,36 @@ class _Search:
         if group.several_roots:
             self.tied.update(dict.fromkeys(group.nodes, group.nodes))
         self.result.groups.append(group)
+
+    def _copies(self, members: set[int], root: int) -> set[int]:
+        """Return the members that must stand outside as well, empty if what reads them leads elsewhere too."""
+        graph = self.graph
+        copies: set[int] = set()
+        outside: list[int] = []
+        for node in members - {root}:
+            for value in graph.nodes[node].outputs:
+                users = [graph.number.get(use.node, -1) for use in value.uses()]
+                if value.is_graph_output() or -1 in users:
+                    return set()
+                outside.extend(user for user in users if user not in members)
+                if any(user not in members for user in users):
+                    copies.add(node)
+        seen: set[int] = set()
+        while outside:
+            node = outside.pop()
+            values = graph.nodes[node].outputs
+            users = [graph.number.get(use.node, -1) for value in values for use in value.uses()]
+            if node > root or not users or -1 in users or any(value.is_graph_output() for value in values):
+                return set()
+            if node not in seen:
+                seen.add(node)
+                outside.extend(user for user in users if user not in members)
+        left = list(copies)
+        while left:
+            inner = [other for other in graph.predecessors[left.pop()] if other in members and other not in copies]
+            copies.update(inner)
+            left.extend(inner)
+        return copies
 
     def _roots(self, pattern: Pattern) -> list[Pattern]:
         if pattern not in self.roots:
@@ -159,12 +194,17 @@ class _Search:
                 continue
             roots = root_nodes(match, self._roots(row.pattern))
             reject = fused_use(match, members, roots)
+            copies: set[int] = set()
+            if reject is not None and reject.code == "fused-use" and self.duplicate and len(roots) == 1:
+                copies = self._copies(set(nodes), index)
+                reject = None if copies else reject
             if reject is None and len(roots) > 1 and not self._is_convex(set(nodes)):
                 reject = Reject("cycle", "a node outside the match lies between its nodes")
             if reject is None:
                 reject = ask_check(table.backend, row, match)
             if reject is None:
-                yield Group(row, table.backend, tuple(nodes), match, len(roots) > 1)
+                owned = tuple(node for node in nodes if node not in copies)
+                yield Group(row, table.backend, owned, match, len(roots) > 1, tuple(sorted(copies)))
             else:
                 self.result.rejects.setdefault((index, table.backend), reject)
 

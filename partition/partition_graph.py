@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graft.partition.annotate_target import Annotation
 from graft.partition.copying import ValueMap, copy_node, fresh_outputs
-from graft.partition.graph import IndexedGraph, bodies, is_call, is_constant_node, topological, unique_name
+from graft.partition.graph import IndexedGraph, bodies, is_constant_node, topological, unique_name
 from graft.partition.merge_composite import Group
 from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
 from graft.partition.units import Unit, Units
@@ -98,8 +98,9 @@ class _Builder:
         nodes: list[ir.Node] = []
         crossing = _crossing(cuts)
         for cut in _emission_order(cuts):
-            if cut.backend is None or is_call(cuts.graph.nodes[cut.nodes[0]]):
-                nodes.extend(self._plain(cuts, index, values) for index in cut.nodes)
+            if cut.backend is None:
+                for number in cut.units:
+                    nodes.extend(self._alone(cuts, cuts.units.units[number], values, crossing))
             else:
                 nodes.append(self._region(cuts, cut, values, crossing))
         result = ir.Graph(
@@ -113,6 +114,12 @@ class _Builder:
             metadata_props=dict(source.metadata_props),
         )
         return result
+
+    def _alone(self, cuts: GraphCuts, unit: Unit, values: ValueMap, crossing: set[ir.Value]) -> list[ir.Node]:
+        """Return the nodes of a unit that stands in no region."""
+        if unit.group is not None:
+            return [self._composite(cuts, unit, unit.group, values, crossing)]
+        return [self._plain(cuts, index, values) for index in unit.nodes]
 
     def _plain(self, cuts: GraphCuts, index: int, values: ValueMap) -> ir.Node:
         node = cuts.graph.nodes[index]
@@ -130,7 +137,7 @@ class _Builder:
         assert cut.backend is not None
         graph, units = cuts.graph, cuts.units.units
         cut.name = self._symbol(cut.backend)
-        read = external_reads(graph, cut.nodes)
+        read = external_reads(graph, [units[number] for number in cut.units])
         written = written_values(graph, cut.nodes, crossing)
         inner = ValueMap({})
         inputs = [inner.add(value) for value in read]
@@ -150,15 +157,15 @@ class _Builder:
     def _composite(self, cuts: GraphCuts, unit: Unit, group: Group, values: ValueMap, needed: set[ir.Value]) -> ir.Node:
         graph = cuts.graph
         symbol = self._symbol(group.composite.name)
-        read = external_reads(graph, unit.nodes)
+        read = external_reads(graph, [unit])
         written = written_values(graph, unit.nodes, needed | _read_outside(graph, unit.nodes))
         inner = ValueMap({})
         inputs = [inner.add(value) for value in read]
-        nodes = [copy_node(graph.nodes[i], inner, name=graph.names[i]) for i in unit.nodes]
+        nodes = [copy_node(graph.nodes[i], inner, name=graph.names[i]) for i in unit.body]
         metadata = {
             "Compiler": group.backend,
             "Composite": group.composite.name,
-            "PartitionedFromPattern": "_".join(graph.nodes[i].op_type for i in unit.nodes),
+            "PartitionedFromPattern": "_".join(graph.nodes[i].op_type for i in unit.body),
         }
         outputs = [inner[value] for value in written]
         self._add_function(COMPOSITE_DOMAIN, symbol, inputs, outputs, nodes, metadata)
@@ -210,14 +217,17 @@ class _Builder:
                 return symbol
 
 
-def external_reads(graph: IndexedGraph, nodes: Sequence[int]) -> list[ir.Value]:
-    """Return the values that a set of nodes reads and does not produce, each once, in order of first use."""
-    inside = {value for index in nodes for value in graph.nodes[index].outputs}
+def external_reads(graph: IndexedGraph, units: Sequence[Unit]) -> list[ir.Value]:
+    """Return the values that units read and do not produce, each once, in order of first use."""
+    produced = {value for unit in units for index in unit.nodes for value in graph.nodes[index].outputs}
     found: dict[ir.Value, None] = {}
-    for index in nodes:
-        for value in graph.reads(index):
-            if value not in inside:
-                found[value] = None
+    for unit in units:
+        copies = () if unit.group is None else unit.group.copies
+        again = {value for index in copies for value in graph.nodes[index].outputs}
+        for index in unit.body:
+            for value in graph.reads(index):
+                if value not in produced and value not in again:
+                    found[value] = None
     return list(found)
 
 
@@ -237,20 +247,20 @@ def _crossing(cuts: GraphCuts) -> set[ir.Value]:
     """Return the values that some cut reads from another, and the graph's outputs."""
     crossing = set(cuts.graph.graph.outputs)
     for cut in cuts.cuts:
-        crossing.update(external_reads(cuts.graph, cut.nodes))
+        crossing.update(external_reads(cuts.graph, [cuts.units.units[number] for number in cut.units]))
     return crossing
 
 
 def _emission_order(cuts: GraphCuts) -> list[Cut]:
     """Return the cuts in a topological order that keeps close to the model's order."""
     ordered = sorted(cuts.cuts, key=lambda cut: cut.nodes[-1])
-    cut_of = [0] * len(cuts.graph.nodes)
+    cut_of = [0] * len(cuts.units.units)
     for number, cut in enumerate(ordered):
-        for node in cut.nodes:
-            cut_of[node] = number
+        for unit in cut.units:
+            cut_of[unit] = number
     predecessors: list[set[int]] = []
     for number, cut in enumerate(ordered):
-        before = {cut_of[other] for node in cut.nodes for other in cuts.graph.predecessors[node]}
+        before = {cut_of[other] for unit in cut.units for other in cuts.units.predecessors[unit]}
         predecessors.append(before - {number})
     if all(other < number for number, before in enumerate(predecessors) for other in before):
         return ordered

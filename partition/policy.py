@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 MatchOrder = Literal["table", "longest"]
+PlacementMode = Literal["greedy", "model", "measured"]
+PLACEMENTS: tuple[PlacementMode, ...] = get_args(PlacementMode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,13 @@ class Policy:
     """Node name to the backend that must have it."""
     match_order: MatchOrder = "table"
     """Whether a backend's composites choose by the rows of its table or the larger match first."""
+
+    duplicate_dominated: bool = False
+    """Whether a composite may compute a value again that is needed outside too, but only on the way to its root."""
+    placement: PlacementMode = "greedy"
+    """``greedy``: the first backend that takes a node; ``model``, ``measured``: the cheapest plan that is found."""
+    search_budget: int = 64
+    """The most plans that are looked at where placement goes by cost."""
 
     @property
     def bounds_regions(self) -> bool:

@@ -48,6 +48,11 @@ class Region:
         body = self.composites[node.op_type]
         return body.metadata_props["Composite"], body
 
+    def opened(self, node: NodeView) -> tuple[NodeView, ...]:
+        """Return the nodes that a node of the body stands for: those of a composite, else the node itself."""
+        found = self.composite(node)
+        return (node,) if found is None else tuple(NodeView(inner) for inner in found[1])
+
     def constant(self, name: str) -> np.ndarray:
         """Return the contents of the constant input ``name``."""
         return self.constants[name].numpy()

@@ -20,6 +20,13 @@ class Unit:
     opaque: bool = False
     """Whether values that are not tensors keep the nodes together, or a node's bodies to the node."""
 
+    @property
+    def body(self) -> tuple[int, ...]:
+        """The nodes that are computed when the unit is: its own, and those that its composite computes again."""
+        if self.group is None or not self.group.copies:
+            return self.nodes
+        return tuple(sorted((*self.nodes, *self.group.copies)))
+
 
 @dataclass(frozen=True, slots=True)
 class Units:
@@ -169,10 +176,11 @@ def _contract(graph: IndexedGraph, units: Sequence[Unit]) -> tuple[list[int], li
     predecessors: list[list[int]] = []
     for number, unit in enumerate(units):
         before: list[int] = []
-        for node in unit.nodes:
+        copies = () if unit.group is None else unit.group.copies
+        for node in unit.body:
             for other in graph.predecessors[node]:
                 reached = unit_of[other]
-                if reached != number and reached not in before:
+                if reached != number and reached not in before and other not in copies:
                     before.append(reached)
         predecessors.append(before)
     return unit_of, predecessors

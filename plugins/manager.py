@@ -153,23 +153,23 @@ class PluginManager:
                 self._hooks.unregister(registered)
 
     def _admit(self, plugin: Plugin, backend: object) -> FencedBackend:
-        """Check a backend's name and level; raise PluginError saying what to change."""
+        """Check a backend's type, name and level; raise PluginError saying what to change."""
         who = f"plugin '{plugin.name}' ({plugin.source.provider})"
         if not isinstance(backend, Backend):
             raise PluginError(
                 f"{who}: graft_backends gave {type(backend).__name__}; give classes or instances of graft.Backend",
                 plugin=plugin.name,
             )
-        if not isinstance(backend.name, str) or not backend.name.replace("-", "_").isidentifier():
-            raise PluginError(
-                f"{who}: backend {type(backend).__name__} has the name {backend.name!r}; "
-                "set name to letters, digits, '_' and '-', as in name = \"npu\"",
-                plugin=plugin.name,
-            )
-        if backend.api_level not in SUPPORTED_API_LEVELS:
-            raise PluginError(_wrong_level(who, backend, plugin.source.distribution), plugin=plugin.name)
+        _require_sound(who, plugin.name, backend, plugin.source.distribution)
         install = f"pip install {plugin.source.distribution}" if plugin.source.distribution else ""
         return FencedBackend(backend, plugin.name, "" if plugin.source.distribution == DISTRIBUTION else install)
+
+    def admit(self, backend: Backend) -> FencedBackend:
+        """Return a backend object that the user gave, fenced as those of plugins are; raise PluginError likewise."""
+        if isinstance(backend, FencedBackend):
+            return backend
+        _require_sound(f"backend object {type(backend).__name__}", str(backend.name), backend, "")
+        return FencedBackend(backend, backend.name)
 
     def _refuse_shared_names(self) -> None:
         owners: dict[str, list[Plugin]] = {}
@@ -343,6 +343,18 @@ def _clash(what: str, name: str, providers: list[str]) -> PluginError:
         plugin=name,
         providers=providers,
     )
+
+
+def _require_sound(who: str, plugin: str, backend: Backend, distribution: str) -> None:
+    """Raise PluginError if a backend's name or interface level cannot be used."""
+    if not isinstance(backend.name, str) or not backend.name.replace("-", "_").isidentifier():
+        raise PluginError(
+            f"{who}: backend {type(backend).__name__} has the name {backend.name!r}; "
+            "set name to letters, digits, '_' and '-', as in name = \"npu\"",
+            plugin=plugin,
+        )
+    if backend.api_level not in SUPPORTED_API_LEVELS:
+        raise PluginError(_wrong_level(who, backend, distribution), plugin=plugin)
 
 
 def _wrong_level(who: str, backend: Backend, distribution: str) -> str:

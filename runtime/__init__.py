@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from graft.runtime.load import load
+    from graft.runtime.loading import load
 
 __all__ = ["load"]
 
@@ -15,7 +15,7 @@ if not TYPE_CHECKING:
     def __getattr__(name):
         if name != "load":
             raise AttributeError(f"module 'graft.runtime' has no attribute '{name}'")
-        from graft.runtime.load import load
+        from graft.runtime.loading import load
 
         globals()["load"] = load
         return load

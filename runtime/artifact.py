@@ -82,6 +82,12 @@ def constant_key(array: np.ndarray) -> str:
 
 def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
     """Write a program to ``path``; raise ArtifactError if that fails, leaving the old file as it was."""
+    for module in description.modules:
+        if module.bound:
+            raise ArtifactError(
+                f"module '{module.name}' cannot be saved: {module.bound}; compile the model where it is to run",
+                module=module.name,
+            )
     constants = dict(description.constants)
     keys: list[dict[str, str]] = []
     for module in description.modules:
@@ -107,17 +113,25 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
 def read(path: str | os.PathLike[str]) -> ProgramDescription:
     """Return the program in an artifact; its constants are read-only and mapped, not copied.
 
-    Everything is checked first: structure, format version, and the SHA-256 of every member. Raises ArtifactError.
+    Everything is checked first: structure, format version, and the SHA-256 of every member. The procedures are checked
+    when a program is made of them. Raises ArtifactError.
     """
     members, constants = _native.open_artifact(path)
     facts = json.loads(bytes(members["manifest.json"]))
     try:
+        if facts["abi"] != ABI_VERSION:
+            raise ArtifactError(
+                f"artifact '{path}' was compiled for ABI version {facts['abi']} of Graft's runtime, and this runtime "
+                f"has version {ABI_VERSION}; compile it again, or install the runtime that belongs to it",
+                path=str(path),
+            )
         modules = tuple(_module(row, members, constants) for row in facts["modules"])
         procedures = tuple(procedure_from_json(row) for row in facts["procedures"])
         own = {row["member"] for row in facts["modules"]} | {"manifest.json", "constants.safetensors"}
         files = {name: bytes(content) for name, content in members.items() if name not in own}
-        return ProgramDescription(procedures, modules, constants, tuple(facts["targets"]), facts["metadata"], files)
-    except (KeyError, TypeError, AttributeError) as error:
+        targets = tuple(dict(target) for target in facts["targets"])
+        return ProgramDescription(procedures, modules, constants, targets, dict(facts["metadata"]), files)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ArtifactError(
             f"artifact '{path}' is damaged: its manifest lacks a field, or has one of another kind ({error}); "
             "compile it again",
@@ -126,15 +140,15 @@ def read(path: str | os.PathLike[str]) -> ProgramDescription:
 
 
 def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> Module:
-    return Module(
-        row["name"],
-        row["kind"],
-        tuple(row["functions"]),
-        bytes(members[row["member"]]),
-        {name: constants[key] for name, key in row["constants"].items()},
-        row["plugin"],
-        row["install"],
-    )
+    """Return a module; raise KeyError, TypeError or AttributeError where the row is not one."""
+    texts = [row[key] for key in ("name", "kind", "plugin", "install")]
+    functions = tuple(row["functions"])
+    for text in (*texts, *functions):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not a text")
+    name, kind, plugin, install = texts
+    handed = {name: constants[key] for name, key in row["constants"].items()}
+    return Module(name, kind, functions, bytes(members[row["member"]]), handed, plugin, install)
 
 
 def _fingerprint(content: Content) -> dict[str, object]:

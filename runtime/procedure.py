@@ -105,6 +105,8 @@ class Module:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     plugin: str = ""
     install: str = ""
+    bound: str = ""
+    """Why the module works in this process only ("" if it works everywhere); such a program cannot be saved."""
 
 
 @dataclass(frozen=True, slots=True)

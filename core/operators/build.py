@@ -209,7 +209,7 @@ def either(left: Operand, right: Operand) -> Expression:
 
 def unary(operator: UnaryOperator, value: Expression) -> Expression:
     """Return a unary operation; rounding an integer gives it back."""
-    if operator in ("floor", "ceil", "trunc", "round_even") and not value.type.is_float:
+    if operator in ("floor", "ceil", "trunc", "round_even") and (value.type.is_integer or value.type.dtype == "bool"):
         return value
     return Unary(operator, value)
 

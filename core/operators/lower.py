@@ -8,6 +8,7 @@ from graft.core.operators.build import index
 from graft.core.operators.cost import elements
 from graft.core.operators.table import OPERATORS, Lowering, OperatorTable
 from graft.core.tensor_ir.ir import Buffer, Function, Stage
+from graft.core.types import is_custom
 from graft.core.view import NodeView, ValueView
 
 BufferOf = Callable[[ValueView], Buffer]
@@ -29,7 +30,10 @@ def lowering_of(node: NodeView, buffers: BufferOf = buffer_of) -> Lowering:
     constants = {
         number: array
         for number, value in enumerate(node.inputs)
-        if value is not None and elements(value) <= LARGEST_PARAMETER and (array := value.constant) is not None
+        if value is not None
+        and elements(value) <= LARGEST_PARAMETER
+        and not is_custom(value.dtype)  # its contents are bits, not numbers
+        and (array := value.constant) is not None
     }
     return Lowering(node, inputs, outputs, constants)
 

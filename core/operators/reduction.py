@@ -12,7 +12,7 @@ from graft.core.operators.manipulation import constants_required, integers, norm
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Constant, Expression, Stage, Variable
-from graft.core.types import FLOATS, UNSIGNED
+from graft.core.types import FLOATS, UNSIGNED, is_custom
 from graft.core.view import NodeView
 
 REDUCTION = frozenset({Trait.REDUCTION})
@@ -169,7 +169,7 @@ def _accept_reduce(*, floats_only: bool) -> Callable[[NodeView], Reject | None]:
     constant_axes = constants_required(1)
 
     def accepts(node: NodeView) -> Reject | None:
-        if floats_only and node.dtype not in FLOATS:
+        if floats_only and node.dtype not in FLOATS and not is_custom(node.dtype):
             return Reject("dtype", f"{node.op_type} of {node.dtype}; only floats are lowered")
         return constant_axes(node)
 

@@ -17,7 +17,7 @@ from graft.core.operators.manipulation import constants_required, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.types import FLOATS
+from graft.core.types import FLOATS, is_custom
 from graft.core.view import NodeView
 
 Indices = Sequence[Expression]
@@ -190,7 +190,7 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
 def _accept_resize(node: NodeView) -> Reject | None:
     if node.attribute("antialias", 0):
         return Reject("attribute", "Resize with antialias is not lowered")
-    if node.dtype not in FLOATS and node.attribute("mode", "nearest") != "nearest":
+    if node.dtype not in FLOATS and not is_custom(node.dtype) and node.attribute("mode", "nearest") != "nearest":
         return Reject("dtype", f"Resize of {node.dtype} with interpolation is not lowered")
     crop = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     required: Callable[[NodeView], Reject | None] = constants_required(*((1, 2, 3) if crop else (2, 3)))

@@ -167,8 +167,12 @@ class OperatorTable:
         return iter(self._rows.values())
 
 
+CUSTOM_DOMAIN = "graft.custom"
+"""The domain of ONNX's operators on custom datatypes: same names, attributes and lowerings, storage types in ONNX."""
+
+
 def _canonical(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
+    return "" if domain in ("ai.onnx", CUSTOM_DOMAIN) else domain
 
 
 OPERATORS = OperatorTable()

@@ -161,6 +161,11 @@ def _combined(operator: BinaryOperator, values: list[Expression]) -> Expression:
     return values[0]
 
 
+def is_ordered(operator: BinaryOperator | None, kind: Type) -> bool:
+    """Whether a reduction must go through its axes in order: each sum of a custom datatype is rounded."""
+    return kind.is_custom and operator in ("add", "mul")
+
+
 def identity_of(operator: BinaryOperator, kind: Type) -> Constant:
     """Return the neutral element of a reduction operator."""
     kind = kind.with_lanes(1)
@@ -170,7 +175,7 @@ def identity_of(operator: BinaryOperator, kind: Type) -> Constant:
         return Constant(0.0 if kind.is_float else 0, kind)
     if operator == "mul":
         return Constant(1.0 if kind.is_float else 1, kind)
-    if kind.is_float:
+    if kind.is_float or kind.is_custom:
         return Constant(float("inf") if operator == "min" else float("-inf"), kind)
     bits = element_bits(storage_dtype(kind.dtype))
     low, high = (0, (1 << bits) - 1) if kind.dtype.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)

@@ -21,6 +21,7 @@ from graft.core.schedule.tiling import (
     Tile,
     accumulate,
     choose_tile,
+    clear,
     column_mask,
     over,
     ramp,
@@ -310,7 +311,7 @@ class AttentionScheduler:
         def right(vector: int) -> Expression:
             return Load(panels.buffer, (panels.place(panel, term, vector),))
 
-        return accumulate(tile, self.kind, reduction.initial, parts.depth, left, right, finish)
+        return accumulate(tile, self.kind, clear(tile, reduction.initial), parts.depth, left, right, finish)
 
     def _point(self, parts: Contraction, outer: Outer, row: Expression) -> dict[Variable, Expression]:
         assert parts.rows is not None, "attention with a single row"

@@ -6,15 +6,15 @@ per output axis, the last of them perhaps a ramp) goes through all of them befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graft.core.operators import build as b
 from graft.core.schedule.inline import inline_into, map_stage
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.vectorize import both, vectorize_expression
+from graft.core.schedule.vectorize import align, both, vector_load
 from graft.core.tensor_ir.ir import Buffer, Expression, Intrinsic, Load, Stage, Store, Variable
-from graft.core.tensor_ir.visit import ExpressionMap, substitute, walk_expressions
+from graft.core.tensor_ir.visit import ExpressionMap, walk_expressions
 
 INTRINSIC_WORK = 25
 INLINE_WORK = 24
@@ -46,18 +46,22 @@ class Epilogue:
     def stores(self, point: Sequence[Expression], total: Expression, mask: Expression | None) -> list[Store]:
         """Return the stores of all outputs at ``point``, where the reduction is ``total``; ``mask`` as for a vector."""
         values = self.values(point, total, mask)
-        return [Store(buffer, tuple(point), value, mask) for buffer, value in values.items() if buffer in self.outputs]
+        return [
+            Store(stage.buffer, tuple(point), values[stage.buffer], mask)
+            for stage in (self.anchor, *self.followers)
+            if stage.buffer in self.outputs
+        ]
 
     def values(
         self, point: Sequence[Expression], total: Expression, mask: Expression | None
-    ) -> dict[Buffer, Expression]:
+    ) -> dict[Variable | Buffer, Expression]:
         """Return the values of all stages at ``point``, in order."""
         if self.anchor.epilogue is not None:
             assert self.anchor.epilogue_variable is not None
             total = _at(self.anchor, self.anchor.epilogue, point, {self.anchor.epilogue_variable: total}, mask)
-        values = {self.anchor.buffer: total}
+        values: dict[Variable | Buffer, Expression] = {self.anchor.buffer: total}
         for stage in self.followers:
-            values[stage.buffer] = _apply(stage, point, values, mask)
+            values[stage.buffer] = _at(stage, stage.value, point, values, mask)
         return values
 
 
@@ -115,35 +119,28 @@ def _same(index: Expression, axis: Variable) -> bool:
     return index is axis
 
 
-def _apply(
-    stage: Stage, point: Sequence[Expression], values: dict[Buffer, Expression], mask: Expression | None
-) -> Expression:
-    """Return the value of a stage at ``point``, where the buffers in ``values`` hold what they say there."""
-    bound = {buffer: Variable(buffer.name, value.type.with_lanes(1)) for buffer, value in values.items()}
-
-    def rule(node: Expression) -> Expression:
-        return bound[node.buffer] if isinstance(node, Load) and node.buffer in bound else node
-
-    scalar = ExpressionMap(rule)(stage.value)
-    return _at(stage, scalar, point, {bound[buffer]: value for buffer, value in values.items()}, mask)
-
-
 def _at(
     stage: Stage,
     value: Expression,
     point: Sequence[Expression],
-    known: dict[Variable, Expression],
+    known: Mapping[Variable | Buffer, Expression],
     mask: Expression | None,
 ) -> Expression:
-    """Return ``value`` with the stage's axes at ``point``; only its own vector loads get the mask, not ``known``'s."""
-    vectors = {variable: Variable(variable.name, result.type) for variable, result in known.items()}
-    expression = vectorize_expression(value, {**dict(zip(stage.axes, point, strict=True)), **vectors})
+    """Return ``value`` with the stage's axes at ``point`` and what is in ``known`` in place of variables and loads.
 
-    def masked(node: Expression) -> Expression:
-        if isinstance(node, Load) and mask is not None and node.type.lanes > 1:
+    Only the vector loads of ``value`` itself get the mask, not those of ``known``'s values.
+    """
+    places = dict(zip(stage.axes, point, strict=True))
+
+    def rule(node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return known.get(node) or places.get(node, node)
+        if not isinstance(node, Load):
+            return align(node)
+        if node.buffer in known:
+            return known[node.buffer]
+        if mask is not None and node.type.lanes > 1:
             return Load(node.buffer, node.indices, both(node.mask, mask))
-        return node
+        return vector_load(node)
 
-    return substitute(
-        ExpressionMap(masked)(expression), {vectors[variable]: result for variable, result in known.items()}
-    )
+    return ExpressionMap(rule)(value)

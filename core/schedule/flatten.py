@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from graft.core.operators import build as b
 from graft.core.schedule.inline import constant_shape
 from graft.core.schedule.kernel import Kernel
-from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.ir import Buffer, Cast, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.rewrite import simplify
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
 
@@ -124,6 +124,8 @@ def _reshaped(buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
 
 def uses_pixels_apart(expression: Expression, pixel: Variable) -> bool:
     """Whether ``pixel`` occurs in an expression other than as the innermost index of an unmasked load."""
+    if isinstance(expression, Cast):
+        return uses_pixels_apart(expression.value, pixel)
     if not isinstance(expression, Load) or expression.mask is not None:
         return True
     *before, last = expression.indices

@@ -43,7 +43,8 @@ class Scheduled:
     """A kernel in loops.
 
     ``function.parameters`` are ``kernel.inputs`` then ``kernel.outputs``, in order, except that an input in
-    ``packed`` is replaced by a new constant: its contents there are what must be passed for it.
+    ``packed`` is replaced by a new constant: its contents there are what must be passed for it. A parameter may have
+    another shape than the kernel's buffer, usually a flat one: its bytes are the same.
     """
 
     function: Function

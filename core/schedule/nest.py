@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from math import prod
 
-from graft.core.schedule.accumulate import ACCUMULATORS, reduce_inner, reduce_kept, reduce_scalar
+from graft.core.schedule.accumulate import ACCUMULATORS, is_ordered, reduce_inner, reduce_kept, reduce_scalar
 from graft.core.schedule.flat import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops import SERIAL_WORK, Places, Vectors, along, outer_loops, store_at
 from graft.core.schedule.transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir.ir import (
+    Binary,
     Block,
+    Cast,
     Expression,
     Intrinsic,
     Load,
     Statement,
     Store,
+    Unary,
 )
 from graft.core.tensor_ir.rewrite import Simplifier
 from graft.core.tensor_ir.visit import children
 
 INTRINSIC_WORK = 15
+CUSTOM_WORK = 15
+"""Operations of one rounding to a custom datatype."""
 """Operations that an intrinsic counts for."""
 
 
@@ -73,6 +78,8 @@ def operations(*expressions: Expression) -> int:
             continue
         if isinstance(node, Intrinsic):
             count += 1 if node.name == "fma" else INTRINSIC_WORK
+        elif isinstance(node, Unary | Binary | Cast) and node.type.is_custom:
+            count += CUSTOM_WORK
         elif children(node):
             count += 1
         stack.extend(children(node))
@@ -88,7 +95,8 @@ def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int) -> LoopAxi
         return None
     amount = operations(*stage.expressions)
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
-    for axis in (*reversed(stage.axes), *reversed(stage.reduced)):
+    regrouped = () if is_ordered(stage.operator, stage.value.type) else stage.reduced
+    for axis in (*reversed(stage.axes), *reversed(regrouped)):
         if axis.count is not None:
             continue
         cost = _vector_cost(stage, axis, simplifier, lanes, amount)

@@ -13,8 +13,8 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.product import Contraction
 from graft.core.schedule.tiling import Split, Tile
 from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.tensor_ir.visit import free_variables, loads, substitute
+from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage
+from graft.core.tensor_ir.visit import free_variables, loads, substitute, walk_expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ def _evaluate(
     if len(used) != 1 or not used <= kernel.constants.keys():
         return None
     (source,) = used
+    if any(node.type.is_custom and not isinstance(node, Load) for node in walk_expressions(factor)):
+        return None  # arithmetic of a custom datatype, which the interpreter does not know
     others = [other, *(stage.value for stage in parts.epilogue.followers)]
     if any(load.buffer is source for load in loads(*others)):
         return None

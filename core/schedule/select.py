@@ -20,6 +20,8 @@ def schedule(kernel: Kernel, target: Target) -> Scheduled:
     """
     scheduled: Scheduled | None
     match kernel.anchor:
+        case Trait.REDUCTION | Trait.POOLING | Trait.ROW_WISE if any(s.value.type.is_custom for s in kernel.stages):
+            return schedule_generic(kernel, target)  # the others regroup sums
         case Trait.CONTRACTION:
             from graft.core.schedule.contraction import schedule_contraction
 

@@ -55,7 +55,7 @@ def vectorizer(values: Mapping[Variable, Expression], mask: Expression | None = 
         if isinstance(node, Variable):
             return values.get(node, node)
         if isinstance(node, Load):
-            return _vector_load(node, mask)
+            return vector_load(node, mask)
         return align(node)
 
     return ExpressionMap(rule)
@@ -92,7 +92,8 @@ def both(left: Expression | None, right: Expression | None) -> Expression | None
     return align(Binary("and", left, right))
 
 
-def _vector_load(load: Load, mask: Expression | None) -> Expression:
+def vector_load(load: Load, mask: Expression | None = None) -> Expression:
+    """Return a load whose indices are vectors now, with its mask, and ``mask``, in as many lanes."""
     switch = both(load.mask, mask)
     lanes = max((index.type.lanes for index in load.indices), default=1)
     if switch is None:

@@ -298,7 +298,8 @@ class Block:
 class CallExtern:
     """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address.
 
-    ``prefetch`` asks for an element to be brought near and has no meaning besides; the element may lie outside.
+    ``prefetch(address, level)`` has no effect but on time: the address, which may be outside the buffer, is soon read;
+    level 3 is the first-level cache, 2 the second, 0 a stream. Backends may leave it out.
     """
 
     name: str

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.select import schedule
 from graft.core.target import CompileOptions, Target
-from graft.core.tensor_ir.ir import Function
-from graft.core.types import FLOATS, INTEGERS
+from graft.core.tensor_ir.ir import Buffer, Function
+from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
+from graft.datatypes.lower import lower_function, require
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.fusion import Group, fuse
 from graft.plugins.llvm.packing import SharedSchedule
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import Structures
+from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
 
 DTYPES = FLOATS | INTEGERS | {"bool"}
@@ -35,8 +38,9 @@ class LlvmBackend(Backend):
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
 
-    def __init__(self, table: OperatorTable = OPERATORS, attention: bool = True) -> None:
-        self._table, self._attention = table, attention
+    def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
+        """``without`` names optimisations that are switched off (`Target.without`)."""
+        self._table, self._without = table, frozenset(without)
 
     def available(self) -> str | None:
         """Return None if llvmlite can be imported."""
@@ -55,7 +59,7 @@ class LlvmBackend(Backend):
 
     def fingerprint(self) -> str:
         """Return what generated code depends on besides the region."""
-        return self.version()
+        return " ".join((self.version(), *(f"without {name}" for name in sorted(self._without))))
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
@@ -67,6 +71,8 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
+        if Trait.RECURRENT in operator.traits and is_custom(node.dtype):
+            return Reject("dtype", f"{node.op_type} of {node.dtype}; recurrent operators are compiled in floats")
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
@@ -74,18 +80,21 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.emit import compile_functions
 
-        kernels = RegionKernels(region, self._table, options.target, self._attention)
+        without = options.target.without | self._without
+        target = replace(options.target, threads=options.threads, without=without)
+        kernels = RegionKernels(region, self._table, target)
         procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
         if not names:
             return CompiledRegion((), procedure, kernels.constants)
         image = compile_functions(kernels.functions, options.target)
-        return CompiledRegion(
-            (Module(region.name, "native", names, image, plugin="llvm"),), procedure, kernels.constants
-        )
+        called = ", ".join(sorted(kernels.externs))
+        bound = f"it calls {called} at their addresses in this process" if called else ""
+        module = Module(region.name, "native", names, image, plugin="llvm", bound=bound)
+        return CompiledRegion((module,), procedure, kernels.constants)
 
 
 def _refused(value: ValueView) -> Reject | None:
-    if value.dtype not in DTYPES:
+    if value.dtype not in DTYPES and not is_custom(value.dtype):
         return Reject("dtype", f"'{value.name}' is {value.dtype or 'of unknown type'}; llvm computes numbers and bool")
     if value.static_shape is None:
         return Reject("dynamic-shape", f"'{value.name}' has shape {_shown(value)}; llvm compiles static shapes")
@@ -105,19 +114,22 @@ class RegionKernels:
     region: Region
     table: OperatorTable
     target: Target
-    attention: bool = True
     functions: list[Function] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
+    externs: set[str] = field(default_factory=set)
+    """C functions of this process that custom datatypes are lowered to."""
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
     _calls: list[Call] = field(default_factory=list)
     _known: dict[int, SharedSchedule] = field(default_factory=dict)
+    _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
+    _missing: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
-        self.groups = fuse(nodes, outputs, self.table, self.attention)
+        self.groups = fuse(nodes, outputs, self.table, attention="attention" not in self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
         values, structures = Values(self.table), Structures()
@@ -133,6 +145,7 @@ class RegionKernels:
                 continue
             lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
             self._call(lowered, self._schedule(lowered, structures))
+        require(self._missing, "llvm", f"region '{self.region.name}'")
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""
@@ -144,7 +157,7 @@ class RegionKernels:
 
     def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
         shape = value.static_shape
-        spec = TensorSpec(value.name, value.dtype, shape, storage, **place)  # type: ignore[arg-type]
+        spec = TensorSpec(value.name, storage_dtype(value.dtype), shape, storage, **place)  # type: ignore[arg-type]
         self._tensors.append(spec)
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
@@ -159,9 +172,9 @@ class RegionKernels:
         self.constants[view.name] = array
         return self._add(view, "constant", constant=view.name)
 
-    def _packed(self, name: str, array: np.ndarray, dtype: str) -> int:
+    def _packed(self, name: str, array: np.ndarray) -> int:
         self.constants[name] = array
-        self._tensors.append(TensorSpec(name, dtype, array.shape, "constant", constant=name))
+        self._tensors.append(TensorSpec(name, dtype_name(array.dtype), array.shape, "constant", constant=name))
         return len(self._tensors) - 1
 
     def _view(self, group: Group) -> None:
@@ -175,7 +188,7 @@ class RegionKernels:
     def _schedule(self, lowered: Lowered, structures: Structures) -> Scheduled:
         """The kernel in loops. A kernel like an earlier one shares its function; only its constants are packed."""
         if lowered.loops is not None:
-            self.functions.append(lowered.loops.function)
+            self._define(lowered.loops.function)
             return lowered.loops
         number = structures.of(lowered.kernel)
         shared = self._known.get(number)
@@ -183,8 +196,16 @@ class RegionKernels:
             return shared.of(lowered.kernel, self._scheduled)
         scheduled = self._scheduled(lowered.kernel)
         self._known[number] = SharedSchedule(lowered.kernel, scheduled)
-        self.functions.append(scheduled.function)
+        self._define(scheduled.function)
         return scheduled
+
+    def _define(self, function: Function) -> None:
+        """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
+        lowered = lower_function(function)
+        self.functions.append(lowered.function)
+        self._tables[function.name] = lowered.tables
+        self._missing |= lowered.missing
+        self.externs |= lowered.externs
 
     def _scheduled(self, kernel: Kernel) -> Scheduled:
         return schedule(kernel, self.target)
@@ -192,9 +213,11 @@ class RegionKernels:
     def _call(self, lowered: Lowered, scheduled: Scheduled) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
-            packed = scheduled.packed.get(buffer)
+            packed = scheduled.packed.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
-            inputs.append(self._index(value) if packed is None else self._packed(name, packed, buffer.dtype))
+            inputs.append(self._index(value) if packed is None else self._packed(name, packed))
+        for buffer, table in self._tables.get(scheduled.function.name, {}).items():
+            inputs.append(self._packed(f"{scheduled.function.name}.{buffer.name}", table))
         outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
         self._calls.append(
             Call(

@@ -33,27 +33,42 @@ def used(statement: Statement) -> tuple[dict[Variable, None], dict[Buffer, None]
     return variables, buffers
 
 
-def work(node: Any) -> int:
-    """Return an estimate of the operations in a statement or expression: nodes, shared ones once, times iterations."""
-    if isinstance(node, For):
-        extent = int(node.extent.value) if isinstance(node.extent, Constant) else UNKNOWN_EXTENT
-        return max(extent, 1) * (1 + work(node.body))
-    total = 0
-    seen: set[int] = set()
-    todo: list[Any] = [node]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, For):
-            total += work(part)
-        elif isinstance(part, tuple):
-            todo.extend(part)
-        elif id(part) not in seen:
-            seen.add(id(part))
-            names = _node_fields(type(part))
-            total += bool(names)
-            if not isinstance(part, Buffer):
-                todo.extend(getattr(part, name) for name in names)
-    return total
+class Work:
+    """Estimates of the operations in statements and expressions: nodes, shared ones once, times iterations.
+
+    Loops are remembered by identity: every loop around a parallel one asks again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[For, int]] = {}
+
+    def __call__(self, node: Any) -> int:
+        """Return the estimate of a statement or an expression."""
+        if not isinstance(node, For):
+            return self._of_parts(node)
+        known = self._known.get(id(node))
+        if known is None:
+            extent = int(node.extent.value) if isinstance(node.extent, Constant) else UNKNOWN_EXTENT
+            known = self._known[id(node)] = (node, max(extent, 1) * (1 + self._of_parts(node.body)))
+        return known[1]
+
+    def _of_parts(self, node: Any) -> int:
+        total = 0
+        seen: set[int] = set()
+        todo: list[Any] = [node]
+        while todo:
+            part = todo.pop()
+            if isinstance(part, For):
+                total += self(part)
+            elif isinstance(part, tuple):
+                todo.extend(part)
+            elif id(part) not in seen:
+                seen.add(id(part))
+                names = _node_fields(type(part))
+                total += bool(names)
+                if not isinstance(part, Buffer):
+                    todo.extend([getattr(part, name) for name in names])
+        return total
 
 
 def _node_fields(kind: Any) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from graft.core.target import Target
 from graft.core.types import Type, element_bits
 from graft.errors import CompileError
+from graft.plugins.llvm.emit_analysis import Work
 
 SMALL_FLOATS = frozenset({"float16", "bfloat16"})
 
@@ -116,6 +117,7 @@ class ModuleText:
     target: Target
     declarations: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
+    work: Work = field(default_factory=Work)
 
     def has(self, *features: str) -> bool:
         """Whether the target has all of ``features``; they are names of one architecture."""

@@ -153,11 +153,27 @@ class ExpressionEmitter(Builder):
         match expression.name:
             case "fma":
                 return self._fma(*arguments)
+            case name if name.startswith("extern:") and "@0x" in name:
+                return self._extern(int(name.partition("@")[2], 16), expression.type, arguments)
         raise CompileError(
             f"the built-in compiler has no intrinsic '{expression.name}' of type {expression.type}; "
             "expand it to arithmetic first",
             intrinsic=expression.name,
         )
+
+    def _extern(self, address: int, type: Type, arguments: list[Value]) -> Value:
+        """Call a C function of this process by its address, once for every lane."""
+        scalar = type.with_lanes(1)
+        result = "poison"
+        for lane in range(type.lanes):
+            parts = [self._element([argument], lane) if type.lanes > 1 else argument for argument in arguments]
+            given = ", ".join(f"{_c_type(part.type)} {part.text}" for part in parts)
+            kind = register_type(scalar)
+            called = self.let(f"call {_c_type(scalar, before=True)} inttoptr (i64 {address} to ptr)({given})")
+            if type.lanes == 1:
+                return Value(called, type)
+            result = self.let(f"insertelement {register_type(type)} {result}, {kind} {called}, i64 {lane}")
+        return Value(result, type)
 
     def _fma(self, left: Value, right: Value, addend: Value) -> Value:
         if left.type.dtype in SMALL_FLOATS:
@@ -228,3 +244,12 @@ class ExpressionEmitter(Builder):
             high = self._shuffle([value], tuple(range(half, 2 * half)))
             value = emit_arithmetic.binary(self, operator, low, high)  # type: ignore[arg-type]
         return value if rest is None else emit_arithmetic.binary(self, operator, value, rest)  # type: ignore[arg-type]
+
+
+def _c_type(type: Type, *, before: bool = False) -> str:
+    """Return a C argument's (or, with ``before``, result's) type: small integers are extended by the caller."""
+    kind, small = register_type(type), type.is_integer and element_bits(type.dtype) < 32
+    if not small:
+        return kind
+    extension = "zeroext" if type.dtype.startswith("u") else "signext"
+    return f"{extension} {kind}" if before else f"{kind} {extension}"

@@ -26,10 +26,11 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_memory
-from graft.plugins.llvm.emit_analysis import used, work
+from graft.plugins.llvm.emit_analysis import used
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
 from graft.plugins.llvm.emit_expression import ExpressionEmitter
@@ -37,7 +38,7 @@ from graft.plugins.llvm.emit_expression import ExpressionEmitter
 STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
 SERIAL_WORK = 16 * 1024
-"""A parallel loop of less work (operations, see `work`) runs serially, and no task gets less."""
+"""A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
 ERROR_MEMORY = 1
 _API_PARALLEL_FOR, _API_SCRATCH = 8, 16
 _TENSOR_SHAPE, _TENSOR_OFFSET = 24, 40
@@ -96,7 +97,7 @@ class FunctionEmitter(ExpressionEmitter):
         self.begin_statement()
 
     def _for(self, loop: For) -> None:
-        if loop.kind == "parallel" and not self.in_parallel and work(loop) >= SERIAL_WORK:
+        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= SERIAL_WORK:
             self._parallel(loop)
             return
         extent = self.value(loop.extent)
@@ -151,10 +152,16 @@ class FunctionEmitter(ExpressionEmitter):
         self.label(f"{name}.end")
 
     def _call(self, call: CallExtern) -> None:
-        if call.name == "prefetch" and len(call.arguments) == 1 and isinstance(call.arguments[0], Load):
-            address = emit_memory.address_of(self, call.arguments[0])
-            self.intrinsic("prefetch", "void", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")], ["ptr"])
-            return
+        match call:
+            case CallExtern("prefetch", (Load() as place, Constant(level))):
+                operands = [
+                    ("ptr", emit_memory.address_of(self, place)),
+                    ("i32", "0"),
+                    ("i32", str(level)),
+                    ("i32", "1"),
+                ]
+                self.intrinsic("prefetch", "void", operands, ["ptr"])
+                return
         raise CompileError(
             f"function '{self.name}' calls the external symbol '{call.name}'; native code of the built-in compiler "
             "has no external symbols",
@@ -215,7 +222,7 @@ class FunctionEmitter(ExpressionEmitter):
         task.variables = {v: value for v, value in self.variables.items() if not value.text.startswith("%")}
         task.task(variable, body, captures)
         closure = self._closure(captures)
-        grain = max(1, SERIAL_WORK // work(body))
+        grain = max(1, SERIAL_WORK // self.module.work(body))
         api = self.let("load ptr, ptr %context, align 8")
         slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_PARALLEL_FOR}")
         run = self.let(f"load ptr, ptr {slot}, align 8")
@@ -237,8 +244,9 @@ class FunctionEmitter(ExpressionEmitter):
             if buffer in self.pointers:
                 operand = Value(self.pointers[buffer], INT64)
                 captures.append(_Capture(buffer, operand, "ptr", pointer_attributes(buffer)))
+        inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)}
         for variable in variables:
-            value = self.variables.get(variable)
+            value = None if variable in inner else self.variables.get(variable)
             if value is not None and value.text.startswith("%"):
                 captures.append(_Capture(variable, value, register_type(value.type)))
         return captures

@@ -16,11 +16,13 @@ from graft.core.operators.table import Lowering, OperatorTable, Trait
 from graft.core.schedule.inline import map_stage, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.recurrent import schedule_recurrent
-from graft.core.tensor_ir.ir import Buffer, Expression, Function, Load, Stage
+from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
 from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.types import is_custom, storage_dtype
 from graft.core.view import ValueView
+from graft.datatypes.prepare import accumulation, prepare
 from graft.plugins.llvm.alias import Aliases
-from graft.plugins.llvm.fusion import Group
+from graft.plugins.llvm.fusion import Group, squeezed
 
 _NOT_IN_A_NAME = re.compile(r"\W+")
 
@@ -34,6 +36,8 @@ class Lowered:
     loops: Scheduled | None
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
+    made: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
+    """Contents of inputs that stand for a constant in another form."""
 
 
 @dataclass(slots=True)
@@ -59,9 +63,9 @@ class Values:
         anchor_stage = 0
         aliases = Aliases()
         for node in group.nodes:
-            if self.table.has(node, Trait.VIEW) and node is not group.anchor:
-                source = node.input(0)
-                assert source is not None
+            source = node.input(0)
+            view = self.table.has(node, Trait.VIEW) and node is not group.anchor
+            if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
                 aliases.add(self.buffer(node.outputs[0]), self.buffer(source))
                 continue
             lowering = lowering_of(node, self.buffer)
@@ -75,7 +79,10 @@ class Values:
         inlined = [self._with_scalars(stage) for stage in stages]
         outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
-        return Lowered(group, kernel, None, tuple(self.values[b] for b in kernel.inputs), tuple(outside))
+        prepared = prepare(kernel, accumulation(group.nodes))
+        kernel = prepared.kernel
+        inputs = tuple(self.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
+        return Lowered(group, kernel, None, inputs, tuple(outside), prepared.made)
 
     def _whole(self, group: Group, name: str, lowering: Lowering, function: Function) -> Lowered:
         """A node whose lowering is a function: its parameters say what it reads and writes."""
@@ -110,7 +117,8 @@ class Values:
             return None
         array = value.constant
         assert array is not None
-        return constant(array.reshape(-1)[0].item(), buffer.dtype)
+        number = constant(array.reshape(-1)[0].item(), storage_dtype(buffer.dtype))
+        return Bitcast(number, buffer.dtype) if is_custom(buffer.dtype) else number
 
     def constants(self, buffers: Sequence[Buffer]) -> Mapping[Buffer, np.ndarray]:
         """Return the contents of those buffers that are known at compile time."""

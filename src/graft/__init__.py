@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graft.api import compile, plan
-    from graft.bench import bench
+    from graft.benchmark import bench
     from graft.core.load import load
     from graft.core.reject import Reject
     from graft.errors import GraftError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graft.plugins.supports import supports
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
-    from graft.verify import verify
+    from graft.verification import verify
 
 __version__ = "0.1.0"
 
@@ -59,13 +59,13 @@ _HOMES = {
     "Program": "graft.runtime.program",
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
-    "bench": "graft.bench",
+    "bench": "graft.benchmark",
     "compile": "graft.api",
     "hookimpl": "graft.plugins.hooks",
     "load": "graft.core.load",
     "plan": "graft.api",
     "supports": "graft.plugins.supports",
-    "verify": "graft.verify",
+    "verify": "graft.verification",
 }
 _FOLDERS = frozenset({"core", "datatypes", "partition", "patterns", "plugins", "runtime"})
 

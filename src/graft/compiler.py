@@ -19,10 +19,11 @@ import onnx_ir as ir
 from graft.core.load import Source, load
 from graft.core.normalize import normalize
 from graft.core.operators.all import OPERATORS
+from graft.core.passes.pipeline import record_of
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
-from graft.core.target import CompileOptions, available_threads, host_target
-from graft.errors import CompileError, GraftError, PluginError
+from graft.core.target import CompileOptions, available_threads, target_named
+from graft.errors import GraftError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -31,6 +32,7 @@ from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
+    from graft.partition.estimators import Estimator
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
 
@@ -75,7 +77,9 @@ class CompiledModel:
 
 def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
     """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
-    model = load(source, shapes=shapes).clone()
+    loaded = load(source, shapes=shapes)
+    model = loaded.clone()
+    record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
     normalize(model)
     require_static(model)
     return model
@@ -84,7 +88,10 @@ def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -
 class Compiler:
     """Compiles models with a fixed choice of backends and options.
 
-    ``backends`` are in order of preference. ``plan`` (a saved decision) and ``policy`` steer the partitioner.
+    ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
+    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
+    policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
+    is to have it.
     """
 
     def __init__(
@@ -94,6 +101,7 @@ class Compiler:
         *,
         policy: Policy | None = None,
         plan: Plan | None = None,
+        estimator: Estimator | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
     ) -> None:
@@ -101,6 +109,7 @@ class Compiler:
         self._options = options
         self._policy = policy
         self._plan = plan
+        self._estimator = estimator
         self._manager = manager
         self._keep = keep_intermediates
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
@@ -134,7 +143,11 @@ class Compiler:
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
         started = perf_counter()
         backends = list(self._backends.values())
-        result = partition(model, backends, policy=self._policy, refusals=refusals, operators=OPERATORS)
+        result = partition(
+            model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
+            operators=OPERATORS,
+        )  # fmt: skip
+        result.plan.require_complete()
         self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
         return result
 
@@ -147,9 +160,9 @@ class Compiler:
                 continue
             started = perf_counter()
             try:
-                compiled = self._compile_region(region)
+                compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
-                if self._options.strict:
+                if self._options.strict or self._plan is not None:
                     raise
                 log.warning("%s; the region goes to the next backend", error)
                 reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
@@ -166,28 +179,6 @@ class Compiler:
             if self._manager is not None:
                 self._manager.region_compiled(region, compiled, seconds)
         return failed
-
-    def _compile_region(self, region: Region) -> Module | CompiledRegion:
-        """Compile one region behind a fence: whatever a plugin raises names the plugin and is chained."""
-        backend = self._backends[region.backend]
-        try:
-            compiled = backend.compile(region, self._options)
-        except GraftError:
-            raise
-        except Exception as error:
-            raise CompileError(
-                f"backend '{backend.name}' failed to compile region '{region.name}' "
-                f"({_shortened(region.origin)}): {type(error).__name__}: {error}",
-                plugin=backend.name,
-                region=region.name,
-            ) from error
-        if not isinstance(compiled, Module | CompiledRegion):
-            raise PluginError(
-                f"backend '{backend.name}' compiled region '{region.name}' to a {type(compiled).__name__}; "
-                "compile must return a Module or a CompiledRegion",
-                plugin=backend.name,
-            )
-        return compiled
 
     def _with_facts(
         self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
@@ -221,17 +212,11 @@ class Compiler:
             (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
 
 
-def _shortened(names: Sequence[str], limit: int = 4) -> str:
-    """Return the first few names and how many more there are."""
-    shown = ", ".join(f"'{name}'" for name in names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more nodes"
-
-
-def compile_options(threads: int | None, strict: bool) -> CompileOptions:
-    """Return the options of a compilation for this machine; ``threads=None`` means all that may be used."""
+def compile_options(threads: int | None, strict: bool, cpu: str = "native") -> CompileOptions:
+    """Return the options of a compilation; ``threads=None`` means all that may be used here."""
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
-    return CompileOptions(host_target(), threads or available_threads(), strict)
+    return CompileOptions(target_named(cpu), threads or available_threads(), strict)
 
 
 def version() -> str:

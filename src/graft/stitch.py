@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.memory_plan import Lifetime, plan_memory
+from graft.core.types import storage_dtype
 from graft.core.view import NodeView, ValueView, constant_tensor, dtype_of
 from graft.errors import UnsupportedError
 from graft.partition.region import REGION_DOMAIN, Region
@@ -385,7 +386,7 @@ class Stitcher:
 
 def _typed(value: ir.Value) -> tuple[str, str, tuple[int, ...] | None]:
     view = ValueView(value)
-    return view.name, view.dtype, view.static_shape
+    return view.name, storage_dtype(view.dtype), view.static_shape
 
 
 def _scan_attributes(view: NodeView) -> dict[str, object]:

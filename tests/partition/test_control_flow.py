@@ -46,6 +46,21 @@ def run_both(model: ir.Model, partitioned: ir.Model, **inputs: np.ndarray) -> No
     np.testing.assert_array_equal(run_reference(partitioned, inputs)[0], run_reference(model, inputs)[0])
 
 
+@pytest.mark.parametrize("text", [IF, LOOP, SEQUENCE])
+def test_onnx_runtime_runs_partitioned_bodies(text: str) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    given = {"x": np.array([1, -2], np.float32), "n": np.array(2), "c": np.array(True), "i": np.array(1)}
+    model = model_of(text)
+    inputs = {value.name: given[value.name or ""] for value in model.graph.inputs}
+    outputs = [
+        runtime.InferenceSession(ir.to_proto(each).SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, inputs
+        )[0]
+        for each in (model, partition(model, [toy("npu", "Relu", "Add", "Exp"), everything()]).model)
+    ]
+    np.testing.assert_array_equal(*outputs)
+
+
 @pytest.mark.parametrize("condition", [True, False])
 def test_the_branches_of_an_if_are_partitioned_and_the_if_is_the_runtimes(condition: bool) -> None:
     model = model_of(IF)

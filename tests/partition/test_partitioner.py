@@ -314,3 +314,29 @@ def test_a_wrong_row_of_a_table_names_backend_and_composite() -> None:
     with pytest.raises(PatternError) as caught:
         partition(small("y = Relu(x)"), [toy("npu", patterns=[relu, relu])])
     assert str(caught.value) == "backend 'npu' has two composites named 'npu.relu'; give each row its own name"
+
+
+DOMINATED = "a = Exp(x)\nb = Tanh(a)\ny = Add(a, b)"
+EXP_ADD = is_op("Add")(is_op("Exp")(wildcard()), wildcard())
+
+
+def test_a_value_that_leads_back_into_the_composite_is_computed_again_by_option() -> None:
+    model = small(DOMINATED)
+    backends = [toy("npu", patterns=[Composite("npu.exp_add", EXP_ADD)]), everything()]
+    plan = partition(model, backends).plan
+    assert plan["y"].reasons["npu"].code == "fused-use"
+    result = partition(model, backends, policy=Policy(duplicate_dominated=True))
+    assert [row.backend for row in result.plan.placements] == ["rest", "rest", "npu"]
+    (region,) = [region for region in regions(result.model) if region.backend == "npu"]
+    assert region.origin == ("a", "y")
+    assert [value.name for value in region.inputs] == ["x", "b"]
+    values = {"x": np.array([[1, 2, 3], [4, 5, 6]], dtype=np.float32)}
+    np.testing.assert_array_equal(run_reference(result.model, values)[0], run_reference(model, values)[0])
+
+
+@pytest.mark.parametrize("leak", ["z = Neg(b)", "z = Neg(a)"])
+def test_a_value_that_also_leads_elsewhere_is_never_computed_again(leak: str) -> None:
+    model = small(f"{DOMINATED}\n{leak}", outputs="float[2,3] y, float[2,3] z")
+    backends = [toy("npu", patterns=[Composite("npu.exp_add", EXP_ADD)]), everything()]
+    plan = partition(model, backends, policy=Policy(duplicate_dominated=True)).plan
+    assert plan["y"].reasons["npu"].code == "fused-use"

@@ -92,7 +92,7 @@ static PyObject *fail_type(const Port *port, const DLTensor *tensor) {
 }
 
 static int fits(const Port *port, const DLTensor *tensor) {
-  return graft_dtype_equal(port->info.dtype, tensor->dtype) &&
+  return graft_dtype_equal(port->info.dtype, tensor->dtype) && tensor->ndim <= GRAFT_MAXIMUM_DIMENSIONS &&
          (port->info.ndim < 0 ||
           graft_shape_equal(port->info.ndim, port->info.shape, tensor->ndim, tensor->shape));
 }
@@ -139,6 +139,23 @@ static PyObject *take_capsule(PyObject *capsule, ManagedTensor **managed) {
   return owner;
 }
 
+/* A contiguous copy, which the tensor then describes. */
+static PyObject *copy_strided(const Port *port, DLTensor *tensor) {
+  npy_intp strides[GRAFT_MAXIMUM_DIMENSIONS];
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    strides[i] = (npy_intp)tensor->strides[i] * tensor->dtype.bits / 8;
+  }
+  Py_INCREF(port->descr);
+  PyObject *view = PyArray_NewFromDescr(&PyArray_Type, port->descr, tensor->ndim, (npy_intp *)tensor->shape, strides,
+                                        (char *)tensor->data + tensor->byte_offset, 0, NULL);
+  PyObject *copy = view ? (PyObject *)PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL;
+  Py_XDECREF(view);
+  if (copy && graft_tensor_of_array(copy, tensor) < 0) {
+    Py_CLEAR(copy);
+  }
+  return copy;
+}
+
 static PyObject *convert_dlpack(const Port *port, PyObject *argument, DLTensor *tensor) {
   ManagedTensor *managed;
   PyObject *capsule = PyObject_CallMethod(argument, "__dlpack__", NULL);
@@ -158,12 +175,9 @@ static PyObject *convert_dlpack(const Port *port, PyObject *argument, DLTensor *
   if (!fits(port, tensor)) {
     fail_type(port, tensor);
     Py_CLEAR(owner);
-  } else if (!graft_is_contiguous(tensor)) {
-    GraftError error = {.code = GRAFT_ERROR_INPUT};
-    graft_append(error.message, sizeof error.message, "input '%s' is not contiguous; pass a row-major copy",
-                 port->info.name);
-    graft_raise(&error, NULL, NULL, NULL);
-    Py_CLEAR(owner);
+  } else if (tensor->device.device_type == kDLCPU && !graft_is_contiguous(tensor)) {
+    PyObject *copy = copy_strided(port, tensor);
+    Py_SETREF(owner, copy);
   }
   return owner;
 }

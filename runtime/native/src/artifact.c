@@ -62,32 +62,45 @@ static int32_t read_manifest(GraftArtifact *artifact, GraftError *error) {
   return GRAFT_OK;
 }
 
-/* Every member but the manifest is listed with size and SHA-256, and every listed one is there. */
+static int32_t check_member(const ZipMember *member, const JsonValue *entry, GraftError *error) {
+  char digest[65];
+  if ((uint64_t)graft_json_integer(graft_json_member(entry, "size"), -1) == member->size) {
+    graft_sha256_hex(member->data, member->size, digest);
+    if (strcmp(digest, graft_json_string(graft_json_member(entry, "sha256"), "")) == 0) return GRAFT_OK;
+  }
+  return refuse(error, "artifact is damaged: member '%.256s' does not have the hash in manifest.json; compile it again",
+                member->name);
+}
+
+/* Every member but the manifest is listed with size and SHA-256, and every listed one is there. Keys are unique and
+ * names too, so it is enough to look up what is listed and to mark it. */
 static int32_t check_members(const GraftArtifact *artifact, GraftError *error) {
   const JsonValue *listed = graft_json_member(graft_json_root(artifact->manifest), "members");
   if (listed == NULL || listed->kind != JSON_OBJECT) {
     return refuse(error, "artifact is damaged: manifest.json lists no members; compile it again");
   }
-  for (size_t i = 0; i < artifact->archive.count; i++) {
-    const char *name = artifact->archive.members[i].name;
-    if (strcmp(name, "manifest.json") != 0 && graft_json_member(listed, name) == NULL) {
-      return refuse(error, "artifact is damaged: member '%.256s' is not listed in manifest.json", name);
-    }
-  }
-  for (size_t i = 0; i < listed->as.list.count; i++) {
+  const ZipArchive *archive = &artifact->archive;
+  uint8_t *found = graft_calloc(archive->count, 1);
+  if (found == NULL) return out_of_memory(error);
+  int32_t code = GRAFT_OK;
+  for (size_t i = 0; code == GRAFT_OK && i < listed->as.list.count; i++) {
     const char *name = listed->as.list.keys[i].as.string.bytes;
-    const ZipMember *member = graft_zip_find(&artifact->archive, name);
-    if (member == NULL) return refuse(error, "artifact is damaged: member '%.256s' is missing; compile it again", name);
-    const JsonValue *entry = &listed->as.list.items[i];
-    char digest[65];
-    if ((uint64_t)graft_json_integer(graft_json_member(entry, "size"), -1) == member->size) {
-      graft_sha256_hex(member->data, member->size, digest);
-      if (strcmp(digest, graft_json_string(graft_json_member(entry, "sha256"), "")) == 0) continue;
+    const ZipMember *member = graft_zip_find(archive, name);
+    if (member == NULL) {
+      code = refuse(error, "artifact is damaged: member '%.256s' is missing; compile it again", name);
+    } else {
+      found[member - archive->members] = 1;
+      code = check_member(member, &listed->as.list.items[i], error);
     }
-    return refuse(error, "artifact is damaged: member '%.256s' does not have the hash in manifest.json; compile it again",
-                  name);
   }
-  return GRAFT_OK;
+  for (size_t i = 0; code == GRAFT_OK && i < archive->count; i++) {
+    const char *name = archive->members[i].name;
+    if (!found[i] && strcmp(name, "manifest.json") != 0) {
+      code = refuse(error, "artifact is damaged: member '%.256s' is not listed in manifest.json; compile it again", name);
+    }
+  }
+  free(found);
+  return code;
 }
 
 static int32_t read_constants(GraftArtifact *artifact, GraftError *error) {
@@ -106,10 +119,10 @@ static int32_t read_module(GraftArtifact *artifact, const JsonValue *entry, Graf
   const char *path = graft_json_string(graft_json_member(entry, "member"), NULL);
   const JsonValue *handed = graft_json_member(entry, "constants");
   if (name == NULL || kind == NULL || path == NULL || (handed != NULL && handed->kind != JSON_OBJECT)) {
-    return refuse(error, "artifact is damaged: a module in manifest.json lacks name, kind or member");
+    return refuse(error, "artifact is damaged: a module in manifest.json lacks name, kind or member; compile it again");
   }
   const ZipMember *member = graft_zip_find(&artifact->archive, path);
-  if (member == NULL) return refuse(error, "artifact is damaged: module '%.128s' names no member", name);
+  if (member == NULL) return refuse(error, "artifact is damaged: module '%.128s' names no member; compile it again", name);
   *module = (GraftModuleSource){.name = name, .kind = kind, .data = member->data, .size = member->size};
   module->constants = *constants;
   module->constant_count = graft_json_count(handed);
@@ -117,7 +130,9 @@ static int32_t read_module(GraftArtifact *artifact, const JsonValue *entry, Graf
     const char *key = graft_json_string(&handed->as.list.items[i], "");
     const GraftNamedTensor *found = graft_tensor_store_find(&artifact->store, key);
     if (found == NULL) {
-      return refuse(error, "artifact is damaged: module '%.128s' needs constant '%.80s', which is missing", name, key);
+      return refuse(error,
+                    "artifact is damaged: module '%.128s' needs constant '%.80s', which is missing; compile it again",
+                    name, key);
     }
     *(*constants)++ = (GraftNamedTensor){handed->as.list.keys[i].as.string.bytes, found->tensor};
   }

@@ -1,6 +1,5 @@
-#include "json.h"
+#include "json_parser.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,50 +8,18 @@
 
 enum { MAXIMUM_DEPTH = 128, CHUNK_BYTES = 16384, SORT_THRESHOLD = 16 };
 
-/* Values and strings live in chunks that are freed together. */
-typedef struct Chunk {
-  struct Chunk *next;
-  size_t used;
-  size_t size;
-  max_align_t bytes[];
-} Chunk;
-
-struct JsonDocument {
-  Chunk *chunks;
-  JsonValue root;
-};
-
-/* Members of the lists that are still open: they move to the document when their list closes. */
-typedef struct Pending {
-  JsonValue *values;
-  size_t count;
-  size_t capacity;
-} Pending;
-
-typedef struct Parser {
-  const char *text;
-  size_t length;
-  size_t at;
-  int depth;
-  JsonDocument *document;
-  Pending items;
-  Pending keys;
-  char *message;
-  size_t message_size;
-} Parser;
-
-static int fail_at(Parser *parser, size_t at, const char *reason) {
+int graft_json_fail_at(JsonParser *parser, size_t at, const char *reason) {
   if (parser->message_size) {
     snprintf(parser->message, parser->message_size, "invalid JSON at byte %zu: %s", at, reason);
   }
   return 0;
 }
 
-static int fail(Parser *parser, const char *reason) { return fail_at(parser, parser->at, reason); }
+static int fail(JsonParser *parser, const char *reason) { return graft_json_fail_at(parser, parser->at, reason); }
 
-static int fail_memory(Parser *parser) { return fail(parser, "out of memory"); }
+static int fail_memory(JsonParser *parser) { return fail(parser, "out of memory"); }
 
-static void *allocate(JsonDocument *document, size_t bytes) {
+void *graft_json_allocate(JsonDocument *document, size_t bytes) {
   size_t unit = sizeof(max_align_t);
   if (bytes > SIZE_MAX - sizeof(Chunk) - unit) {
     return NULL;
@@ -73,7 +40,7 @@ static void *allocate(JsonDocument *document, size_t bytes) {
   return block;
 }
 
-static int push(Parser *parser, Pending *pending, JsonValue value) {
+static int push(JsonParser *parser, Pending *pending, JsonValue value) {
   if (pending->count == pending->capacity) {
     size_t capacity = pending->capacity ? 2 * pending->capacity : 64;
     JsonValue *values = graft_realloc(pending->values, capacity, sizeof(JsonValue));
@@ -88,9 +55,9 @@ static int push(Parser *parser, Pending *pending, JsonValue value) {
 }
 
 /* Moves the values from `first` on into the document. */
-static const JsonValue *settle(Parser *parser, Pending *pending, size_t first) {
+static const JsonValue *settle(JsonParser *parser, Pending *pending, size_t first) {
   size_t bytes = (pending->count - first) * sizeof(JsonValue);
-  JsonValue *values = allocate(parser->document, bytes);
+  JsonValue *values = graft_json_allocate(parser->document, bytes);
   if (values && bytes) {
     memcpy(values, pending->values + first, bytes);
   }
@@ -98,7 +65,7 @@ static const JsonValue *settle(Parser *parser, Pending *pending, size_t first) {
   return values;
 }
 
-static void skip_space(Parser *parser) {
+static void skip_space(JsonParser *parser) {
   while (parser->at < parser->length) {
     char c = parser->text[parser->at];
     if (c != ' ' && c != '\t' && c != '\n' && c != '\r') {
@@ -108,180 +75,15 @@ static void skip_space(Parser *parser) {
   }
 }
 
-static int peek(const Parser *parser) {
-  return parser->at < parser->length ? (unsigned char)parser->text[parser->at] : -1;
-}
-
-static int is_digit(int c) { return c >= '0' && c <= '9'; }
-
-/* ---- Strings -------------------------------------------------------------------------------------------------- */
-
-/* Length of the well-formed UTF-8 sequence at `bytes` (Unicode 15, table 3-7); 0 if it is malformed. */
-static size_t utf8_sequence(const unsigned char *bytes, size_t available) {
-  unsigned char first = bytes[0];
-  size_t length = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-  if (length == 0 || length > available) {
-    return 0;
-  }
-  for (size_t i = 1; i < length; i++) {
-    if ((bytes[i] & 0xC0) != 0x80) {
-      return 0;
-    }
-  }
-  if ((first == 0xE0 && bytes[1] < 0xA0) || (first == 0xED && bytes[1] > 0x9F) ||
-      (first == 0xF0 && bytes[1] < 0x90) || (first == 0xF4 && bytes[1] > 0x8F)) {
-    return 0;
-  }
-  return length;
-}
-
-static size_t encode_utf8(uint32_t code, char *out) {
-  if (code < 0x80) {
-    out[0] = (char)code;
-    return 1;
-  }
-  if (code < 0x800) {
-    out[0] = (char)(0xC0 | (code >> 6));
-    out[1] = (char)(0x80 | (code & 0x3F));
-    return 2;
-  }
-  if (code < 0x10000) {
-    out[0] = (char)(0xE0 | (code >> 12));
-    out[1] = (char)(0x80 | ((code >> 6) & 0x3F));
-    out[2] = (char)(0x80 | (code & 0x3F));
-    return 3;
-  }
-  out[0] = (char)(0xF0 | (code >> 18));
-  out[1] = (char)(0x80 | ((code >> 12) & 0x3F));
-  out[2] = (char)(0x80 | ((code >> 6) & 0x3F));
-  out[3] = (char)(0x80 | (code & 0x3F));
-  return 4;
-}
-
-static int parse_hex4(Parser *parser, uint32_t *code) {
-  *code = 0;
-  for (int i = 0; i < 4; i++) {
-    int c = peek(parser);
-    int lower = c | 0x20;
-    int digit = is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-    if (digit < 0) {
-      return fail(parser, "expected four hexadecimal digits");
-    }
-    *code = *code * 16 + (uint32_t)digit;
-    parser->at++;
-  }
-  return 1;
-}
-
-/* After "\u". A high surrogate must be followed by "\u" and a low one. */
-static int parse_unicode_escape(Parser *parser, char *out, size_t *written) {
-  uint32_t code;
-  size_t start = parser->at - 2;
-  if (!parse_hex4(parser, &code)) {
-    return 0;
-  }
-  if (code >= 0xDC00 && code <= 0xDFFF) {
-    return fail_at(parser, start, "low surrogate without a high one");
-  }
-  if (code >= 0xD800 && code <= 0xDBFF) {
-    uint32_t low = 0;
-    if (parser->length - parser->at < 2 || memcmp(parser->text + parser->at, "\\u", 2) != 0) {
-      return fail_at(parser, start, "high surrogate without a low one");
-    }
-    parser->at += 2;
-    if (!parse_hex4(parser, &low)) {
-      return 0;
-    }
-    if (low < 0xDC00 || low > 0xDFFF) {
-      return fail_at(parser, start, "high surrogate without a low one");
-    }
-    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-  }
-  *written += encode_utf8(code, out + *written);
-  return 1;
-}
-
-static int parse_escape(Parser *parser, char *out, size_t *written) {
-  static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
-  parser->at++;
-  int c = peek(parser);
-  if (c == 'u') {
-    parser->at++;
-    return parse_unicode_escape(parser, out, written);
-  }
-  const char *found = c > 0 ? strchr(names, c) : NULL;
-  if (!found) {
-    return fail(parser, "unknown escape");
-  }
-  out[(*written)++] = values[found - names];
-  parser->at++;
-  return 1;
-}
-
-/* The distance to the closing quote bounds the decoded length: no escape grows. */
-static int string_bound(Parser *parser, size_t *bound) {
-  size_t end = parser->at;
-  while (end < parser->length && parser->text[end] != '"') {
-    end += parser->text[end] == '\\' ? 2 : 1;
-  }
-  if (end >= parser->length) {
-    return fail_at(parser, parser->length, "string is not closed");
-  }
-  *bound = end - parser->at;
-  return 1;
-}
-
-static int parse_string(Parser *parser, JsonValue *value) {
-  size_t bound = 0, written = 0;
-  parser->at++;
-  if (!string_bound(parser, &bound)) {
-    return 0;
-  }
-  char *out = allocate(parser->document, bound + 1);
-  if (!out) {
-    return fail_memory(parser);
-  }
-  for (;;) {
-    const unsigned char *bytes = (const unsigned char *)parser->text + parser->at;
-    size_t available = parser->length - parser->at;
-    if (available == 0) {
-      return fail(parser, "string is not closed");
-    }
-    if (*bytes == '"') {
-      break;
-    }
-    if (*bytes < 0x20) {
-      return fail(parser, "control character in a string");
-    }
-    if (*bytes == '\\') {
-      if (!parse_escape(parser, out, &written)) {
-        return 0;
-      }
-      continue;
-    }
-    size_t sequence = utf8_sequence(bytes, available);
-    if (!sequence) {
-      return fail(parser, "invalid UTF-8");
-    }
-    memcpy(out + written, bytes, sequence);
-    written += sequence;
-    parser->at += sequence;
-  }
-  out[written] = 0;
-  parser->at++;
-  *value = (JsonValue){.kind = JSON_STRING, .as.string = {.bytes = out, .length = written}};
-  return 1;
-}
-
 /* ---- Numbers -------------------------------------------------------------------------------------------------- */
 
 /* strtod reads the decimal point of the process's locale: printing a number tells which that is. */
-static int parse_double(Parser *parser, size_t start, JsonValue *value) {
+static int parse_double(JsonParser *parser, size_t start, JsonValue *value) {
   char sample[16];
   int sample_length = snprintf(sample, sizeof sample, "%.1f", 0.5);
   size_t length = parser->at - start, used = 0;
   if (sample_length < 3 || sample_length >= (int)sizeof sample) {
-    return fail_at(parser, start, "this locale cannot print a number");
+    return graft_json_fail_at(parser, start, "this locale cannot print a number");
   }
   char *copy = graft_malloc(length + sizeof sample);
   if (!copy) {
@@ -299,17 +101,17 @@ static int parse_double(Parser *parser, size_t start, JsonValue *value) {
   double number = strtod(copy, NULL);
   free(copy);
   if (isinf(number)) {
-    return fail_at(parser, start, "number is too large");
+    return graft_json_fail_at(parser, start, "number is too large");
   }
   *value = (JsonValue){.kind = JSON_NUMBER, .as.number = number};
   return 1;
 }
 
-static int parse_digits(Parser *parser) {
-  if (!is_digit(peek(parser))) {
+static int parse_digits(JsonParser *parser) {
+  if (!graft_json_is_digit(graft_json_peek(parser))) {
     return fail(parser, "expected a digit");
   }
-  while (is_digit(peek(parser))) {
+  while (graft_json_is_digit(graft_json_peek(parser))) {
     parser->at++;
   }
   return 1;
@@ -328,31 +130,31 @@ static int negative_integer(const char *text, size_t start, size_t end, int64_t 
   return 1;
 }
 
-static int parse_number(Parser *parser, JsonValue *value) {
+static int parse_number(JsonParser *parser, JsonValue *value) {
   size_t start = parser->at;
-  int negative = peek(parser) == '-', whole = 1;
+  int negative = graft_json_peek(parser) == '-', whole = 1;
   parser->at += (size_t)negative;
   size_t digits = parser->at;
-  if (peek(parser) == '0') {
+  if (graft_json_peek(parser) == '0') {
     parser->at++;
   } else if (!parse_digits(parser)) {
     return 0;
   }
-  if (is_digit(peek(parser))) {
+  if (graft_json_is_digit(graft_json_peek(parser))) {
     return fail(parser, "number with a leading zero");
   }
   size_t end = parser->at;
-  if (peek(parser) == '.') {
+  if (graft_json_peek(parser) == '.') {
     whole = 0;
     parser->at++;
     if (!parse_digits(parser)) {
       return 0;
     }
   }
-  if (peek(parser) == 'e' || peek(parser) == 'E') {
+  if (graft_json_peek(parser) == 'e' || graft_json_peek(parser) == 'E') {
     whole = 0;
     parser->at++;
-    parser->at += peek(parser) == '+' || peek(parser) == '-';
+    parser->at += graft_json_peek(parser) == '+' || graft_json_peek(parser) == '-';
     if (!parse_digits(parser)) {
       return 0;
     }
@@ -367,7 +169,7 @@ static int parse_number(Parser *parser, JsonValue *value) {
 
 /* ---- Lists ---------------------------------------------------------------------------------------------------- */
 
-static int parse_value(Parser *parser, JsonValue *value);
+static int parse_value(JsonParser *parser, JsonValue *value);
 
 static int compare_keys(const void *left, const void *right) {
   const JsonValue *a = *(const JsonValue *const *)left, *b = *(const JsonValue *const *)right;
@@ -377,7 +179,7 @@ static int compare_keys(const void *left, const void *right) {
 }
 
 /* Sorted pointers, so that a hostile object of many keys costs n log n. */
-static int check_keys(Parser *parser, const JsonValue *keys, size_t count) {
+static int check_keys(JsonParser *parser, const JsonValue *keys, size_t count) {
   const JsonValue *few[SORT_THRESHOLD], **sorted = few;
   if (count > SORT_THRESHOLD) {
     sorted = graft_realloc(NULL, count, sizeof *sorted);
@@ -399,16 +201,16 @@ static int check_keys(Parser *parser, const JsonValue *keys, size_t count) {
   return unique ? 1 : fail(parser, "duplicate key in the object that ends here");
 }
 
-static int parse_key(Parser *parser) {
+static int parse_key(JsonParser *parser) {
   JsonValue key;
-  if (peek(parser) != '"') {
+  if (graft_json_peek(parser) != '"') {
     return fail(parser, "expected a key");
   }
-  if (!parse_string(parser, &key)) {
+  if (!graft_json_parse_string(parser, &key)) {
     return 0;
   }
   skip_space(parser);
-  if (peek(parser) != ':') {
+  if (graft_json_peek(parser) != ':') {
     return fail(parser, "expected ':'");
   }
   parser->at++;
@@ -416,10 +218,10 @@ static int parse_key(Parser *parser) {
   return push(parser, &parser->keys, key);
 }
 
-static int parse_members(Parser *parser, int is_object, int close) {
+static int parse_members(JsonParser *parser, int is_object, int close) {
   parser->at++;
   skip_space(parser);
-  if (peek(parser) == close) {
+  if (graft_json_peek(parser) == close) {
     return 1;
   }
   for (;;) {
@@ -428,10 +230,10 @@ static int parse_members(Parser *parser, int is_object, int close) {
       return 0;
     }
     skip_space(parser);
-    if (peek(parser) == close) {
+    if (graft_json_peek(parser) == close) {
       return 1;
     }
-    if (peek(parser) != ',') {
+    if (graft_json_peek(parser) != ',') {
       return fail(parser, is_object ? "expected ',' or '}'" : "expected ',' or ']'");
     }
     parser->at++;
@@ -439,8 +241,8 @@ static int parse_members(Parser *parser, int is_object, int close) {
   }
 }
 
-static int parse_list(Parser *parser, JsonValue *value) {
-  int is_object = peek(parser) == '{';
+static int parse_list(JsonParser *parser, JsonValue *value) {
+  int is_object = graft_json_peek(parser) == '{';
   size_t first_item = parser->items.count, first_key = parser->keys.count;
   if (++parser->depth > MAXIMUM_DEPTH) {
     return fail(parser, "nested too deeply");
@@ -463,7 +265,7 @@ static int parse_list(Parser *parser, JsonValue *value) {
   return 1;
 }
 
-static int parse_word(Parser *parser, const char *word, JsonValue result, JsonValue *value) {
+static int parse_word(JsonParser *parser, const char *word, JsonValue result, JsonValue *value) {
   size_t length = strlen(word);
   if (parser->length - parser->at < length || memcmp(parser->text + parser->at, word, length) != 0) {
     return fail(parser, "expected a value");
@@ -473,14 +275,14 @@ static int parse_word(Parser *parser, const char *word, JsonValue result, JsonVa
   return 1;
 }
 
-static int parse_value(Parser *parser, JsonValue *value) {
-  int c = peek(parser);
+static int parse_value(JsonParser *parser, JsonValue *value) {
+  int c = graft_json_peek(parser);
   switch (c) {
     case '{':
     case '[':
       return parse_list(parser, value);
     case '"':
-      return parse_string(parser, value);
+      return graft_json_parse_string(parser, value);
     case 't':
       return parse_word(parser, "true", (JsonValue){.kind = JSON_BOOL, .as.integer = 1}, value);
     case 'f':
@@ -488,12 +290,12 @@ static int parse_value(Parser *parser, JsonValue *value) {
     case 'n':
       return parse_word(parser, "null", (JsonValue){.kind = JSON_NULL, .as.integer = 0}, value);
     default:
-      return c == '-' || is_digit(c) ? parse_number(parser, value) : fail(parser, "expected a value");
+      return c == '-' || graft_json_is_digit(c) ? parse_number(parser, value) : fail(parser, "expected a value");
   }
 }
 
 JsonDocument *graft_json_parse(const char *text, size_t length, char *message, size_t message_size) {
-  Parser parser = {.text = text, .length = length, .message = message, .message_size = message_size};
+  JsonParser parser = {.text = text, .length = length, .message = message, .message_size = message_size};
   parser.document = graft_calloc(1, sizeof(JsonDocument));
   if (!parser.document) {
     fail_memory(&parser);

@@ -143,9 +143,13 @@ static int32_t create_threads(GraftProgram *program, GraftError *error) {
 static int32_t create_first_instance(GraftProgram *program, GraftError *error) {
   Instance *instance = graft_acquire_instance(program);
   if (!instance) {
+    uint64_t largest = 0;
+    for (int32_t i = 0; i < program->manifest.procedure_count; i++) {
+      uint64_t bytes = program->manifest.procedures[i].arena_bytes;
+      largest = bytes > largest ? bytes : largest;
+    }
     return graft_set_error(error, GRAFT_ERROR_MEMORY,
-                           "out of memory: the program needs an arena of %" PRIu64 " bytes",
-                           program->manifest.procedures[0].arena_bytes);
+                           "out of memory: the program needs an arena of %" PRIu64 " bytes", largest);
   }
   graft_release_instance(instance);
   return GRAFT_OK;

@@ -1,4 +1,4 @@
-/* Reading the safetensors layout. Offsets must be in range, without overlap, and agree with dtype and shape. */
+/* Reading the safetensors layout: entries in the order of their data, without gaps; sizes agree with dtype and shape. */
 #include "safetensors.h"
 
 #include <stdio.h>
@@ -50,19 +50,14 @@ static int find_type(const char *text, DLDataType *type) {
 }
 
 /* Fills one descriptor; `shape` has room for MAX_RANK dimensions and advances by the rank. */
-static int32_t read_tensor(const char *name, const JsonValue *entry, const uint8_t *data, uint64_t size,
+static int32_t read_tensor(const char *name, const JsonValue *entry, const uint8_t *data, uint64_t begin, uint64_t end,
                            DLTensor *tensor, int64_t **shape, GraftError *error) {
   const JsonValue *dimensions = graft_json_member(entry, "shape");
-  const JsonValue *offsets = graft_json_member(entry, "data_offsets");
   const char *dtype = graft_json_string(graft_json_member(entry, "dtype"), "");
-  if (dimensions == NULL || dimensions->kind != JSON_ARRAY || graft_json_count(dimensions) > MAX_RANK ||
-      offsets == NULL || offsets->kind != JSON_ARRAY || graft_json_count(offsets) != 2) {
-    return damaged(error, "an entry lacks dtype, shape or offsets", name);
+  if (dimensions == NULL || dimensions->kind != JSON_ARRAY || graft_json_count(dimensions) > MAX_RANK) {
+    return damaged(error, "an entry has no shape", name);
   }
   if (!find_type(dtype, &tensor->dtype)) return damaged(error, "unknown dtype", name);
-  int64_t begin = graft_json_integer(graft_json_item(offsets, 0), -1);
-  int64_t end = graft_json_integer(graft_json_item(offsets, 1), -1);
-  if (begin < 0 || end < begin || (uint64_t)end > size) return damaged(error, "offsets are out of range", name);
   uint64_t bytes = tensor->dtype.bits / 8u;
   tensor->ndim = (int32_t)graft_json_count(dimensions);
   tensor->shape = *shape;
@@ -76,7 +71,7 @@ static int32_t read_tensor(const char *name, const JsonValue *entry, const uint8
     *(*shape)++ = dimension;
   }
   if (empty) bytes = 0;
-  if (bytes != (uint64_t)(end - begin)) return damaged(error, "offsets do not fit dtype and shape", name);
+  if (bytes != end - begin) return damaged(error, "offsets do not fit dtype and shape", name);
   tensor->data = (void *)(uintptr_t)(data + begin);
   tensor->device = (DLDevice){kDLCPU, 0};
   tensor->strides = NULL;
@@ -89,9 +84,15 @@ static int by_name(const void *left, const void *right) {
   return strcmp(((const GraftNamedTensor *)left)->name, ((const GraftNamedTensor *)right)->name);
 }
 
-static int is_data(const JsonValue *key) {
-  const char *name = key->as.string.bytes;
-  return strcmp(name, "__metadata__") != 0 && strncmp(name, "pad.", 4) != 0;
+/* Reads where an entry's data ends; they must start at `begin`. */
+static int read_end(const JsonValue *entry, uint64_t begin, uint64_t size, uint64_t *end) {
+  const JsonValue *offsets = graft_json_member(entry, "data_offsets");
+  if (offsets == NULL || offsets->kind != JSON_ARRAY || graft_json_count(offsets) != 2) return 0;
+  int64_t first = graft_json_integer(graft_json_item(offsets, 0), -1);
+  int64_t last = graft_json_integer(graft_json_item(offsets, 1), -1);
+  if (first < 0 || (uint64_t)first != begin || last < first || (uint64_t)last > size) return 0;
+  *end = (uint64_t)last;
+  return 1;
 }
 
 static int32_t read_entries(const JsonValue *root, const uint8_t *data, uint64_t size, TensorStore *store,
@@ -105,16 +106,20 @@ static int32_t read_entries(const JsonValue *root, const uint8_t *data, uint64_t
   store->shapes = graft_calloc(rank_sum, sizeof *store->shapes);
   if (store->tensors == NULL || store->descriptors == NULL || store->shapes == NULL) return out_of_memory(error);
   int64_t *shape = store->shapes;
-  for (size_t i = 0; i < entries; i++) {
+  uint64_t begin = 0, end = 0;
+  for (size_t i = 0; i < entries; i++, begin = end) {
     const JsonValue *key = &root->as.list.keys[i];
-    if (!is_data(key)) continue;
     const char *name = key->as.string.bytes;
+    if (strcmp(name, "__metadata__") == 0) continue;
+    if (!read_end(&root->as.list.items[i], begin, size, &end)) return damaged(error, "offsets do not follow", name);
+    if (strncmp(name, "pad.", 4) == 0) continue;
     if (strlen(name) != key->as.string.length) return damaged(error, "a name holds a zero byte", name);
     DLTensor *tensor = &store->descriptors[store->count];
-    int32_t code = read_tensor(name, &root->as.list.items[i], data, size, tensor, &shape, error);
+    int32_t code = read_tensor(name, &root->as.list.items[i], data, begin, end, tensor, &shape, error);
     if (code != GRAFT_OK) return code;
     store->tensors[store->count++] = (GraftNamedTensor){name, tensor};
   }
+  if (begin != size) return damaged(error, "there are bytes that belong to no tensor", "");
   qsort(store->tensors, store->count, sizeof *store->tensors, by_name);
   return GRAFT_OK;
 }

@@ -1,4 +1,6 @@
-/* Reading the directory of a stored ZIP64 archive. Every offset is checked before it is followed. */
+/* Reading the archive that graft.runtime.artifact writes: stored ZIP64, members one after another from byte 0, each
+ * aligned to 64 bytes. Every header byte follows from names, sizes and checksums, so it is compared and not believed:
+ * an archive has exactly one form, and no damaged bit goes unnoticed. */
 #include "zip.h"
 
 #include <inttypes.h>
@@ -9,23 +11,20 @@
 #include "memory.h"
 
 enum {
-  END_SIZE = 22,
+  LOCAL_SIZE = 30,
+  LOCAL_EXTRA = 20 + 4, /* sizes in 64 bits, and the header of the padding field */
+  CENTRAL_SIZE = 46,
+  CENTRAL_EXTRA = 28,
   END64_SIZE = 56,
   LOCATOR_SIZE = 20,
-  CENTRAL_SIZE = 46,
-  LOCAL_SIZE = 30,
+  END_SIZE = 22,
   DATA_ALIGNMENT = 64,
+  MAX_NAME = 1024,
   MAX_MEMBERS = 1 << 20
 };
 
-#define END_SIGNATURE 0x06054b50u
-#define END64_SIGNATURE 0x06064b50u
-#define LOCATOR_SIGNATURE 0x07064b50u
-#define CENTRAL_SIGNATURE 0x02014b50u
-#define LOCAL_SIGNATURE 0x04034b50u
-
 typedef struct Directory {
-  uint64_t offset, size, count;
+  uint64_t offset, end, count;
 } Directory;
 
 static uint16_t read16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
@@ -34,6 +33,12 @@ static uint32_t read32(const uint8_t *p) { return (uint32_t)read16(p) | (uint32_
 
 static uint64_t read64(const uint8_t *p) { return (uint64_t)read32(p) | (uint64_t)read32(p + 4) << 32; }
 
+/* Appends the `width` (at most 8) low bytes of `value`, lowest first. */
+static uint8_t *put(uint8_t *to, uint64_t value, int width) {
+  for (int i = 0; i < width; i++) *to++ = (uint8_t)(value >> (8 * i));
+  return to;
+}
+
 static int32_t damaged(GraftError *error, const char *what, uint64_t offset) {
   error->code = GRAFT_ERROR_ARTIFACT;
   snprintf(error->message, sizeof error->message, "artifact is damaged: %s (at byte %" PRIu64 "); compile it again", what,
@@ -41,109 +46,144 @@ static int32_t damaged(GraftError *error, const char *what, uint64_t offset) {
   return GRAFT_ERROR_ARTIFACT;
 }
 
-/* Finds the directory through the end record, or its 64-bit form. */
+/* ---- The one form of each header (PKWARE APPNOTE 6.3.9) -------------------------------------------------------- */
+
+/* What local and central header share: version 4.5, UTF-8 names, stored, 1980-01-01, checksum, sizes in the extra. */
+static uint8_t *put_common(uint8_t *to, uint32_t crc, size_t name_length, size_t extra_length) {
+  to = put(to, 45, 2);
+  to = put(to, 0x0800, 2);
+  to = put(to, 0, 2);
+  to = put(to, 0x00210000u, 4);
+  to = put(to, crc, 4);
+  to = put(to, UINT64_MAX, 8);
+  to = put(to, name_length, 2);
+  return put(to, extra_length, 2);
+}
+
+/* The local header up to the name, and from there to the data without the padding's zeros. */
+static void local_header(uint8_t head[LOCAL_SIZE], uint8_t tail[LOCAL_EXTRA], const ZipMember *member,
+                         size_t name_length, size_t padding) {
+  put_common(put(head, 0x04034b50u, 4), member->crc, name_length, LOCAL_EXTRA + padding);
+  uint8_t *to = put(put(tail, 1, 2), 16, 2);
+  to = put(put(to, member->size, 8), member->size, 8);
+  put(put(to, 0x4752, 2), padding, 2);
+}
+
+static void central_header(uint8_t head[CENTRAL_SIZE], uint8_t tail[CENTRAL_EXTRA], const ZipMember *member,
+                           size_t name_length, uint64_t offset) {
+  uint8_t *to = put_common(put(put(head, 0x02014b50u, 4), 45, 2), member->crc, name_length, CENTRAL_EXTRA);
+  put(put(put(to, 0, 2), 0, 8), UINT32_MAX, 4); /* no comment, disk 0, no attributes; the offset is in the extra */
+  to = put(put(tail, 1, 2), 24, 2);
+  put(put(put(to, member->size, 8), member->size, 8), offset, 8);
+}
+
+static void end_records(uint8_t record[END64_SIZE + LOCATOR_SIZE + END_SIZE], const Directory *directory) {
+  uint8_t *to = put(put(record, 0x06064b50u, 4), 44, 8);
+  to = put(put(put(to, 45, 2), 45, 2), 0, 8);
+  to = put(put(to, directory->count, 8), directory->count, 8);
+  to = put(put(to, directory->end - directory->offset, 8), directory->offset, 8);
+  to = put(put(put(put(to, 0x07064b50u, 4), 0, 4), directory->end, 8), 1, 4);
+  to = put(put(put(to, 0x06054b50u, 4), 0, 4), UINT32_MAX, 4);
+  put(put(to, UINT64_MAX, 8), 0, 2);
+}
+
+/* ---- Reading ---------------------------------------------------------------------------------------------------- */
+
+/* Finds the directory through the records at the end. */
 static int32_t find_directory(const uint8_t *bytes, size_t size, Directory *directory, GraftError *error) {
-  if (size < END_SIZE) return damaged(error, "it is too short to be an archive", size);
-  uint64_t end = size - END_SIZE;
-  if (read32(bytes + end) != END_SIGNATURE || read16(bytes + end + 20) != 0) {
-    return damaged(error, "it does not end with an archive's end record; it may be truncated", end);
+  uint8_t expected[END64_SIZE + LOCATOR_SIZE + END_SIZE];
+  if (size < sizeof expected) return damaged(error, "it is too short to be an archive", size);
+  const uint8_t *record = bytes + size - sizeof expected;
+  directory->end = size - sizeof expected;
+  directory->count = read64(record + 32);
+  directory->offset = read64(record + 48);
+  end_records(expected, directory);
+  if (memcmp(record, expected, sizeof expected) != 0 || directory->offset > directory->end) {
+    return damaged(error, "it does not end as an artifact does; it may be truncated", directory->end);
   }
-  directory->count = read16(bytes + end + 10);
-  directory->size = read32(bytes + end + 12);
-  directory->offset = read32(bytes + end + 16);
-  if (directory->count == 0xffff || directory->size == 0xffffffffu || directory->offset == 0xffffffffu) {
-    if (end < LOCATOR_SIZE + END64_SIZE) return damaged(error, "the 64-bit end record is missing", end);
-    end -= LOCATOR_SIZE;
-    if (read32(bytes + end) != LOCATOR_SIGNATURE) return damaged(error, "the 64-bit end record is missing", end);
-    uint64_t end64 = read64(bytes + end + 8);
-    if (end64 != end - END64_SIZE || read32(bytes + end64) != END64_SIGNATURE) {
-      return damaged(error, "the 64-bit end record is misplaced", end);
-    }
-    directory->count = read64(bytes + end64 + 32);
-    directory->size = read64(bytes + end64 + 40);
-    directory->offset = read64(bytes + end64 + 48);
-    end = end64;
-  }
-  if (directory->offset > end || directory->size != end - directory->offset) {
-    return damaged(error, "the directory does not end at the end record", end);
-  }
-  if (directory->count > MAX_MEMBERS || directory->count > directory->size / CENTRAL_SIZE) {
-    return damaged(error, "the directory counts more members than it can hold", end);
+  if (directory->count > MAX_MEMBERS || directory->count > (directory->end - directory->offset) / CENTRAL_SIZE) {
+    return damaged(error, "the directory counts more members than it can hold", directory->end);
   }
   return GRAFT_OK;
 }
 
-/* Reads size and offset from the ZIP64 extra field where the 32-bit fields are saturated. */
-static int32_t read_extra64(const uint8_t *extra, size_t length, uint64_t *size, uint64_t *offset, uint64_t at,
-                            GraftError *error) {
-  while (length >= 4) {
-    size_t field = read16(extra + 2);
-    if (field > length - 4) break;
-    if (read16(extra) == 1) {
-      const uint8_t *p = extra + 4;
-      size_t want = (*size == 0xffffffffu ? 16u : 0u) + (*offset == 0xffffffffu ? 8u : 0u);
-      if (field < want) break;
-      if (*size == 0xffffffffu) {
-        *size = read64(p);
-        p += 16; /* the compressed size stands between and equals it: members are stored */
-      }
-      if (*offset == 0xffffffffu) *offset = read64(p);
-      return GRAFT_OK;
-    }
-    extra += 4 + field;
-    length -= 4 + field;
-  }
-  return damaged(error, "a 64-bit size is missing", at);
-}
-
+/* A relative path without empty or dotted parts, and without what other systems read as a path. */
 static int valid_name(const char *name, size_t length) {
-  if (length == 0 || length > 1024 || name[0] == '/') return 0;
+  if (length == 0 || length > MAX_NAME || name[length - 1] == '/') return 0;
   for (size_t i = 0; i < length; i++) {
     unsigned char c = (unsigned char)name[i];
     if (c < 0x20 || c == 0x7f || c == '\\' || c == ':') return 0;
-    int starts = i == 0 || name[i - 1] == '/';
-    if (starts && name[i] == '.' && (i + 1 == length || name[i + 1] == '/' || name[i + 1] == '.')) return 0;
-    if (starts && name[i] == '/') return 0;
+    if ((i == 0 || name[i - 1] == '/') && (c == '/' || c == '.')) return 0;
   }
   return 1;
 }
 
-/* Follows a directory entry to the member's bytes. */
-static int32_t locate(const uint8_t *bytes, uint64_t offset, uint64_t limit, const uint8_t *name, size_t name_length,
-                      ZipMember *member, GraftError *error) {
-  if (offset > limit || limit - offset < LOCAL_SIZE) return damaged(error, "a member lies outside", offset);
-  const uint8_t *local = bytes + offset;
-  if (read32(local) != LOCAL_SIGNATURE || read16(local + 8) != 0 || read16(local + 26) != name_length) {
-    return damaged(error, "a member's header does not match the directory", offset);
+/* Reads the directory entry at `at`, whose member's header must start at `start`; `name` is of `name_length` bytes. */
+static int32_t read_entry(const uint8_t *bytes, const Directory *directory, uint64_t at, uint64_t start,
+                          ZipMember *member, size_t *name_length, GraftError *error) {
+  uint8_t head[CENTRAL_SIZE], tail[CENTRAL_EXTRA];
+  const uint8_t *entry = bytes + at;
+  uint64_t left = directory->end - at;
+  if (left < CENTRAL_SIZE + CENTRAL_EXTRA) return damaged(error, "a directory entry is cut off", at);
+  *name_length = read16(entry + 28);
+  if (left - CENTRAL_SIZE - CENTRAL_EXTRA < *name_length) return damaged(error, "a directory entry is cut off", at);
+  const uint8_t *extra = entry + CENTRAL_SIZE + *name_length;
+  member->crc = read32(entry + 16);
+  member->size = read64(extra + 4);
+  central_header(head, tail, member, *name_length, start);
+  if (memcmp(entry, head, sizeof head) != 0 || memcmp(extra, tail, sizeof tail) != 0) {
+    return damaged(error, "a directory entry is not as it was written", at);
   }
-  uint64_t start = offset + LOCAL_SIZE + name_length + read16(local + 28);
-  if (start > limit || member->size > limit - start) return damaged(error, "a member lies outside", offset);
-  if (memcmp(local + LOCAL_SIZE, name, name_length) != 0) {
-    return damaged(error, "a member's header does not match the directory", offset);
-  }
-  if (start % DATA_ALIGNMENT != 0) return damaged(error, "a member is not aligned to 64 bytes", offset);
-  member->data = bytes + start;
-  return GRAFT_OK;
+  return valid_name((const char *)entry + CENTRAL_SIZE, *name_length)
+             ? GRAFT_OK
+             : damaged(error, "a member's name is not allowed", at);
 }
 
-static int by_data(const void *left, const void *right) {
-  const ZipMember *a = left, *b = right;
-  return (a->data > b->data) - (a->data < b->data);
+/* Checks the member's own header at `start` against its directory entry and finds its bytes. */
+static int32_t locate(const uint8_t *bytes, const Directory *directory, uint64_t start, const uint8_t *name,
+                      size_t name_length, ZipMember *member, GraftError *error) {
+  uint8_t head[LOCAL_SIZE], tail[LOCAL_EXTRA];
+  uint64_t fixed = start + LOCAL_SIZE + name_length + LOCAL_EXTRA;
+  size_t padding = (size_t)(-fixed % DATA_ALIGNMENT);
+  if (fixed + padding > directory->offset || member->size > directory->offset - fixed - padding) {
+    return damaged(error, "a member lies outside", start);
+  }
+  const uint8_t *local = bytes + start, *extra = local + LOCAL_SIZE + name_length;
+  local_header(head, tail, member, name_length, padding);
+  int same = memcmp(local, head, sizeof head) == 0 && memcmp(local + LOCAL_SIZE, name, name_length) == 0 &&
+             memcmp(extra, tail, sizeof tail) == 0;
+  for (size_t i = 0; i < padding; i++) same &= bytes[fixed + i] == 0;
+  member->data = bytes + fixed + padding;
+  return same ? GRAFT_OK : damaged(error, "a member's header does not match the directory", start);
+}
+
+static int32_t read_entries(const uint8_t *bytes, const Directory *directory, ZipArchive *archive, GraftError *error) {
+  uint64_t at = directory->offset, start = 0;
+  char *names = archive->names;
+  for (uint64_t i = 0; i < directory->count; i++) {
+    ZipMember *member = &archive->members[i];
+    size_t name_length;
+    int32_t code = read_entry(bytes, directory, at, start, member, &name_length, error);
+    if (code != GRAFT_OK) return code;
+    const uint8_t *name = bytes + at + CENTRAL_SIZE;
+    code = locate(bytes, directory, start, name, name_length, member, error);
+    if (code != GRAFT_OK) return code;
+    member->name = memcpy(names, name, name_length);
+    names[name_length] = 0;
+    names += name_length + 1;
+    start = (uint64_t)(member->data - bytes) + member->size;
+    at += CENTRAL_SIZE + name_length + CENTRAL_EXTRA;
+  }
+  if (start != directory->offset) return damaged(error, "there are bytes that belong to no member", start);
+  return at == directory->end ? GRAFT_OK : damaged(error, "the directory has more bytes than members", at);
 }
 
 static int by_name(const void *left, const void *right) {
   return strcmp(((const ZipMember *)left)->name, ((const ZipMember *)right)->name);
 }
 
-/* Members may neither overlap nor share a name; leaves them sorted by name. */
-static int32_t check_members(const uint8_t *bytes, ZipArchive *archive, GraftError *error) {
-  qsort(archive->members, archive->count, sizeof *archive->members, by_data);
-  for (size_t i = 1; i < archive->count; i++) {
-    const ZipMember *before = &archive->members[i - 1], *member = &archive->members[i];
-    if (before->data + before->size > member->data) {
-      return damaged(error, "two members overlap", (uint64_t)(member->data - bytes));
-    }
-  }
+/* Members may not share a name; leaves them sorted by name. */
+static int32_t sort_members(const uint8_t *bytes, ZipArchive *archive, GraftError *error) {
   qsort(archive->members, archive->count, sizeof *archive->members, by_name);
   for (size_t i = 1; i < archive->count; i++) {
     if (by_name(&archive->members[i - 1], &archive->members[i]) == 0) {
@@ -153,52 +193,13 @@ static int32_t check_members(const uint8_t *bytes, ZipArchive *archive, GraftErr
   return GRAFT_OK;
 }
 
-static int32_t read_entries(const uint8_t *bytes, const Directory *directory, ZipArchive *archive, GraftError *error) {
-  uint64_t at = directory->offset, end = directory->offset + directory->size;
-  char *names = archive->names;
-  for (uint64_t i = 0; i < directory->count; i++) {
-    const uint8_t *entry = bytes + at;
-    if (end - at < CENTRAL_SIZE || read32(entry) != CENTRAL_SIGNATURE) {
-      return damaged(error, "a directory entry is cut off", at);
-    }
-    size_t name_length = read16(entry + 28), extra_length = read16(entry + 30);
-    if (end - at - CENTRAL_SIZE < name_length + extra_length || read16(entry + 32) != 0) {
-      return damaged(error, "a directory entry is cut off", at);
-    }
-    if ((read16(entry + 8) & ~0x0800) != 0 || read16(entry + 10) != 0) {
-      return damaged(error, "a member is compressed or encrypted", at);
-    }
-    ZipMember *member = &archive->members[i];
-    uint64_t stored = read32(entry + 20), offset = read32(entry + 42);
-    member->size = read32(entry + 24);
-    member->crc = read32(entry + 16);
-    if (stored != member->size) return damaged(error, "a member is compressed", at);
-    if (member->size == 0xffffffffu || offset == 0xffffffffu) {
-      int32_t code =
-          read_extra64(entry + CENTRAL_SIZE + name_length, extra_length, &member->size, &offset, at, error);
-      if (code != GRAFT_OK) return code;
-    }
-    if (!valid_name((const char *)entry + CENTRAL_SIZE, name_length)) {
-      return damaged(error, "a member's name is not allowed", at);
-    }
-    memcpy(names, entry + CENTRAL_SIZE, name_length);
-    names[name_length] = 0;
-    member->name = names;
-    names += name_length + 1;
-    int32_t code = locate(bytes, offset, directory->offset, entry + CENTRAL_SIZE, name_length, member, error);
-    if (code != GRAFT_OK) return code;
-    at += CENTRAL_SIZE + name_length + extra_length;
-  }
-  return at == end ? GRAFT_OK : damaged(error, "the directory has more bytes than members", at);
-}
-
 int32_t graft_zip_read(const uint8_t *bytes, size_t size, ZipArchive *archive, GraftError *error) {
   memset(archive, 0, sizeof *archive);
   Directory directory = {0};
   int32_t code = find_directory(bytes, size, &directory, error);
   if (code != GRAFT_OK) return code;
   archive->members = graft_calloc(directory.count, sizeof *archive->members);
-  archive->names = graft_malloc(directory.size); /* an entry is longer than its name and a zero */
+  archive->names = graft_malloc(directory.end - directory.offset); /* an entry is longer than its name and a zero */
   if (archive->members == NULL || archive->names == NULL) {
     error->code = GRAFT_ERROR_MEMORY;
     snprintf(error->message, sizeof error->message, "out of memory while reading the artifact's directory");
@@ -206,7 +207,7 @@ int32_t graft_zip_read(const uint8_t *bytes, size_t size, ZipArchive *archive, G
   }
   archive->count = directory.count;
   code = read_entries(bytes, &directory, archive, error);
-  return code != GRAFT_OK ? code : check_members(bytes, archive, error);
+  return code != GRAFT_OK ? code : sort_members(bytes, archive, error);
 }
 
 void graft_zip_free(ZipArchive *archive) {

@@ -1,7 +1,7 @@
 /* A reader of stored (uncompressed) ZIP64 archives in memory: what a .graft file is.
  *
- * Reads PKWARE's APPNOTE 6.3.9 as far as the writer uses it and refuses everything else: compression, encryption,
- * comments, overlapping or misaligned members, names that leave the archive.
+ * Reads the one form (of PKWARE's APPNOTE 6.3.9) in which graft.runtime.artifact writes it, and refuses everything else:
+ * compression, comments, gaps, overlapping or misaligned members, names that leave the archive, any other header byte.
  */
 #ifndef GRAFT_ZIP_H
 #define GRAFT_ZIP_H

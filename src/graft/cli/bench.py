@@ -46,7 +46,7 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:
     """Measure the latency of FILE, an artifact or a model."""
-    from graft.bench import bench, bench_program
+    from graft.benchmark import bench, bench_program
 
     program = load_artifact(state, file, threads) if is_artifact(file) else None
     source = model if program is not None else file

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,10 +19,7 @@ from graft.cli.common import (
     policy_options,
 )
 from graft.cli.output import print_json, size
-from graft.cli.plan import check_coverage, coverage_option
-
-if TYPE_CHECKING:
-    from graft.partition.policy import Policy
+from graft.cli.plan import check_gates, gate_options, read_plan
 
 
 @click.command("compile")
@@ -35,7 +31,8 @@ if TYPE_CHECKING:
 @compile_options
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
-@coverage_option
+@gate_options
+@click.option("--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3.")
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
@@ -52,6 +49,8 @@ def command(
     strict: bool,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
+    required: tuple[str, ...],
+    cpu: str,
     keep: Path | None,
     **wishes: Any,
 ) -> int:
@@ -59,18 +58,19 @@ def command(
     from graft.api import compile_model
     from graft.runtime.artifact import save
 
-    policy = policy_of(wishes)
     compiled = compile_model(
         str(model),
         names_or_none(backends),
         shapes=dict(shapes),
         threads=threads,
+        cpu=cpu,
         strict=strict,
-        policy=policy if plan_file is None else _following(policy, plan_file),
+        policy=policy_of(wishes),
+        plan=None if plan_file is None else read_plan(plan_file),
         keep_intermediates=keep,
         manager=state.manager(),
     )
-    gate = check_coverage(compiled.plan, coverage)
+    gate = check_gates(compiled.plan, coverage, required)
     if gate:
         return gate
     path = output or model.with_suffix(".graft")
@@ -83,12 +83,3 @@ def command(
         click.echo(compiled.plan.summary())
         click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {seconds:.1f} s")
     return ExitCode.OK
-
-
-def _following(policy: Policy, plan_file: Path) -> Policy:
-    """Return the policy with every operator pinned to where a saved plan has it; pins of the policy come first."""
-    from graft.partition.plan import Plan
-
-    plan = Plan.from_json(plan_file.read_text(encoding="utf-8"))
-    placed = {one.node: one.backend for one in plan.placements if one.backend in plan.backends}
-    return replace(policy, pin={**placed, **policy.pin})

@@ -16,7 +16,9 @@ from tests.plugins.llvm.graphs import HEADER, region_of
 
 
 def run(text: str, feeds: list[np.ndarray], load_image: Any, constants: Any = None, fused: bool = True) -> np.ndarray:
-    compiled = LlvmBackend(attention=fused).compile(region_of(text, constants), CompileOptions(host_target()))
+    compiled = LlvmBackend(without=() if fused else ("attention",)).compile(
+        region_of(text, constants), CompileOptions(host_target())
+    )
     assert (len(compiled.procedure.calls) == 1) is fused
     (result,) = execute(compiled, feeds, load_image)
     return result

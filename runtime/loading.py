@@ -38,6 +38,8 @@ def load(
     description, given = read(path), tuple(loaders)
     try:
         return Program.from_description(description, threads=threads, loaders=given)
+    except MemoryError as error:
+        raise ArtifactError(f"artifact '{path}' needs more memory than there is: {error}", path=str(path)) from error
     except ArtifactError as error:
         failed = [] if strict else _failing(description, given)
         recompile = _compiler() if failed else None

@@ -22,6 +22,7 @@ from graft.errors import GraftError
 if TYPE_CHECKING:
     from graft.compiler import CompiledModel
     from graft.core.load import Source
+    from graft.partition.policy import Policy
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
     from graft.runtime.procedure import ProgramDescription
@@ -89,6 +90,7 @@ def verify(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     strict: bool = False,
+    policy: Policy | None = None,
     rtol: float = 1e-3,
     atol: float = 1e-4,
     manager: PluginManager | None = None,
@@ -102,7 +104,7 @@ def verify(
     feeds = dict(inputs) if inputs is not None else sample_inputs(original)
     compiled: CompiledModel | None = None
     if program is None or per_region:
-        compiled = compile_model(original, backends, shapes=shapes, threads=threads, strict=strict, manager=manager)
+        compiled = compile_model(original, backends, threads=threads, strict=strict, policy=policy, manager=manager)
         program = program or program_of(compiled.description, threads, backends, manager)
     names = [value.name or "" for value in original.graph.outputs]
     expected = evaluate(original, feeds, names, against)

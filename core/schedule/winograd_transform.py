@@ -1,0 +1,148 @@
+"""The three small linear maps of Winograd's convolution F(m x m, 3 x 3), as matrices and as vector arithmetic.
+
+``Y = A^T [(G g G^T) * (B^T d B)] A`` for an ``(m + 2) x (m + 2)`` piece ``d`` of the input and a window ``g`` of 3 x 3
+weights (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016). The matrices come from polynomial
+interpolation (Toom and Cook) at 0, at pairs ``+p, -p``, and at infinity. The usual points 0, 1, -1, 2, -2 of F(4 x 4)
+lose three bits; 3/4 and 3/2 lose one, and their powers are exact in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graft.core.operators import build as b
+from graft.core.schedule.tiling import multiply_add
+from graft.core.tensor_ir.ir import Constant, Expression, Shuffle, Unary
+
+POINTS = {2: (1.0,), 4: (0.75, 1.5)}
+"""The interpolation points other than 0 and infinity for each ``m``; each stands for itself and its negative."""
+WINDOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """F(m x m, 3 x 3): ``outputs`` is ``m``, ``inputs`` is ``m + 2``."""
+
+    outputs: int
+
+    @property
+    def inputs(self) -> int:
+        """The extent of a piece of the input."""
+        return self.outputs + WINDOW - 1
+
+    @property
+    def products(self) -> int:
+        """The number of products of a piece and a window, hence of products of matrices."""
+        return self.inputs**2
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """The finite interpolation points in the order of the matrices' rows: 0, then pairs."""
+        return (0.0, *(sign * point for point in POINTS[self.outputs] for sign in (1.0, -1.0)))
+
+    def input_matrix(self) -> np.ndarray:
+        """Return ``B^T``, float64[m + 2, m + 2]: row i holds the polynomial with all points but the i-th as roots."""
+        size, points = self.inputs, self.points
+        matrix = np.zeros((size, size))
+        for row in range(size):
+            roots = [point for number, point in enumerate(points) if number != row]
+            polynomial = np.polynomial.polynomial.polyfromroots(roots)
+            matrix[row, : len(polynomial)] = polynomial
+        return matrix
+
+    def weight_matrix(self) -> np.ndarray:
+        """Return ``G``, float64[m + 2, 3]: powers of each point over the product of its distances to the others."""
+        points = self.points
+        rows = [
+            [point**power / np.prod([point - other for other in points if other != point]) for power in range(WINDOW)]
+            for point in points
+        ]
+        return np.array([*rows, [0.0] * (WINDOW - 1) + [1.0]])
+
+    def output_matrix(self) -> np.ndarray:
+        """Return ``A^T``, float64[m, m + 2]: powers of each point; infinity counts in the last row only."""
+        columns = [[point**power for power in range(self.outputs)] for point in self.points]
+        return np.array([*columns, [0.0] * (self.outputs - 1) + [1.0]]).T
+
+    def weights(self, weights: np.ndarray) -> np.ndarray:
+        """Return ``G g G^T`` of weights[o, c, 3, 3] as float32[(m + 2)^2, o, c], computed in float64."""
+        matrix = self.weight_matrix()
+        flat = weights.reshape(-1, WINDOW * WINDOW).astype(np.float64)
+        whole = np.kron(matrix, matrix) @ flat.T
+        return whole.astype(np.float32).reshape(-1, *weights.shape[:2])
+
+    def input_sums(self, values: Sequence[Expression]) -> list[Expression]:
+        """Return ``B^T`` times a column of ``m + 2`` vectors; the rows of a pair of points share even and odd terms."""
+        rows = self.input_matrix()
+        results = [_combination(rows[0], values)]
+        for row in range(1, self.inputs - 1, 2):
+            even, odd = rows[row].copy(), rows[row].copy()
+            even[1::2], odd[0::2] = 0, 0
+            scale = odd[np.flatnonzero(odd)[-1]]
+            first, second = _combination(even, values), _combination(odd / scale, values)
+            results += [_plus(first, second, scale), _plus(first, second, -scale)]
+        return [*results, _combination(rows[-1], values)]
+
+    def output_sums(self, values: Sequence[Expression]) -> list[Expression]:
+        """Return ``A^T`` times a column of ``m + 2`` vectors: even powers see sums of pairs, odd ones differences."""
+        first, *pairs, last = values
+        sums = [b.add(left, right) for left, right in zip(pairs[::2], pairs[1::2], strict=True)]
+        differences = [b.subtract(left, right) for left, right in zip(pairs[::2], pairs[1::2], strict=True)]
+        results: list[Expression] = []
+        for power in range(self.outputs):
+            terms = differences if power % 2 else sums
+            factors = [point**power for point in POINTS[self.outputs]]
+            extra = [first] * (power == 0) + [last] * (power == self.outputs - 1)
+            results.append(_combination(np.array([*factors, *([1.0] * len(extra))]), [*terms, *extra]))
+        return results
+
+
+def _combination(factors: np.ndarray, values: Sequence[Expression]) -> Expression:
+    """Return the sum of ``factor * value`` over factors other than 0; those with factor 1 come first."""
+    terms = [(float(factor), value) for factor, value in zip(factors, values, strict=True) if factor]
+    terms.sort(key=lambda term: term[0] != 1.0)
+    factor, total = terms[0]
+    if factor == -1.0:
+        total = Unary("neg", total)
+    elif factor != 1.0:
+        total = b.multiply(total, _splat(factor, total))
+    for factor, value in terms[1:]:
+        total = _plus(total, value, factor)
+    return total
+
+
+def _plus(total: Expression, value: Expression, factor: float) -> Expression:
+    if factor in (1.0, -1.0):
+        return b.add(total, value) if factor == 1.0 else b.subtract(total, value)
+    return multiply_add(_splat(factor, value), value, total)
+
+
+def _splat(factor: float, like: Expression) -> Constant:
+    return Constant(float(factor), like.type)
+
+
+def deinterleave(vectors: Sequence[Expression], wanted: int) -> list[Expression]:
+    """Return the first ``wanted`` vectors of every k-th element of k (a power of 2) consecutive ``vectors``."""
+    count, lanes = len(vectors), vectors[0].type.lanes
+    if count == 1:
+        return list(vectors)
+    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+    halves = [
+        deinterleave([Shuffle(pair, tuple(range(side, 2 * lanes, 2))) for pair in pairs], -(-(wanted - side) // 2))
+        for side in range(min(2, wanted))
+    ]
+    return [halves[number % 2][number // 2] for number in range(wanted)]
+
+
+def interleave(vectors: Sequence[Expression]) -> list[Expression]:
+    """Return k vectors that hold, one after another, the first elements of k ``vectors``, then the second ones, ..."""
+    count, lanes = len(vectors), vectors[0].type.lanes
+    if count == 1:
+        return list(vectors)
+    even, odd = interleave(vectors[0::2]), interleave(vectors[1::2])
+    low = tuple(lane // 2 + lanes * (lane % 2) for lane in range(lanes))
+    high = tuple(lane + lanes // 2 for lane in low)
+    return [Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]

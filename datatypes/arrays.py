@@ -1,0 +1,85 @@
+"""NumPy arrays to and from custom datatypes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from graft.core.operators import build as b
+from graft.core.tensor_ir.ir import Expression
+from graft.core.tensor_ir.scalar_math import Value
+from graft.core.types import storage_dtype
+from graft.datatypes.formats import evaluate
+from graft.datatypes.lowering import Extern, Lookup, Via, address_of
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
+from graft.errors import DatatypeError
+
+_C_TYPES: dict[str, Any] = {
+    "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64,
+    "float32": ctypes.c_float, "float64": ctypes.c_double,
+}  # fmt: skip
+
+
+def encode(
+    numbers: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
+) -> np.ndarray:
+    """Return floats of any shape rounded to ``custom[name]bits``, as storage bits (uint8, uint16, uint32)."""
+    format = registry.format(dtype)
+    numbers = np.asarray(numbers)
+    kind = "float64" if numbers.dtype == np.float64 else "float32"
+    if format is not None:
+        return format.to_bits(numbers.astype(kind, copy=False))
+    return _cast(numbers.astype("float32"), "float32", dtype, registry, backend)
+
+
+def decode(
+    bits: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
+) -> np.ndarray:
+    """Return the numbers (float64) that storage bits of ``custom[name]bits`` stand for."""
+    format = registry.format(dtype)
+    bits = np.asarray(bits, storage_dtype(dtype))
+    if format is not None:
+        return format.to_numbers(bits)
+    return _cast(bits, dtype, "float32", registry, backend).astype(np.float64)
+
+
+def can_cast(source: str, target: str, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm") -> bool:
+    """Whether a cast was registered for these types."""
+    lowering = registry.lowering("Cast", backend, target, source)
+    return lowering.has(target, source) if isinstance(lowering, Extern) else lowering is not None
+
+
+def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistry, backend: str) -> np.ndarray:
+    lowering = registry.lowering("Cast", backend, target, source)
+    match lowering:
+        case Extern() if lowering.has(target, source):
+            return _each(lowering, array, source, target)
+        case Lookup(table):
+            return np.asarray(table[array])
+        case Via() | None | Extern():
+            raise DatatypeError(
+                f"there is no cast from {source} to {target}; register it with graft.datatypes.register_op(lowering, "
+                f"'Cast', '{backend}', ...)",
+                source=source,
+                target=target,
+            )
+
+    def formula(value: Value) -> Value:
+        result: Expression = lowering(value.expression)
+        return Value(b.cast(result, storage_dtype(target)))
+
+    return evaluate(formula, array)
+
+
+def _each(lowering: Extern, array: np.ndarray, source: str, target: str) -> np.ndarray:
+    """Call a C function for every different element."""
+    symbol = lowering._symbol(target, source)
+    assert symbol is not None, (source, target)
+    result, argument = _C_TYPES[storage_dtype(target)], _C_TYPES[storage_dtype(source)]
+    function = ctypes.CFUNCTYPE(result, argument)(address_of(symbol, lowering.library))
+    values, places = np.unique(array, return_inverse=True)
+    results = np.array([function(value) for value in values.tolist()], storage_dtype(target))
+    return results[places].reshape(array.shape)

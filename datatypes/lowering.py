@@ -1,0 +1,146 @@
+"""The ways to lower an operation of a custom datatype: C symbols, expressions, a wider float, tables.
+
+A lowering gets the operands as storage bits (ordinary numbers where a Cast starts from them) and gives the result's
+bits. It is one of
+
+- ``create_lower_func({16: "Posit16Add"})``: C functions by width, one call per element;
+- a Python function from expressions to an expression of the storage type: inlined, vectorised;
+- ``via("float32")``: cast, compute, cast back; for those who know that this is exact;
+- ``lookup(table)``: an array with one entry per operand, or pair of operands, of at most 8 bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+
+from graft.core.tensor_ir.ir import Expression, Intrinsic
+from graft.core.types import Type, is_custom, parse_custom, storage_dtype
+from graft.errors import DatatypeError
+
+
+@dataclass(frozen=True)
+class Extern:
+    """C functions by width (of a Cast: by (source bits, bits)), in a library or already in this process."""
+
+    symbols: Mapping[int | tuple[int, int], str]
+    library: str | None = None
+
+    def __hash__(self) -> int:
+        return hash((tuple(sorted(map(str, self.symbols.items()))), self.library))
+
+    def has(self, dtype: str, source: str | None) -> bool:
+        """Whether there is a symbol for a width."""
+        return self._symbol(dtype, source) is not None
+
+    def call(self, arguments: Sequence[Expression], dtype: str, source: str | None) -> Intrinsic:
+        """Return the call for the result type ``dtype``; raise DatatypeError if there is none."""
+        symbol = self._symbol(dtype, source)
+        assert symbol is not None, (dtype, source)
+        lanes = arguments[0].type.lanes if arguments else 1
+        name = f"extern:{symbol}@{address_of(symbol, self.library):#x}"
+        return Intrinsic(name, tuple(arguments), Type(storage_dtype(dtype), lanes))
+
+    def _symbol(self, dtype: str, source: str | None) -> str | None:
+        widths = [bits_of(kind) for kind in (source, dtype) if kind is not None]
+        if len(widths) == 2 and (widths[0], widths[1]) in self.symbols:
+            return self.symbols[(widths[0], widths[1])]
+        custom = next((bits_of(kind) for kind in (dtype, source) if kind is not None and is_custom(kind)), None)
+        return None if custom is None else self.symbols.get(custom)
+
+
+@dataclass(frozen=True)
+class Via:
+    """Cast to a float, compute there, cast back."""
+
+    carrier: str
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """A table of results: ``table[x]``, or ``table[x * 2**bits + y]``."""
+
+    table: np.ndarray
+
+
+Formula: TypeAlias = Callable[..., Expression]
+Lowering: TypeAlias = "Extern | Via | Lookup | Formula"
+
+
+def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str | None = None) -> Extern:
+    """Return the lowering that calls C functions, by width: ``create_lower_func({16: "Posit16es2Add"}, "libposit.so")``.
+
+    Of a Cast the key is ``(source bits, bits)``. Without ``library`` the symbols must be in the process already.
+    Raises DatatypeError if a symbol is not found.
+    """
+    for symbol in symbols.values():
+        address_of(symbol, library)
+    return Extern(dict(symbols), library)
+
+
+def via(carrier: str) -> Via:
+    """Return the lowering that computes in ``float32`` or ``float64`` and rounds once more."""
+    if carrier not in ("float32", "float64"):
+        raise DatatypeError(f"an operation can go through float32 or float64, not through '{carrier}'", carrier=carrier)
+    return Via(carrier)
+
+
+def lookup(table: np.ndarray | Callable[..., np.ndarray], bits: int, operands: int = 2) -> Lookup:
+    """Return the lowering by a table of ``2**(bits * operands)`` results, of at most 8 bits per operand.
+
+    ``table`` is an array, or a NumPy function of ``operands`` arrays of storage bits. Raises DatatypeError for a table
+    of another size.
+    """
+    if bits > 8:
+        raise DatatypeError(f"a table of operands of {bits} bits is too large; tables are for up to 8 bits", bits=bits)
+    size = 1 << (bits * operands)
+    if callable(table):
+        codes = np.arange(size, dtype=np.uint32)
+        parts = [(codes >> (bits * (operands - 1 - place))) & ((1 << bits) - 1) for place in range(operands)]
+        table = np.asarray(table(*(part.astype(np.uint8) for part in parts)))
+    if table.shape != (size,):
+        raise DatatypeError(
+            f"a table for {operands} operands of {bits} bits has {size} entries, this one has shape {table.shape}",
+            size=size,
+        )
+    return Lookup(np.ascontiguousarray(table))
+
+
+def lowering_of(given: object, op: str, datatype: str) -> Lowering:
+    """Return ``given`` if it is a lowering; raise DatatypeError otherwise."""
+    if isinstance(given, Extern | Via | Lookup) or callable(given):
+        return given
+    raise DatatypeError(
+        f"the lowering of {op} of '{datatype}' is a {type(given).__name__}; give create_lower_func(...), a function of "
+        "expressions, via(...) or lookup(...)",
+        operation=op,
+    )
+
+
+def bits_of(dtype: str) -> int:
+    """Return the width of a type's numbers: 16 for ``custom[posit]16`` and ``int16``."""
+    from graft.core.types import element_bits
+
+    return parse_custom(dtype)[1] if is_custom(dtype) else element_bits(dtype)
+
+
+@cache
+def address_of(symbol: str, library: str | None) -> int:
+    """Return the address of a C function in this process; raise DatatypeError if library or symbol is not found."""
+    try:
+        loaded = ctypes.CDLL(library)
+    except OSError as error:
+        raise DatatypeError(f"library '{library}' cannot be loaded: {error}", library=library) from error
+    where = f"library '{library}'" if library is not None else "this process; name the library that has it"
+    try:
+        function = getattr(loaded, symbol)
+    except AttributeError:
+        raise DatatypeError(f"symbol '{symbol}' is not found in {where}", symbol=symbol) from None
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None, symbol
+    return address

@@ -1,0 +1,187 @@
+"""Operations of custom datatypes, one by one: by the format, by what was registered, or from other operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graft.core.operators import build as b
+from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Cast, Expression, Intrinsic, Load, Select, Unary
+from graft.core.tensor_ir.scalar_math import Value
+from graft.core.types import Type, storage_dtype
+from graft.datatypes.formats import Format
+from graft.datatypes.lowering import Extern, Lookup, Lowering, Via
+from graft.errors import DatatypeError
+
+if TYPE_CHECKING:
+    from graft.datatypes.lower import FunctionLowering
+
+FLOAT_TYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
+OPERATION_OF = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "mod": "Mod", "fmod": "Mod", "neg": "Neg", "abs": "Abs",
+    "min": "Min", "max": "Max", "eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "fma": "Fma",
+    "sqrt": "Sqrt", "floor": "Floor", "ceil": "Ceil", "trunc": "Trunc", "round_even": "Round",
+} | {
+    name: name.capitalize()
+    for name in ["exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "pow", "rsqrt"]
+}  # fmt: skip
+"""The operation behind each operator and intrinsic of the tensor IR."""
+OPERATOR_OF = {operation: operator for operator, operation in OPERATION_OF.items() if operator != "mod"}
+COMPARISONS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE"})
+_BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max"}) | COMPARISONS
+_EXPONENTIAL = frozenset({"Exp", "Exp2", "Expm1", "Sinh", "Cosh", "Sigmoid"})
+"""Functions whose results leave float64, but whose results at 700 leave every format: no infinity, no zero."""
+_UNARY = frozenset({"Neg", "Abs", "Sqrt", "Floor", "Ceil", "Trunc", "Round"})
+
+
+def operate(format: Format, operation: str, operands: tuple[Value, ...]) -> Value:
+    """Return an operation on numbers in the carrier, rounded once."""
+    direct = _DIRECT.get(operation)
+    if direct is not None:
+        return direct(format, *operands)
+    if operation in _UNARY:
+        return format.round(operands[0].unary(OPERATOR_OF[operation]))
+    # A function: in float64, whose error is far below the format's precision.
+    wide = [operand if format.carrier == "float64" else operand.cast("float64") for operand in operands]
+    if operation in _EXPONENTIAL:
+        wide = [operand.clamp(-700.0, 700.0) for operand in wide]
+    return format.convert(Value(plain_operation(operation, tuple(part.expression for part in wide))))
+
+
+def _negate(format: Format, value: Value) -> Value:
+    return -value if format.symmetric else format.round(-value)
+
+
+def _absolute(format: Format, value: Value) -> Value:
+    return abs(value) if format.symmetric else format.round(abs(value))
+
+
+def _binary(operator: str) -> Callable[[Format, Value, Value], Value]:
+    return lambda format, x, y: Value(Binary(operator, x.expression, y.expression))  # type: ignore[arg-type]
+
+
+def _not(condition: Value) -> Value:
+    return Value(Unary("not", condition.expression))
+
+
+_DIRECT: dict[str, Callable[..., Value]] = {
+    "Add": lambda format, x, y: format.add(x, y),
+    "Sub": lambda format, x, y: format.subtract(x, y),
+    "Mul": lambda format, x, y: format.multiply(x, y),
+    "Div": lambda format, x, y: format.divide(x, y),
+    "Mod": lambda format, x, y: format.round(_binary("fmod")(format, x, y)),
+    "Fma": lambda format, x, y, z: format.multiply_add(x, y, z),
+    "Neg": _negate,
+    "Abs": _absolute,
+    "Min": _binary("min"),
+    "Max": _binary("max"),
+    "Sqrt": lambda format, x: format.root(x),
+    "EQ": lambda format, x, y: format.equal(x, y),
+    "NE": lambda format, x, y: _not(format.equal(x, y)),
+    "LT": lambda format, x, y: format.less(x, y),
+    "GT": lambda format, x, y: format.less(y, x),
+    "LE": lambda format, x, y: format.less(x, y) | format.equal(x, y),
+    "GE": lambda format, x, y: format.less(y, x) | format.equal(x, y),
+}
+
+
+def plain_operation(operation: str, operands: tuple[Expression, ...]) -> Expression:
+    """Return an operation on ordinary numbers."""
+    operator = OPERATOR_OF[operation]
+    if operation in _BINARY:
+        return Binary(operator, operands[0], operands[1])  # type: ignore[arg-type]
+    if operation in _UNARY:
+        return Unary(operator, operands[0])  # type: ignore[arg-type]
+    return Intrinsic(operator, operands, operands[0].type)
+
+
+def apply_lowering(
+    function: FunctionLowering,
+    lowering: Lowering,
+    operation: str,
+    operands: tuple[Expression, ...],
+    dtype: str,
+    source: str | None = None,
+) -> Expression:
+    """Return a registered lowering's result for storage bits; raise DatatypeError if its type is wrong."""
+    expected = "bool" if operation in COMPARISONS else storage_dtype(dtype)
+    result: Expression
+    match lowering:
+        case Extern():
+            if not lowering.has(dtype, source):
+                of = f"from {source} to {dtype}" if operation == "Cast" else f"of {dtype}"
+                function.missing.add(f"{operation} {of}")
+                return b.literal(0, Type(expected, operands[0].type.lanes if operands else 1))
+            call = lowering.call(operands, dtype, source)
+            function.externs.add(call.name.partition(":")[2].partition("@")[0])
+            result = call
+            if expected == "bool":
+                result = b.not_equal(replace(call, type=Type("uint8", call.type.lanes)), 0)
+        case Via(carrier):
+            numbers = tuple(function._cast(operand, dtype, carrier) for operand in operands)
+            computed = plain_operation(operation, numbers)
+            result = computed if operation in COMPARISONS else function._cast(computed, carrier, dtype)
+        case Lookup():
+            result = _read(function, lowering, operands)
+        case _:
+            result = lowering(*operands)
+    if result.type.dtype != expected:
+        raise DatatypeError(
+            f"the lowering of {operation} of {dtype} gives {result.type.dtype}, but its storage type is {expected}; "
+            "return an expression of that type",
+            operation=operation,
+            datatype=dtype,
+        )
+    return result
+
+
+def _read(function: FunctionLowering, lowering: Lookup, operands: tuple[Expression, ...]) -> Expression:
+    bits = (lowering.table.size.bit_length() - 1) // len(operands)
+    place: Expression = Cast(operands[0], "int64")
+    for operand in operands[1:]:
+        place = b.add(b.multiply(place, 1 << bits), Cast(operand, "int64"))
+    known = {id(table): buffer for buffer, table in function.tables.items()}
+    buffer = known.get(id(lowering.table))
+    if buffer is None:
+        dtype = lowering.table.dtype.name
+        buffer = Buffer(f"table{len(known)}", dtype, (b.index(lowering.table.size),))
+        function.tables[buffer] = lowering.table
+    return Load(buffer, (place,))
+
+
+def derived(
+    function: FunctionLowering, operation: str, operands: tuple[Expression, ...], dtype: str
+) -> Expression | None:
+    """Return an operation computed by others that are registered, None if there are none."""
+    x = operands[0] if operands else None
+    y = operands[1] if len(operands) > 1 else None
+
+    def has(*names: str) -> bool:
+        return all(function.can(name, dtype) for name in names)
+
+    def of(name: str, *arguments: Expression | None) -> Expression:
+        return function.operation(name, tuple(part for part in arguments if part is not None), dtype)
+
+    match operation:
+        case "NE" if has("EQ"):
+            return Unary("not", of("EQ", x, y))
+        case "GT" if has("LT"):
+            return of("LT", y, x)
+        case "LE" if has("LT", "EQ"):
+            return b.either(of("LT", x, y), of("EQ", x, y))
+        case "GE" if has("LT", "EQ"):
+            return b.either(of("LT", y, x), of("EQ", x, y))
+        case "Max" if has("LT") and x is not None and y is not None:
+            return Select(of("LT", x, y), y, x)
+        case "Min" if has("LT") and x is not None and y is not None:
+            return Select(of("LT", y, x), y, x)
+        case "Sub" if has("Add", "Neg"):
+            return of("Add", x, of("Neg", y))
+        case "Neg" if has("Sub") and x is not None:
+            zero = function._constant(b.literal(0.0, Type(dtype)))
+            lanes = x.type.lanes
+            return of("Sub", zero if lanes == 1 else Broadcast(zero, lanes), x)
+        case "Fma" if has("Mul", "Add"):
+            return of("Add", of("Mul", x, y), operands[2])
+    return None

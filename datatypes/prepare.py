@@ -1,0 +1,256 @@
+"""The preparation of a kernel for its schedule: where numbers are decoded, and how sums are accumulated.
+
+Between load and store, values of a custom type with a `Format` become its decoded type: constants at compile time,
+intermediate results never get encoded. Sums follow the accumulation policy of their node:
+
+- ``"each"``: every product and every sum is rounded, in the order of the reduction's axes (channels last in a
+  convolution);
+- a type, custom or not: products and sums in that type, rounded to the value's own at the end;
+- ``"quire"``: exact, rounded once at the end (`graft.datatypes.quire`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from graft.core.operators.table import Trait
+from graft.core.schedule.inline import stage_expressions
+from graft.core.schedule.kernel import Kernel
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Bitcast,
+    Buffer,
+    Cast,
+    Constant,
+    Expression,
+    Intrinsic,
+    Load,
+    Reduction,
+    Select,
+    Stage,
+    Variable,
+)
+from graft.core.tensor_ir.visit import children, loads, with_children
+from graft.core.types import Type, is_custom
+from graft.datatypes.carrier import converted, decoded, format_of
+from graft.datatypes.formats import Format
+from graft.datatypes.quire import quire_stages
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
+
+EACH = "each"
+QUIRE = "quire"
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A kernel for the schedule; ``made`` are constants that take the place of inputs, ``sources`` those inputs."""
+
+    kernel: Kernel
+    made: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    sources: dict[Buffer, Buffer] = field(default_factory=dict)
+
+
+def prepare(
+    kernel: Kernel, policies: Mapping[str, str] | None = None, registry: DatatypeRegistry = DATATYPES
+) -> Prepared:
+    """Return the kernel with custom types decoded; ``policies`` gives the accumulation by node name (``"each"``)."""
+    buffers = {load.buffer for stage in kernel.stages for load in loads(*stage_expressions(stage))}
+    buffers |= {stage.buffer for stage in kernel.stages}
+    if not any(is_custom(buffer.dtype) for buffer in buffers):
+        return Prepared(kernel)
+    preparation = _Preparation(kernel, policies or {}, registry)
+    stages: list[Stage] = []
+    anchor = kernel.anchor_stage
+    for number, stage in enumerate(kernel.stages):
+        stages += preparation.stage(stage, kernel.anchor is Trait.CONVOLUTION and number == kernel.anchor_stage)
+        if number == kernel.anchor_stage:
+            anchor = max((place for place, one in enumerate(stages) if one.reduction is not None), default=number)
+    used = {load.buffer for stage in stages for load in loads(*stage_expressions(stage))}
+    sources = {new: old for old, new in preparation.decoded_constants.items()}
+    sources |= {wide: sources[narrow] for wide, narrow in preparation.wide_constants.items()}
+    inputs = [
+        buffer
+        for old in kernel.inputs
+        for buffer in (old, *(new for new, source in sources.items() if source is old))
+        if buffer in used
+    ]
+    made = {buffer: preparation.made[buffer] for buffer in inputs if buffer in sources}
+    constants = {buffer: array for buffer, array in kernel.constants.items() if buffer in inputs} | made
+    changed = replace(kernel, stages=tuple(stages), inputs=tuple(inputs), constants=constants, anchor_stage=anchor)
+    return Prepared(changed, made, sources)
+
+
+@dataclass(slots=True)
+class _Preparation:
+    kernel: Kernel
+    policies: Mapping[str, str]
+    registry: DatatypeRegistry
+    decoded_constants: dict[Buffer, Buffer] = field(default_factory=dict)
+    made: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    wide_constants: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Constants in an accumulator's type, and the decoded ones that they were made of."""
+    _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
+    _variables: dict[Variable, Variable] = field(default_factory=dict)
+    _known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
+    _intermediate: set[Buffer] = field(default_factory=set)
+
+    def format(self, dtype: str) -> Format | None:
+        return self.registry.format(dtype) if is_custom(dtype) else None
+
+    def decoded(self, dtype: str) -> str:
+        """Return the type in which a kernel computes with ``dtype``."""
+        format = self.format(dtype)
+        return dtype if format is None else decoded(dtype, format)
+
+    # ---- Stages ----
+
+    def stage(self, stage: Stage, is_convolution: bool) -> list[Stage]:
+        """Return the stage, or the stages, without arithmetic on encoded types."""
+        policy = next((self.policies[name] for name in stage.origin if name in self.policies), EACH)
+        value = self.expression(stage.value)
+        target, reduction = stage.buffer, stage.reduction
+        if target not in self.kernel.outputs and self.decoded(target.dtype) != target.dtype:
+            self._intermediate.add(target)
+        new = self._target(target)
+        if reduction is None:
+            return [replace(stage, buffer=new, value=converted(value, new.dtype))]
+        if is_convolution and len(reduction.axes) > 1 and (policy == EACH or is_custom(policy)):
+            first, *window = reduction.axes
+            reduction = Reduction(reduction.operator, (*window, first), reduction.initial)
+        total = Variable("total", value.type)
+        result: Expression = total
+        if stage.epilogue is not None:
+            assert stage.epilogue_variable is not None, "an epilogue without variable"
+            self._variables[stage.epilogue_variable] = total
+            result = self.expression(stage.epilogue)
+        initial = self.expression(reduction.initial)
+        rounded = reduction.operator == "add" and value.type.is_custom
+        prepared = replace(
+            stage,
+            buffer=new,
+            value=value,
+            reduction=replace(reduction, initial=initial),
+            epilogue_variable=total,
+            epilogue=converted(result, new.dtype),
+        )
+        if rounded and policy == QUIRE:
+            return quire_stages(prepared, self.registry)
+        if rounded and policy != EACH:
+            prepared = self._wider(prepared, self.decoded(policy))
+        if prepared.epilogue is prepared.epilogue_variable:
+            prepared = replace(prepared, epilogue=None, epilogue_variable=None)
+        return [prepared]
+
+    def _target(self, buffer: Buffer) -> Buffer:
+        if buffer not in self._intermediate:
+            return buffer
+        if buffer not in self._buffers:
+            self._buffers[buffer] = replace(buffer, dtype=self.decoded(buffer.dtype))
+        return self._buffers[buffer]
+
+    def _wider(self, stage: Stage, kind: str) -> Stage:
+        """Accumulate products (or other terms) in another type."""
+        value, reduction = stage.value, stage.reduction
+        assert reduction is not None, "not a reduction"
+        if isinstance(value, Binary) and value.operator == "mul":
+            term: Expression = Binary("mul", self._widened(value.left, kind), self._widened(value.right, kind))
+        else:
+            term = converted(value, kind)
+        total = Variable("total", term.type)
+        assert stage.epilogue is not None, "prepared without epilogue"
+        narrow = converted(total, value.type.dtype)
+        old = stage.epilogue_variable
+        epilogue = _replaced(stage.epilogue, old, narrow)
+        start = Reduction(reduction.operator, reduction.axes, converted(reduction.initial, kind))
+        return replace(stage, value=term, reduction=start, epilogue_variable=total, epilogue=epilogue)
+
+    def _widened(self, factor: Expression, kind: str) -> Expression:
+        """Return a factor in another type; a constant is converted now."""
+        format = format_of(self.registry, kind)
+        if format is None or not isinstance(factor, Load) or factor.buffer not in self.made:
+            return converted(factor, kind)
+        wide = replace(factor.buffer, name=f"{factor.buffer.name}_wide", dtype=kind)
+        narrow = format_of(self.registry, factor.buffer.dtype)
+        assert narrow is not None, factor.buffer.dtype
+        numbers = format.to_numbers(format.to_bits(self.made[factor.buffer].view(narrow.carrier).astype(np.float64)))
+        self.made[wide] = numbers.astype(format.carrier).view("uint32" if format.carrier == "float32" else "uint64")
+        self.wide_constants[wide] = factor.buffer
+        return replace(factor, buffer=wide)
+
+    # ---- Expressions ----
+
+    def expression(self, expression: Expression) -> Expression:
+        """Return the expression in decoded types."""
+        known = self._known.get(id(expression))
+        if known is None:
+            known = self._known[id(expression)] = (expression, self._decode(expression))
+        return known[1]
+
+    def _decode(self, node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return self._variables.get(node, node)
+        if isinstance(node, Constant):
+            return Constant(node.value, Type(self.decoded(node.type.dtype), node.type.lanes))
+        operands = tuple(map(self.expression, children(node)))
+        match node:
+            case Load():
+                return self._load(node, operands)
+            case Cast(_, dtype):
+                return converted(operands[0], self.decoded(dtype))
+            case Bitcast(value, dtype):
+                bits = converted(operands[0], value.type.dtype)
+                return converted(Bitcast(bits, dtype), self.decoded(dtype))
+            case Intrinsic(name, _, kind):
+                return Intrinsic(name, operands, Type(self.decoded(kind.dtype), kind.lanes))
+            case _:
+                return with_children(node, operands)
+
+    def _load(self, node: Load, operands: tuple[Expression, ...]) -> Expression:
+        rank = len(node.indices)
+        mask = operands[rank] if node.mask is not None else None
+        buffer = node.buffer
+        format = self.format(buffer.dtype)
+        if format is None:
+            return Load(buffer, operands[:rank], mask)
+        kind = decoded(buffer.dtype, format)
+        if buffer in self._intermediate:
+            return Load(self._target(buffer), operands[:rank], mask)
+        if buffer in self.kernel.constants:
+            return Load(self._decoded_constant(buffer, kind, format), operands[:rank], mask)
+        value = converted(Load(buffer, operands[:rank], mask), kind)
+        if mask is not None and int(format.to_bits(np.zeros(1))[0]) != 0:
+            return Select(mask, value, Constant(0.0, Type(kind)))
+        return value
+
+    def _decoded_constant(self, buffer: Buffer, kind: str, format: Format) -> Buffer:
+        """Decode a constant now; its contents are the carrier's bits."""
+        if buffer not in self.decoded_constants:
+            new = replace(buffer, name=f"{buffer.name}_decoded", dtype=kind)
+            numbers = format.to_numbers(self.kernel.constants[buffer]).astype(format.carrier)
+            self.made[new] = numbers.view("uint32" if format.carrier == "float32" else "uint64")
+            self.decoded_constants[buffer] = new
+        return self.decoded_constants[buffer]
+
+
+def _replaced(expression: Expression, variable: Variable | None, value: Expression) -> Expression:
+    if expression is variable:
+        return value
+    operands = children(expression)
+    return (
+        with_children(expression, tuple(_replaced(one, variable, value) for one in operands))
+        if operands
+        else expression
+    )
+
+
+def accumulation(nodes: Sequence[object]) -> dict[str, str]:
+    """Return the accumulation policy of nodes (views of ONNX nodes) by name: their attribute ``accumulate``."""
+    from graft.core.view import NodeView
+
+    views = [node for node in nodes if isinstance(node, NodeView)]
+    found = {node.name: node.attribute("accumulate") for node in views}
+    return {name: str(policy) for name, policy in found.items() if policy is not None}

@@ -1,0 +1,135 @@
+"""One partitioning problem: what stays the same while refusals are tried out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import onnx_ir as ir
+
+from graft.core.operators.table import OperatorTable
+from graft.core.reject import Reject
+from graft.partition.annotate_target import AnnotateTarget
+from graft.partition.backend_like import BackendLike
+from graft.partition.bounds import too_small
+from graft.partition.cheaper_cut import Traffic
+from graft.partition.costs import Work
+from graft.partition.fingerprint import fingerprint
+from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, index_tree, is_call
+from graft.partition.merge_composite import MergeComposite, Table
+from graft.partition.merge_regions import MergeRegions
+from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
+from graft.partition.plan import Plan
+from graft.partition.planning import placements
+from graft.partition.policy import Policy
+from graft.partition.units import Units, make_units
+from graft.partition.wishes import wished_refusals
+from graft.patterns.composite import Composite
+
+Refusals = Mapping[tuple[str, str], Reject]
+"""By (node name, backend name)."""
+Row = tuple[str, str]
+"""A row of a pattern table: (backend name, composite name)."""
+
+TOO_DEAR = Reject("cost", "its operators are cheaper apart")
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A partitioned model and how it came about."""
+
+    model: ir.Model
+    plan: Plan
+
+
+@dataclass(slots=True)
+class Problem:
+    """A model, the backends in order of preference, and the wishes; `solve` gives the partitioning."""
+
+    model: ir.Model
+    backends: tuple[BackendLike, ...]
+    policy: Policy
+    refusals: Refusals
+    operators: OperatorTable
+    tree: IndexedTree = field(init=False)
+    work: Work = field(init=False)
+    missing: dict[str, Reject] = field(init=False)
+    """The backends that cannot run here."""
+    tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tree = index_tree(self.model.graph, set())
+        self.work = Work(self.operators)
+        answers = {backend.name: backend.available() for backend in self.backends}
+        self.missing = {name: Reject("unavailable", text) for name, text in answers.items() if text is not None}
+        self.tables = tuple(
+            (backend.name, tuple(backend.patterns)) for backend in self.backends if backend.name not in self.missing
+        )
+        wishes = wished_refusals(self.tree.all(), self.names, self.policy)
+        self.refusals = {**wishes, **self.refusals}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The backends' names in order of preference."""
+        return tuple(backend.name for backend in self.backends)
+
+    def solve(self, more: Refusals | None = None, dropped: Collection[Row] = ()) -> Partitioned:
+        """Return the partitioning with some more refusals, and without the ``dropped`` composites."""
+        known = {**(more or {}), **self.refusals}
+        cuts = self._cut(self.tree, known, dropped)
+        while self.policy.bounds_regions and (small := too_small(cuts, self.policy, self.work)):
+            known.update(small)
+            cuts = self._cut(self.tree, known, dropped)
+        result = PartitionGraph().run(self.model, cuts)
+        rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
+        return Partitioned(result, Plan(self.names, rows, fingerprint(self.model)))
+
+    def _cut(self, tree: IndexedTree, known: Refusals, dropped: Collection[Row]) -> GraphCuts:
+        """Decide about a graph and the bodies that stay in it."""
+        graph = tree.graph
+        refused = self._refused(graph, known)
+        tables = tuple(
+            Table(name, _rows(name, rows, dropped), frozenset(node for node, other in refused if other == name))
+            for name, rows in self.tables
+        )
+        longest, duplicate = self.policy.match_order == "longest", self.policy.duplicate_dominated
+        grouping = MergeComposite(tables, longest, duplicate, self.operators).run(graph)
+        units = make_units(graph, grouping.groups)
+        annotation = AnnotateTarget(self.backends).run(graph, units.units, grouping, refused)
+        result = GraphCuts(graph, units, annotation, self._regions(graph, units, annotation.placement))
+        for number, inner in tree.bodies.items():
+            if annotation.placement[units.unit_of[number]] == RUNTIME:
+                result.inner[number] = {key: self._cut(body, known, dropped) for key, body in inner.items()}
+        return result
+
+    def _regions(self, graph: IndexedGraph, units: Units, annotated: list[str | None]) -> list[Cut]:
+        """Return the regions of a graph; calls of earlier regions stand alone."""
+        placement = [
+            None if is_call(graph.nodes[unit.nodes[0]]) else where
+            for unit, where in zip(units.units, annotated, strict=True)
+        ]
+        cuts: list[Cut] = []
+        for group in MergeRegions(self.names).run(units.predecessors, placement, Traffic(graph, units)):
+            nodes = sorted(node for unit in group for node in units.units[unit].nodes)
+            where = placement[group[0]]
+            cuts.append(Cut(where if where in self.names else None, sorted(group), nodes))
+        return cuts
+
+    def _refused(self, graph: IndexedGraph, known: Refusals) -> dict[tuple[int, str], Reject]:
+        """Return what is refused beforehand, by node number."""
+        result: dict[tuple[int, str], Reject] = {}
+        if known:
+            numbers = {name: number for number, name in enumerate(graph.names)}
+            for (node, backend), reject in known.items():
+                if node in numbers:
+                    result[numbers[node], backend] = reject
+        for backend, reject in self.missing.items():
+            result.update({(number, backend): reject for number in range(len(graph.nodes))})
+        return result
+
+
+def _rows(backend: str, rows: tuple[Composite, ...], dropped: Collection[Row]) -> tuple[Composite, ...]:
+    """Return the rows of a table; those dropped match, and are refused for their cost."""
+    if not dropped:
+        return rows
+    return tuple(replace(row, check=lambda match: TOO_DEAR) if (backend, row.name) in dropped else row for row in rows)

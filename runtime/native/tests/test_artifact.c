@@ -1,0 +1,240 @@
+/* Artifacts read from files: every truncation, every flipped bit, every failing allocation, SHA-256 and its dispatch.
+ *
+ * The artifact is written here, by the one form that the reader takes, so that the test needs no Python. */
+#include <unistd.h>
+
+#include "artifact.h"
+#include "functions.h"
+#include "sha256.h"
+
+enum { CAPACITY = 1 << 16 };
+
+typedef struct Writer {
+  uint8_t bytes[CAPACITY], directory[CAPACITY];
+  size_t size, directory_size, count;
+} Writer;
+
+static void put(uint8_t *bytes, size_t *size, uint64_t value, int width) {
+  CHECK(*size + (size_t)width <= CAPACITY);
+  for (int i = 0; i < width; i++) {
+    bytes[(*size)++] = (uint8_t)(value >> (8 * i));
+  }
+}
+
+static void put_bytes(uint8_t *bytes, size_t *size, const void *data, size_t count) {
+  CHECK(*size + count <= CAPACITY);
+  memcpy(bytes + *size, data, count);
+  *size += count;
+}
+
+static void put_header(uint8_t *bytes, size_t *size, uint32_t crc, size_t name_length, size_t extra_length) {
+  put(bytes, size, 45, 2);
+  put(bytes, size, 0x0800, 2);
+  put(bytes, size, 0, 2);
+  put(bytes, size, 0x00210000, 4);
+  put(bytes, size, crc, 4);
+  put(bytes, size, UINT64_MAX, 8);
+  put(bytes, size, name_length, 2);
+  put(bytes, size, extra_length, 2);
+}
+
+static void put_member(Writer *writer, const char *name, const void *data, size_t size) {
+  size_t length = strlen(name), start = writer->size, padding = -(start + 30 + length + 24) % 64;
+  uint32_t crc = graft_crc32(data, size);
+  put(writer->bytes, &writer->size, 0x04034b50, 4);
+  put_header(writer->bytes, &writer->size, crc, length, 24 + padding);
+  put_bytes(writer->bytes, &writer->size, name, length);
+  put(writer->bytes, &writer->size, 1 | 16 << 16, 4);
+  put(writer->bytes, &writer->size, size, 8);
+  put(writer->bytes, &writer->size, size, 8);
+  put(writer->bytes, &writer->size, 0x4752 | padding << 16, 4);
+  for (size_t i = 0; i < padding; i++) {
+    put(writer->bytes, &writer->size, 0, 1);
+  }
+  put_bytes(writer->bytes, &writer->size, data, size);
+  put(writer->directory, &writer->directory_size, 0x02014b50, 4);
+  put(writer->directory, &writer->directory_size, 45, 2);
+  put_header(writer->directory, &writer->directory_size, crc, length, 28);
+  put(writer->directory, &writer->directory_size, 0, 8);
+  put(writer->directory, &writer->directory_size, 0, 2);
+  put(writer->directory, &writer->directory_size, UINT32_MAX, 4);
+  put_bytes(writer->directory, &writer->directory_size, name, length);
+  put(writer->directory, &writer->directory_size, 1 | 24 << 16, 4);
+  put(writer->directory, &writer->directory_size, size, 8);
+  put(writer->directory, &writer->directory_size, size, 8);
+  put(writer->directory, &writer->directory_size, start, 8);
+  writer->count++;
+}
+
+static void put_end(Writer *writer) {
+  size_t directory = writer->size, end;
+  put_bytes(writer->bytes, &writer->size, writer->directory, writer->directory_size);
+  end = writer->size;
+  put(writer->bytes, &writer->size, 0x06064b50, 4);
+  put(writer->bytes, &writer->size, 44, 8);
+  put(writer->bytes, &writer->size, 45 | 45 << 16, 4);
+  put(writer->bytes, &writer->size, 0, 8);
+  put(writer->bytes, &writer->size, writer->count, 8);
+  put(writer->bytes, &writer->size, writer->count, 8);
+  put(writer->bytes, &writer->size, writer->directory_size, 8);
+  put(writer->bytes, &writer->size, directory, 8);
+  put(writer->bytes, &writer->size, 0x07064b50, 8);
+  put(writer->bytes, &writer->size, end, 8);
+  put(writer->bytes, &writer->size, 1, 4);
+  put(writer->bytes, &writer->size, 0x06054b50, 8);
+  put(writer->bytes, &writer->size, UINT32_MAX, 4);
+  put(writer->bytes, &writer->size, UINT64_MAX, 8);
+  put(writer->bytes, &writer->size, 0, 2);
+}
+
+/* y = x + one, with the constant in safetensors layout and one module of kind "test". */
+static void write_artifact(Writer *writer) {
+  static const char header[] = "{\"one\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+  static char manifest[4096], block[256];
+  char of_constants[65], of_module[65];
+  const size_t room = 128; /* the constants' header, filled up with spaces */
+  memset(writer, 0, sizeof *writer);
+  memset(block, ' ', room);
+  memset(block, 0, 8);
+  block[0] = (char)(room - 8);
+  memcpy(block + 8, header, sizeof header - 1);
+  memcpy(block + room, one_value, 4);
+  graft_sha256_hex(block, room + 4, of_constants);
+  graft_sha256_hex("code", 4, of_module);
+  int length = snprintf(
+      manifest, sizeof manifest,
+      "{\"format\":1,\"abi\":1,\"members\":{\"constants.safetensors\":{\"sha256\":\"%s\",\"size\":%zu},"
+      "\"modules/0\":{\"sha256\":\"%s\",\"size\":4}},\"modules\":[{\"name\":\"m\",\"kind\":\"test\","
+      "\"member\":\"modules/0\",\"constants\":{\"one\":\"one\"},\"functions\":[\"add\"]}],\"procedures\":[%s]}",
+      of_constants, room + 4, of_module,
+      PROCEDURE("main", 64, "[0]", "[1]",
+                TENSOR("x", "float32", "[2]", INPUT(0)) "," TENSOR("y", "float32", "[2]", OUTPUT(0)) "," TENSOR(
+                    "one", "float32", "[1]", CONSTANT("one")),
+                CALL("add", "[0,2]", "[1]")));
+  CHECK(length > 0 && (size_t)length < sizeof manifest);
+  put_member(writer, "manifest.json", manifest, (size_t)length);
+  put_member(writer, "constants.safetensors", block, room + 4);
+  put_member(writer, "modules/0", "code", 4);
+  put_end(writer);
+}
+
+static char path[] = "test_artifact_XXXXXX";
+static int file = -1;
+
+static void store(const void *bytes, size_t size) {
+  CHECK(ftruncate(file, 0) == 0);
+  CHECK(pwrite(file, bytes, size, 0) == (ssize_t)size);
+}
+
+static int32_t load(GraftProgram **program, GraftError *error) {
+  const GraftLoader *loaders[] = {&test_loader};
+  GraftLoadOptions options = {1, loaders, 1};
+  memset(error, 0, sizeof *error);
+  return graft_program_load(path, &options, program, error);
+}
+
+static void test_an_artifact_runs(void) {
+  GraftProgram *program;
+  GraftError error;
+  if (load(&program, &error) != GRAFT_OK) {
+    fprintf(stderr, "%s\n", error.message);
+    abort();
+  }
+  float x[] = {1.0f, 2.0f};
+  int64_t shape[] = {2};
+  DLTensor input = floats(x, shape, 1), output = {0};
+  must_run(program, &input, &output);
+  check_floats(&output, (const float[]){2.0f, 3.0f}, 2);
+  graft_free_output(&output);
+  graft_program_destroy(program);
+}
+
+static void must_refuse(void) {
+  GraftProgram *program;
+  GraftError error;
+  CHECK(load(&program, &error) == GRAFT_ERROR_ARTIFACT || error.code == GRAFT_ERROR_SYSTEM);
+  CHECK(program == NULL && error.message[0] != 0);
+}
+
+static void test_every_truncation_is_refused(const Writer *writer) {
+  for (size_t size = 0; size < writer->size; size++) {
+    store(writer->bytes, size);
+    must_refuse();
+  }
+}
+
+static void test_every_flipped_bit_is_refused(Writer *writer) {
+  store(writer->bytes, writer->size);
+  for (size_t i = 0; i < writer->size; i++) {
+    for (int bit = 0; bit < 8; bit++) {
+      uint8_t flipped = writer->bytes[i] ^ (uint8_t)(1 << bit);
+      CHECK(pwrite(file, &flipped, 1, (off_t)i) == 1);
+      must_refuse();
+    }
+    CHECK(pwrite(file, writer->bytes + i, 1, (off_t)i) == 1);
+  }
+}
+
+static void test_every_failing_allocation_is_survived(void) {
+  GraftProgram *program = NULL;
+  GraftError error;
+  int failures = 0;
+  for (; !program; failures++) {
+    fail_allocation(failures);
+    int32_t status = load(&program, &error);
+    fail_allocation(-1);
+    CHECK(status == GRAFT_OK || (error.message[0] != 0 && program == NULL));
+    CHECK(failures < 1000);
+  }
+  CHECK(failures > 10);
+  graft_program_destroy(program);
+}
+
+static void test_a_missing_file_is_told(void) {
+  GraftProgram *program;
+  GraftError error = {0};
+  CHECK(graft_program_load("/nowhere/x.graft", NULL, &program, &error) == GRAFT_ERROR_SYSTEM);
+  CHECK_TEXT(error.message, "cannot open artifact '/nowhere/x.graft': No such file or directory");
+  CHECK(graft_program_load("/nowhere/x.graft", NULL, &program, NULL) == GRAFT_ERROR_SYSTEM);
+}
+
+/* The examples of FIPS 180-4, and both compressions on lengths around the block size. */
+static void test_sha256(void) {
+  static uint8_t data[1 << 16];
+  char digest[65];
+  graft_sha256_hex("", 0, digest);
+  CHECK_TEXT(digest, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  graft_sha256_hex("abc", 3, digest);
+  CHECK_TEXT(digest, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  graft_sha256_hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56, digest);
+  CHECK_TEXT(digest, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  if (!graft_sha256_has_x86()) {
+    return;
+  }
+  for (size_t i = 0; i < sizeof data; i++) {
+    data[i] = (uint8_t)(i * 167 + (i >> 8));
+  }
+  for (size_t blocks = 0; blocks < 20; blocks++) {
+    uint32_t portable[8] = {1, 2, 3, 4, 5, 6, 7, 8}, fast[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    graft_sha256_blocks(portable, data + blocks, blocks);
+    graft_sha256_blocks_x86(fast, data + blocks, blocks);
+    CHECK(memcmp(portable, fast, sizeof fast) == 0);
+  }
+}
+
+int main(void) {
+  static Writer writer;
+  file = mkstemp(path);
+  CHECK(file >= 0);
+  test_sha256();
+  write_artifact(&writer);
+  store(writer.bytes, writer.size);
+  test_an_artifact_runs();
+  test_every_failing_allocation_is_survived();
+  test_a_missing_file_is_told();
+  test_every_truncation_is_refused(&writer);
+  test_every_flipped_bit_is_refused(&writer);
+  close(file);
+  unlink(path);
+  return 0;
+}

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.schedule.blocking import choose_blocking, wanted_tasks
+from graft.core.schedule.blocking import Blocking, choose_blocking, wanted_tasks
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -56,7 +56,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import free_variables, substitute
+from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type, element_bits
 
 PACK_BYTES = 1 << 20
@@ -70,6 +70,9 @@ FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
 """... and its rows are so far apart and it is so large that reading it in place would miss caches."""
 CONFLICT_BYTES, CONFLICT_ROWS = 4096, 6
 """Rows at a multiple of this distance share their lines of the first-level cache: so many of them are too many."""
+
+STREAMS, FEW_ROWS = 8, 4
+"""A large right factor that is read where it lies, for so few rows, is read so many of its rows at one time."""
 
 Outer = dict[int, Expression]
 Totals = Callable[[Buffer], Statement]
@@ -134,10 +137,9 @@ class ContractionScheduler:
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
-        tasks = max(1, wanted_tasks(target) // parts.batch)
-        self.blocking = choose_blocking(
-            self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, len(parts.depth) == 1
-        )
+        self.is_streamed = self.split.count == 1
+        """Whether each element of the right factor is used by one tile only: then memory is the limit."""
+        self.blocking = self._blocked(target)
         self.left_packed: PackedFactor | None = None
         self.right_packed: PackedFactor | None = None
         self.mode: Mode = "in place"
@@ -151,7 +153,7 @@ class ContractionScheduler:
     def scheduled(self) -> Scheduled:
         """Decide where the factors come from, and build the function."""
         self.left_packed = pack_left(self.kernel, self.parts, self.split)
-        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded)
+        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
         self.mode = self.choose_mode()
         if self.mode != "packed by panel" and self._rows_conflict():
             shape = (b.index(self.parts.height), b.index(self.parts.terms + self.tile.lanes))
@@ -164,6 +166,19 @@ class ContractionScheduler:
             return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
 
         return Scheduled(build, {factor.source: factor.contents for factor in packed})
+
+    def _blocked(self, target: Target) -> Blocking:
+        """Decide in which order tiles are computed."""
+        parts, whole = self.parts, self.padded * self.parts.terms * self.bytes
+        tasks = max(1, wanted_tasks(target) // parts.batch)
+        if not self.is_streamed:
+            cuttable = len(parts.depth) == 1
+            return choose_blocking(self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable)
+        constant = any(load.buffer in self.kernel.constants for load in loads(parts.right))
+        by_rows = len(parts.depth) == 1 and not constant and whole >= PACK_BYTES and not self.must_pack()
+        span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
+        groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
+        return Blocking(split_evenly(1, 1), groups, -(-parts.terms // span), span)
 
     def choose_mode(self) -> Mode:
         """Decide when and how much of the right factor is packed at one time."""
@@ -368,7 +383,10 @@ class ContractionScheduler:
             offset = vector * tile.lanes
             if self.right_packed is not None:
                 place = b.add(self.right_packed.begin(outer), b.multiply(panel.begin, self.parts.terms))
-                place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
+                if self.is_streamed:
+                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.lanes), offset * self.parts.terms))
+                else:
+                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
                 return Load(self.right_packed.buffer, (ramp(place, tile.lanes),))
             if self.buffer is not None:
                 return Load(self.buffer, (self.panel_place(panel, offset),))
@@ -420,8 +438,10 @@ class ContractionScheduler:
 
     def _ahead(self, outer: Outer, place: Place) -> Ahead | None:
         """Return what to fetch while a tile is summed: its share of the panel, or part of one, that is read next."""
+        if self.left_packed is not None:
+            return self._columns_ahead(self.left_packed, outer, place)
         packed, panel, part = self.right_packed, place.panel, place.part
-        if packed is None or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
+        if packed is None or self.is_streamed or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
             return None
         following = b.add(panel.number, 1)
         row: Expression = b.index(0)
@@ -436,6 +456,18 @@ class ContractionScheduler:
         share = self.blocking.span // UNROLL * lines * CACHE_LINE // self.bytes
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
         return Ahead(packed.buffer, begin, lines)
+
+    def _columns_ahead(self, packed: PackedFactor, outer: Outer, place: Place) -> Ahead | None:
+        """Return what to fetch of a packed left factor while a tile is summed: the same terms for the next tile."""
+        if packed.contents.nbytes < AHEAD_BYTES or not self.parts.depth:
+            return None
+        height, inner = self.split.size, self.parts.depth[-1].variable
+        term = substitute(self.parts.term(), {inner: b.index(0)})
+        if place.part is not None:
+            term = b.add(term, b.multiply(place.part.number, self.blocking.span))
+        following = b.multiply(self.split.begin(b.add(place.number, 1)), self.parts.terms)
+        begin = b.add(b.add(packed.begin(outer), following), b.multiply(term, height))
+        return Ahead(packed.buffer, begin, -(-UNROLL * height * self.bytes // CACHE_LINE))
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

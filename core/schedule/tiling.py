@@ -166,7 +166,7 @@ def whole_span(extent: int) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Memory that is fetched into the second-level cache meanwhile: ``lines`` cache lines in each step, from ``begin``."""
+    """Memory that is fetched into the second-level cache meanwhile: ``lines`` cache lines a step, from ``begin`` on."""
 
     buffer: Buffer
     begin: Expression

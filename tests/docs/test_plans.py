@@ -10,8 +10,8 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from graft.api import plugins
 from benchmarks.zoo import path_of
+from graft.api import plugins
 from graft.cli.common import State
 from graft.cli.main import cli
 from graft.core.reject import BACKEND_CODES, CORE_CODES

@@ -13,11 +13,15 @@ from graft.errors import GraftError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, and its feature set."""
+    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
+
+    ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number.
+    """
 
     arch: str
     cpu: str
     features: frozenset[str] = frozenset()
+    threads: int = 0
 
     @property
     def vector_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -78,7 +78,8 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.emit import compile_functions
 
-        kernels = RegionKernels(region, self._table, options.target)
+        target = replace(options.target, threads=options.threads)
+        kernels = RegionKernels(region, self._table, target)
         procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
         if not names:
             return CompiledRegion((), procedure, kernels.constants)

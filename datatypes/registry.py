@@ -48,7 +48,9 @@ class Datatype:
         found = None if self.formats is None else self.formats(bits)
         if self.formats is not None and found is None:
             known = ", ".join(f"custom[{self.name}]{width}" for width in self.widths)
-            raise DatatypeError(f"datatype '{self.name}' has no width {bits}; its types are {known}", datatype=self.name)
+            raise DatatypeError(
+                f"datatype '{self.name}' has no width {bits}; its types are {known}", datatype=self.name
+            )
         return found
 
 
@@ -93,9 +95,7 @@ class DatatypeRegistry:
         self._rows[name] = Datatype(name, code, owner, format, widths)
         return self._rows[name]
 
-    def register_op(
-        self, lowering: Lowering, op: str, backend: str, datatype: str, source: str | None = None
-    ) -> None:
+    def register_op(self, lowering: Lowering, op: str, backend: str, datatype: str, source: str | None = None) -> None:
         """Register how a backend computes an operation of a datatype.
 
         ``datatype`` is the name of the result's datatype; of a Cast it is what is cast to, and ``source`` what is cast

@@ -9,7 +9,7 @@ columns as high as a tile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,7 +46,6 @@ from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
     Buffer,
-    CallExtern,
     Expression,
     For,
     Function,

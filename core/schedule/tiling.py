@@ -34,10 +34,12 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.visit import substitute
-from graft.core.types import INT64, Type, element_bits
+from graft.core.types import INT64, Type, element_bits, is_custom
 
 FMA_LATENCY = 4
 MAX_VECTORS = 8
+CUSTOM_REGISTERS = 10
+"""Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
 UNROLL = 4
 """Terms of a sum that one pass of the innermost loop adds."""
 CACHE_LINE = 64

@@ -22,14 +22,15 @@ def sample_inputs(model: ir.Model, seed: int = 0) -> dict[str, np.ndarray]:
     over {0, 1} where they index none (masks, flags). Raise ModelError if an input has no static shape.
     """
     generator = np.random.default_rng(seed)
-    return {view.name: _sample(view, generator) for view in map(ValueView, _free_inputs(model))}
+    return {view.name: sample_value(view, generator) for view in map(ValueView, _free_inputs(model))}
 
 
 def _free_inputs(model: ir.Model) -> Iterable[ir.Value]:
     return (value for value in model.graph.inputs if value.name not in model.graph.initializers)
 
 
-def _sample(view: ValueView, generator: np.random.Generator) -> np.ndarray:
+def sample_value(view: ValueView, generator: np.random.Generator) -> np.ndarray:
+    """Return an array for one value, as `sample_inputs` does; raise ModelError if it has no static shape."""
     shape = view.static_shape
     if shape is None:
         raise ModelError(

@@ -24,9 +24,7 @@ OPERATION_OF = {
     "sqrt": "Sqrt", "floor": "Floor", "ceil": "Ceil", "trunc": "Trunc", "round_even": "Round",
 } | {
     name: name.capitalize()
-    for name in (
-        "exp exp2 expm1 log log2 log1p tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh acosh atanh pow rsqrt"
-    ).split()
+    for name in ["exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "pow", "rsqrt"]
 }  # fmt: skip
 """The operation behind each operator and intrinsic of the tensor IR."""
 OPERATOR_OF = {operation: operator for operator, operation in OPERATION_OF.items() if operator != "mod"}
@@ -108,6 +106,7 @@ def apply_lowering(
 ) -> Expression:
     """Return a registered lowering's result for storage bits; raise DatatypeError if its type is wrong."""
     expected = "bool" if operation in COMPARISONS else storage_dtype(dtype)
+    result: Expression
     match lowering:
         case Extern():
             if not lowering.has(dtype, source):

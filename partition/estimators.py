@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from graft.core.operators.table import Cost
-from graft.errors import PlanError
 from graft.partition.backend_like import BackendLike
 from graft.partition.costs import Work, value_bytes
 from graft.partition.region import Region
@@ -71,55 +66,28 @@ class Roofline:
 
 @dataclass(slots=True)
 class Measured:
-    """Measured times, once per structure of a region, kept in a JSON file between runs.
+    """Measured times, once per structure of a region.
 
-    ``measure(region)`` compiles and times a region, in seconds; ``fingerprints`` names what each backend's times depend
-    on besides (its version), so that times of another version are not used.
+    ``measure(region)`` compiles and times a region, in seconds, and gives infinity for one that cannot be; ``times``
+    remembers (`graft.partition.times.TimesDatabase` does so between runs). ``fingerprints`` names what each backend's
+    times depend on besides (its version, the machine), so that other times are not used.
     """
 
     measure: Callable[[Region], float]
-    database: Path | None = None
+    times: MutableMapping[str, float] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     copy_bytes_per_second: float = COPY_BYTES_PER_SECOND
-    _known: dict[str, float] | None = None
 
     def region_seconds(self, region: Region) -> float:
-        """Return the time of a region: known, or measured now; raise PlanError if the database is damaged."""
-        if self._known is None:
-            self._known = self._read()
+        """Return the time of a region, known or measured now; a failure is not remembered, for it may be mended."""
         key = f"{region.backend} {self.fingerprints.get(region.backend, '')} {structure(region)}"
-        if key not in self._known:
-            self._known[key] = self.measure(region)
-            self._write()
-        return self._known[key]
+        known = self.times.get(key)
+        if known is None:
+            known = self.measure(region)
+            if math.isfinite(known):
+                self.times[key] = known
+        return known
 
     def copy_seconds(self, size: int) -> float:
         """Return the time of handing the bytes over."""
         return size / self.copy_bytes_per_second
-
-    def _read(self) -> dict[str, float]:
-        if self.database is None or not self.database.exists():
-            return {}
-        try:
-            content = json.loads(self.database.read_text(encoding="utf-8"))
-            return {str(key): float(seconds) for key, seconds in content.items()}
-        except (ValueError, AttributeError, TypeError) as error:
-            raise PlanError(
-                f"the database of measured times '{self.database.name}' is damaged ({error}); delete it",
-                path=str(self.database),
-            ) from error
-
-    def _write(self) -> None:
-        """Replace the database at once, so that it is never half written."""
-        if self.database is None:
-            return
-        self.database.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.database.parent, prefix=self.database.name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self._known, file, indent=1, sort_keys=True)
-            os.replace(name, self.database)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 MatchOrder = Literal["table", "longest"]
 PlacementMode = Literal["greedy", "model", "measured"]
+PLACEMENTS: tuple[PlacementMode, ...] = get_args(PlacementMode)
 
 
 @dataclass(frozen=True, slots=True)

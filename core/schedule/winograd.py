@@ -206,9 +206,7 @@ class _Scheduler:
             inside = b.all_of([*b.inside(b.add(row, i), self.windows.source[0])])
             assert inside is not None
             body = Let(variable, inside, body)
-        return For(
-            number, b.index(self.plan.rows), "serial", Let(row, b.subtract(top, self.windows.begins[0]), body)
-        )
+        return For(number, b.index(self.plan.rows), "serial", Let(row, b.subtract(top, self.windows.begins[0]), body))
 
     def _over_vectors(self, length: int, piece: Callable[[Expression, int, int], Statement]) -> Statement:
         """Return ``piece`` at all vectors of a row: the first and the last two apart, those between in a loop."""
@@ -235,7 +233,8 @@ class _Scheduler:
             start = b.multiply(b.add(begin, vector), m * lanes)
             halves = [
                 deinterleave(
-                    [Load(combined, (b.index(half), row, ramp(b.add(start, v * lanes), lanes))) for v in range(m)], count
+                    [Load(combined, (b.index(half), row, ramp(b.add(start, v * lanes), lanes))) for v in range(m)],
+                    count,
                 )
                 for half, count in ((0, m), (1, size - m))
             ]

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
 from graft.core.load import Source
 from graft.core.operators.all import OPERATORS
-from graft.errors import UnsupportedError
-from graft.partition.partitioner import partition
+from graft.errors import PlanError, UnsupportedError
+from graft.partition.partitioner import Partitioned, partition
+from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import PluginManager
 
 if TYPE_CHECKING:
     import os
 
+    from graft.core.target import CompileOptions
+    from graft.partition.estimators import Estimator
     from graft.partition.plan import Plan
-    from graft.partition.policy import Policy
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 
@@ -53,14 +56,55 @@ def plan(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     policy: Policy | None = None,
+    place: PlacementMode | None = None,
+    threads: int | None = None,
     manager: PluginManager | None = None,
 ) -> Plan:
-    """Return where every operator would run and why, without compiling anything.
+    """Return where every operator would run and why.
 
-    ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions.
+    ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions. ``place`` (``greedy``,
+    ``model``, ``measured``) overrides ``policy.placement``. Only ``measured`` compiles and runs anything: regions that
+    might be, with ``threads`` threads, once each on this machine.
     """
+    arguments = {"shapes": shapes, "policy": policy, "place": place, "threads": threads, "manager": manager}
+    return partitioned(model, backends, **arguments).plan  # type: ignore[arg-type]
+
+
+def partitioned(
+    model: Source,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    policy: Policy | None = None,
+    place: PlacementMode | None = None,
+    threads: int | None = None,
+    manager: PluginManager | None = None,
+) -> Partitioned:
+    """Partition as `plan` does and return the partitioned model too."""
     chosen = choose(backends, manager)
-    return partition(prepare(model, shapes), chosen, policy=policy, operators=OPERATORS).plan
+    wishes = placed(policy, place)
+    estimator = estimator_for(wishes, chosen, compile_options(threads, False), manager)
+    return partition(prepare(model, shapes), chosen, policy=wishes, estimator=estimator, operators=OPERATORS)
+
+
+def placed(policy: Policy | None, place: PlacementMode | None) -> Policy:
+    """Return a policy with a mode of placement; None leaves the policy's own. Raise PlanError for an unknown mode."""
+    policy = policy or Policy()
+    if place is not None and place not in PLACEMENTS:
+        raise PlanError(f"unknown placement '{place}'; choose one of {', '.join(PLACEMENTS)}", place=place)
+    return policy if place is None else replace(policy, placement=place)
+
+
+def estimator_for(
+    policy: Policy, backends: Sequence[Backend], options: CompileOptions, manager: PluginManager | None
+) -> Estimator | None:
+    """Return what measures regions where the policy asks for it, else None: the core has a model of its own."""
+    if policy.placement != "measured":
+        return None
+    from graft.measure import measured_here
+
+    load = partial(program_of, threads=options.threads, backends=backends, manager=manager)
+    return measured_here(backends, options, load)
 
 
 def compile(
@@ -73,6 +117,7 @@ def compile(
     strict: bool = False,
     plan: Plan | None = None,
     policy: Policy | None = None,
+    place: PlacementMode | None = None,
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> Program:
@@ -82,12 +127,12 @@ def compile(
     the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
     ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. With ``strict`` a region
     that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
-    to follow.
+    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`.
     """
     options = compile_options(threads, strict, cpu)
     compiled = compile_model(
         model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, plan=plan, policy=policy,
-        keep_intermediates=keep_intermediates, manager=manager,
+        place=place, keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
 
@@ -116,16 +161,20 @@ def compile_model(
     strict: bool = False,
     plan: Plan | None = None,
     policy: Policy | None = None,
+    place: PlacementMode | None = None,
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     manager = manager or plugins()
+    chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
+    options, wishes = compile_options(threads, strict, cpu), placed(policy, place)
     compiler = Compiler(
-        choose(backends, manager),
-        compile_options(threads, strict, cpu),
-        policy=policy,
+        chosen,
+        options,
+        policy=wishes,
         plan=plan,
+        estimator=None if plan is not None else estimator_for(wishes, chosen, options, manager),
         manager=manager,
         keep_intermediates=None if keep_intermediates is None else Path(keep_intermediates),
     )

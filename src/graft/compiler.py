@@ -32,6 +32,7 @@ from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
+    from graft.partition.estimators import Estimator
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
 
@@ -88,7 +89,9 @@ class Compiler:
     """Compiles models with a fixed choice of backends and options.
 
     ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
-    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner.
+    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
+    policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
+    is to have it.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Compiler:
         *,
         policy: Policy | None = None,
         plan: Plan | None = None,
+        estimator: Estimator | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
     ) -> None:
@@ -105,6 +109,7 @@ class Compiler:
         self._options = options
         self._policy = policy
         self._plan = plan
+        self._estimator = estimator
         self._manager = manager
         self._keep = keep_intermediates
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
@@ -139,8 +144,9 @@ class Compiler:
         started = perf_counter()
         backends = list(self._backends.values())
         result = partition(
-            model, backends, policy=self._policy, refusals=refusals, plan=self._plan, operators=OPERATORS
-        )
+            model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
+            operators=OPERATORS,
+        )  # fmt: skip
         result.plan.require_complete()
         self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
         return result
@@ -156,7 +162,7 @@ class Compiler:
             try:
                 compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
-                if self._options.strict:
+                if self._options.strict or self._plan is not None:
                     raise
                 log.warning("%s; the region goes to the next backend", error)
                 reason = Reject("compile-failed", "".join(traceback.format_exception(error)))

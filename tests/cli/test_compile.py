@@ -57,3 +57,37 @@ def test_a_saved_plan_is_followed(graft, model, npu, tmp_path):
     graft("plan", model, *arguments, "--exclude-node", "mm", "-o", path)
     outcome = graft("compile", model, *arguments, "--plan", path)
     assert outcome.out.startswith("npu 0/3 ops")
+
+
+def test_an_edited_plan_is_followed_on_its_own_backends(graft, model, tmp_path):
+    path = tmp_path / "plan.json"
+    graft("plan", model, "-b", "llvm,reference", "-o", path)
+    data = json.loads(path.read_text())
+    data["nodes"][1]["backend"] = "reference"
+    path.write_text(json.dumps(data))
+    assert graft("compile", model, "--plan", path).out.startswith("llvm 2/3 ops")
+
+
+def test_a_plan_of_another_model_is_refused(graft, model, symbolic, tmp_path):
+    path = tmp_path / "plan.json"
+    graft("plan", model, "-b", "reference", "-o", path)
+    outcome = graft("compile", symbolic, "--shape", "x:2x4", "--plan", path)
+    assert outcome.code == 1
+    assert outcome.err.startswith("graft: the plan is for another model: its fingerprint is ")
+
+
+def test_a_region_of_a_plan_that_cannot_be_compiled_is_an_error(graft, model, npu, tmp_path):
+    path = tmp_path / "plan.json"
+    arguments = (model, "-b", "npu,reference", "--plugin", npu)
+    graft("plan", *arguments, "-o", path)
+    npu.write_text(npu.read_text() + "\n    def compile(self, region, options): raise OSError('no license')\n")
+    outcome = graft("compile", *arguments, "--plan", path)
+    assert outcome.code == 5
+    assert "no license" in outcome.err
+
+
+def test_a_backend_that_gets_nothing_fails_its_gate(graft, model, npu, tmp_path):
+    path = tmp_path / "out.graft"
+    arguments = ("-b", "npu,reference", "--plugin", npu, "--exclude-op", "MatMul", "--require-backend", "npu")
+    assert graft("compile", model, "-o", path, *arguments).code == 3
+    assert not path.exists()

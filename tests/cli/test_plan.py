@@ -10,13 +10,32 @@ def test_plan_prints_its_summary(graft, model, npu):
     assert "reference 2/3" in outcome.out
 
 
-def test_why_prints_every_refusal(graft, model, npu):
+WHY = """\
+BACKEND    CODE         OPERATORS  REASON                       OF TYPE    NODES
+npu        no-pattern           1  npu has no rule for Relu     Relu 1     act
+npu        no-pattern           1  npu has no rule for Sigmoid  Sigmoid 1  sig
+reference  lost-to:npu          1  npu comes first              MatMul 1   mm
+
+CODE         WHAT WOULD CHANGE IT
+no-pattern   give the backend a rule or a composite for this operator, or a graph pass that rewrites it
+lost-to:npu  name this backend earlier in -b, or move single operators with --pin NODE=BACKEND
+"""
+
+
+def test_why_gathers_the_refusals_and_says_what_would_change_them(graft, model, npu):
     outcome = graft("plan", model, "-b", "npu,reference", "--plugin", npu, "--why")
-    rows = [line.split(maxsplit=4) for line in outcome.out.splitlines()[1:]]
-    assert rows[0] == ["NODE", "OPERATOR", "BACKEND", "CODE", "REASON"]
-    assert ["sig", "Sigmoid", "npu", "no-pattern", "npu has no rule for Sigmoid"] in rows
-    assert ["act", "Relu", "npu", "no-pattern", "npu has no rule for Relu"] in rows
-    assert ["mm", "MatMul", "reference", "lost-to:npu", "npu comes first"] in rows
+    assert outcome.out.partition("\n\n")[2] == WHY
+
+
+def test_nodes_prints_every_operator(graft, model, npu):
+    outcome = graft("plan", model, "-b", "npu,reference", "--plugin", npu, "--nodes")
+    rows = [line.split(maxsplit=4) for line in outcome.out.splitlines()[2:]]
+    assert rows == [
+        ["NODE", "OPERATOR", "BACKEND", "REGION", "COMPOSITE  REFUSALS"],
+        ["mm", "MatMul", "npu", "npu_0", "reference: lost-to:npu"],
+        ["sig", "Sigmoid", "reference", "reference_0", "npu: no-pattern"],
+        ["act", "Relu", "reference", "reference_0", "npu: no-pattern"],
+    ]
 
 
 def test_plan_as_json_has_the_summary_and_every_node(graft, model):
@@ -84,3 +103,87 @@ def test_a_plugin_that_raises_while_planning_is_a_plugin_fault(graft, model, npu
         "graft: plugin 'npu' raised ZeroDivisionError in supports(MatMul (node 'mm')): division by zero "
         "(-v shows the traceback)\n"
     )
+
+
+def test_a_backend_that_gets_nothing_fails_its_gate(graft, model, npu):
+    arguments = ("plan", model, "-b", "npu,reference", "--plugin", npu, "--require-backend")
+    assert graft(*arguments, "npu").code == 0
+    outcome = graft(*arguments, "npu", "--exclude-op", "MatMul")
+    assert outcome.code == 3
+    assert outcome.err == ("graft: 'npu' has no operators, some are required; reasons: no-pattern 2, user-excluded 1\n")
+    outcome = graft(*arguments, "cpu")
+    assert outcome.code == 2
+    assert "--require-backend names 'cpu', which is not among the backends npu, reference" in outcome.err
+
+
+@pytest.mark.parametrize(("wish", "code"), [
+    (("--min-region-flops", "1000"), "region-too-small"),
+    (("--max-regions", "0"), "region-too-small"),
+    (("--exclude-node", "npu:mm"), "user-excluded"),
+])  # fmt: skip
+def test_wishes_are_reasons_in_the_plan(graft, model, npu, wish, code):
+    data = json.loads(graft("plan", model, "-b", "npu,reference", "--plugin", npu, "--json", *wish).out)
+    assert data["nodes"][0]["reasons"]["npu"][0] == code
+
+
+COST = """
+    def cost(self, region):
+        from graft.core.operators.table import Cost
+        return Cost(10**15, 0)
+"""
+
+
+def test_placement_by_the_model_keeps_a_backend_that_says_it_is_slow_out(graft, model, npu):
+    npu.write_text(npu.read_text() + COST)
+    arguments = ("plan", model, "-b", "npu,reference", "--plugin", npu, "--place")
+    assert graft(*arguments, "greedy").out.startswith("npu 1/3 ops")
+    assert graft(*arguments, "model").out.startswith("npu 0/3 ops")
+
+
+def test_placement_by_measuring_runs_regions_once_and_remembers(graft, model, npu, tmp_path, monkeypatch):
+    from graft.measure import default_database
+    from graft.partition.times import TimesDatabase
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    npu.write_text(npu.read_text().replace("arrays[0] @ arrays[1]", "[__import__('time').sleep(0.02)] and 0 or "
+                                           "arrays[0] @ arrays[1]"))  # fmt: skip
+    arguments = ("plan", model, "-b", "npu,reference", "--plugin", npu, "--place", "measured")
+    assert graft(*arguments).out.startswith("npu 0/3 ops")
+    assert default_database() == tmp_path / "cache" / "graft" / "times.sqlite3"
+    times = dict(TimesDatabase(default_database()))
+    assert {key.split()[0] for key in times} == {"npu", "reference"}
+    assert graft(*arguments).out.startswith("npu 0/3 ops")
+    assert dict(TimesDatabase(default_database())) == times
+
+
+DIFF = """\
+NODE  OPERATOR  CHANGE   BEFORE  AFTER      REASON
+mm    MatMul    backend  npu     reference  user-excluded: operator 'MatMul' is excluded by the user
+"""
+
+
+def test_the_difference_of_two_plans_is_shown_by_node(graft, model, npu, tmp_path):
+    arguments, old, new = ("plan", model, "-b", "npu,reference", "--plugin", npu), tmp_path / "a", tmp_path / "b"
+    graft(*arguments, "-o", old)
+    graft(*arguments, "-o", new, "--exclude-op", "MatMul")
+    summaries, _, table = graft("plan", "diff", old, new).out.partition("\n\n")
+    before, after = summaries.splitlines()
+    assert before.startswith("before  npu 1/3 ops")
+    assert after.startswith("after   npu 0/3 ops")
+    assert table == DIFF
+    assert graft("plan", "diff", old, new, "--exit-code").code == 1
+    same = graft("plan", "diff", old, old, "--exit-code")
+    assert (same.code, same.out.splitlines()[-1]) == (0, "no operator is placed differently")
+    changes = json.loads(graft("plan", "diff", old, new, "--json").out)["changes"]
+    assert [(one["node"], one["what"], one["before"], one["after"]) for one in changes] == [
+        ("mm", "backend", "npu", "reference")
+    ]
+
+
+def test_a_file_that_is_no_plan_is_named(graft, model, tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text("{}")
+    outcome = graft("plan", "diff", path, path)
+    assert (outcome.code, outcome.err) == (
+        1, f"graft: '{path}': the file is not a plan: its format is not 'graft.plan' (-v shows the traceback)\n"
+    )  # fmt: skip

@@ -18,7 +18,9 @@ LOGARITHMIC = [Logarithmic(8, 3), Logarithmic(16, 10)]
 
 def computed(format: Format, operation: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return evaluate(lambda a, b: format.encode(operate(format, operation, (format.decode(a), format.decode(b)))), x, y)
+        return evaluate(
+            lambda a, b: format.encode(operate(format, operation, (format.decode(a), format.decode(b)))), x, y
+        )
 
 
 def pairs8() -> tuple[np.ndarray, np.ndarray]:
@@ -76,5 +78,7 @@ def test_logarithmic_sums_are_rounded_to_the_nearest_logarithm() -> None:
     with np.errstate(all="ignore"):
         exact = np.log2(np.abs(numbers)) * 8
         decided = np.isfinite(exact) & (np.abs(exact % 1 - 0.5) > 1e-9)
-    expected = (np.clip(np.rint(exact[decided]), -63, 63).astype(np.int64) % 128) | np.where(numbers[decided] < 0, 128, 0)
+    expected = (np.clip(np.rint(exact[decided]), -63, 63).astype(np.int64) % 128) | np.where(
+        numbers[decided] < 0, 128, 0
+    )
     np.testing.assert_array_equal(computed(format, "Add", x, y)[decided], expected)

@@ -8,12 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.datatypes.oracle import PositOracle, divide, posit_value, root
 
 from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes.formats import Format, evaluate
 from graft.datatypes.operations import operate
 from graft.datatypes.posit import Posit
+from tests.datatypes.oracle import PositOracle, divide, posit_value, root
 
 POSIT8, POSIT16 = Posit(8), Posit(16)
 ORACLE8, ORACLE16 = PositOracle(8), PositOracle(16)
@@ -173,5 +173,7 @@ def test_a_fused_multiply_add_is_rounded_once(format: Posit) -> None:
     oracle = ORACLE8 if format is POSIT8 else ORACLE16
     rng = np.random.default_rng(2)
     codes = [rng.integers(0, 1 << format.bits, 20_000).astype(format.storage) for _ in range(3)]
-    expected = [oracle.apply(lambda a, b, c: a * b + c, *three) for three in zip(*map(np.ndarray.tolist, codes), strict=True)]
+    expected = [
+        oracle.apply(lambda a, b, c: a * b + c, *three) for three in zip(*map(np.ndarray.tolist, codes), strict=True)
+    ]
     np.testing.assert_array_equal(computed(format, "Fma", *codes), expected)

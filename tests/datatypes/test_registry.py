@@ -46,9 +46,7 @@ def test_a_name_is_made_of_letters_and_digits(registry: DatatypeRegistry) -> Non
 
 
 def test_an_unknown_datatype_is_named_with_the_nearest(registry: DatatypeRegistry) -> None:
-    assert message(registry.format, "custom[posits]16") == (
-        "datatype 'posits' is not registered; did you mean 'posit'"
-    )
+    assert message(registry.format, "custom[posits]16") == ("datatype 'posits' is not registered; did you mean 'posit'")
 
 
 def test_a_type_string_must_have_a_name_and_bits(registry: DatatypeRegistry) -> None:

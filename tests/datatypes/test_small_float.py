@@ -67,7 +67,9 @@ def test_arithmetic_of_8_bits_is_rounded_once_for_all_pairs(name: str, operation
     function = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}[operation]
     with np.errstate(all="ignore"):
         expected = function(left, right).astype(dtype_of(name))
-        bits = evaluate(lambda a, b: format.encode(operate(format, operation, (format.decode(a), format.decode(b)))), x, y)
+        bits = evaluate(
+            lambda a, b: format.encode(operate(format, operation, (format.decode(a), format.decode(b)))), x, y
+        )
     np.testing.assert_array_equal(format.to_numbers(bits), expected.astype(np.float64))
 
 

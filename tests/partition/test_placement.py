@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import json
-import os
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from graft.partition.placement import handed_over
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions
 from graft.partition.structure import structure
+from graft.partition.times import TimesDatabase
 from graft.patterns import Composite, is_op, wildcard
 from tests.partition.graphs import BINARY, UNARY, Toy, everything, random_models, small, toy
 
@@ -149,18 +149,36 @@ def test_regions_of_one_structure_are_measured_once_and_remembered(tmp_path: Pat
     model = small("a = Relu(x)\nb = Exp(a)\nc = Relu(b)\ny = Exp(c)")
     backends = [toy("npu", "Relu"), everything()]
     calls: list[str] = []
-    database = tmp_path / "times.json"
-    first = partition(model, backends, policy=MEASURED, estimator=Measured(measure_by_size(calls), database))
-    assert len(calls) == len(set(json.loads(database.read_text(encoding="utf-8"))))
+    times = TimesDatabase(tmp_path / "cache" / "times.sqlite3")
+    first = partition(model, backends, policy=MEASURED, estimator=Measured(measure_by_size(calls), times))
+    assert len(calls) == len(times)
     assert sum(call.startswith("npu") for call in calls) == 1
     again: list[str] = []
-    second = partition(model, backends, policy=MEASURED, estimator=Measured(measure_by_size(again), database))
+    known = TimesDatabase(times.path)
+    second = partition(model, backends, policy=MEASURED, estimator=Measured(measure_by_size(again), known))
     assert again == []
     assert second.plan == first.plan
     other: list[str] = []
-    newer = Measured(measure_by_size(other), database, {"npu": "2.0", "rest": "2.0"})
+    newer = Measured(measure_by_size(other), known, {"npu": "2.0", "rest": "2.0"})
     partition(model, backends, policy=MEASURED, estimator=newer)
     assert len(other) == len(calls)
+
+
+def test_a_region_that_cannot_be_measured_is_not_chosen_and_asked_for_again() -> None:
+    model = small("a = Relu(x)\ny = Exp(a)")
+    asked: list[str] = []
+
+    def measure(region: Region) -> float:
+        asked.append(region.backend)
+        return math.inf if region.backend == "npu" else 1e-6
+
+    times: dict[str, float] = {}
+    for _ in range(2):
+        backends = [toy("npu", "Relu"), everything()]
+        plan = partition(model, backends, policy=MEASURED, estimator=Measured(measure, times)).plan
+        assert plan["a"].backend == "rest"
+    assert asked.count("npu") == 2
+    assert all(key.startswith("rest") for key in times)
 
 
 def test_measuring_without_a_measure_is_an_error() -> None:
@@ -169,30 +187,6 @@ def test_measuring_without_a_measure_is_an_error() -> None:
     assert str(caught.value) == (
         "placement 'measured' needs an estimator that measures regions; pass estimator=Measured(...)"
     )
-
-
-def test_a_damaged_database_is_named(tmp_path: Path) -> None:
-    database = tmp_path / "times.json"
-    database.write_text("[1]", encoding="utf-8")
-    with pytest.raises(PlanError) as caught:
-        partition(small("y = Relu(x)"), [everything()], policy=MEASURED, estimator=Measured(lambda region: 1, database))
-    assert str(caught.value) == (
-        "the database of measured times 'times.json' is damaged ('list' object has no attribute 'items'); delete it"
-    )
-
-
-def test_a_write_that_fails_leaves_the_database_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = tmp_path / "times.json"
-    database.write_text("{}", encoding="utf-8")
-
-    def fail(source: str, target: object) -> None:
-        raise OSError("no space")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="no space"):
-        partition(small("y = Relu(x)"), [everything()], policy=MEASURED, estimator=Measured(lambda region: 1, database))
-    assert [path.name for path in tmp_path.iterdir()] == ["times.json"]
-    assert database.read_text(encoding="utf-8") == "{}"
 
 
 def test_the_structure_of_a_region_does_not_depend_on_names() -> None:

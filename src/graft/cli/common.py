@@ -143,27 +143,35 @@ def compile_options(command: Command) -> Command:
 
 
 def policy_options(command: Command) -> Command:
-    """Add wishes about placement: ``--exclude-op``, ``--exclude-node``, ``--pin``, ``--min-region-ops``."""
+    """Add wishes about placement: ``--place``, exclusions, pins, bounds on regions."""
     return _all(
-        click.option("--exclude-op", metavar="OP", multiple=True, help="Keep an operator from all but the built-ins."),
-        click.option("--exclude-node", metavar="NODE", multiple=True, help="Keep a node from all but the built-ins."),
+        click.option(
+            "--place", type=click.Choice(("greedy", "model", "measured")), default="greedy", show_default=True,
+            help="First backend that can, or the cheapest plan by a cost model or by times measured here.",
+        ),
+        click.option("--exclude-op", metavar="[BACKEND:]OP", multiple=True, help="Keep an operator from a backend."),
+        click.option("--exclude-node", metavar="[BACKEND:]NODE", multiple=True, help="Keep a node from a backend."),
         click.option(
             "--pin", metavar="NODE=BACKEND", type=pin_argument, multiple=True, help="Insist on a backend for a node."
         ),
         click.option("--min-region-ops", type=click.IntRange(min=0), default=0, help="Give up smaller regions."),
-    )(command)
+        click.option("--min-region-flops", type=click.IntRange(min=0), default=0, help="Give up cheaper regions."),
+        click.option("--max-regions", type=click.IntRange(min=0), help="Keep only the largest regions of a backend."),
+    )(command)  # fmt: skip
+
+
+POLICY_OPTIONS = (
+    "place", "exclude_op", "exclude_node", "pin", "min_region_ops", "min_region_flops", "max_regions",
+)  # fmt: skip
 
 
 def policy_of(options: dict[str, Any]) -> Policy:
     """Take the options of `policy_options` out of ``options`` and return them as a policy."""
     from graft.partition.policy import Policy
 
-    return Policy(
-        exclude_op=tuple(options.pop("exclude_op")),
-        exclude_node=tuple(options.pop("exclude_node")),
-        pin=dict(options.pop("pin")),
-        min_region_ops=options.pop("min_region_ops"),
-    )
+    place, *wishes = (options.pop(name) for name in POLICY_OPTIONS)
+    named = dict(zip(POLICY_OPTIONS[1:], wishes, strict=True))
+    return Policy(placement=place, **{**named, "pin": dict(named["pin"])})
 
 
 def is_artifact(path: Path) -> bool:

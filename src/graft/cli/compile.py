@@ -19,7 +19,7 @@ from graft.cli.common import (
     policy_options,
 )
 from graft.cli.output import print_json, size
-from graft.cli.plan import check_coverage, coverage_option
+from graft.cli.plan import check_gates, gate_options, read_plan
 
 
 @click.command("compile")
@@ -31,7 +31,7 @@ from graft.cli.plan import check_coverage, coverage_option
 @compile_options
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
-@coverage_option
+@gate_options
 @click.option("--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3.")
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
@@ -49,13 +49,13 @@ def command(
     strict: bool,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
+    required: tuple[str, ...],
     cpu: str,
     keep: Path | None,
     **wishes: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
     from graft.api import compile_model
-    from graft.partition.plan import Plan
     from graft.runtime.artifact import save
 
     compiled = compile_model(
@@ -65,12 +65,12 @@ def command(
         threads=threads,
         cpu=cpu,
         strict=strict,
-        plan=None if plan_file is None else Plan.from_json(plan_file.read_text(encoding="utf-8")),
         policy=policy_of(wishes),
+        plan=None if plan_file is None else read_plan(plan_file),
         keep_intermediates=keep,
         manager=state.manager(),
     )
-    gate = check_coverage(compiled.plan, coverage)
+    gate = check_gates(compiled.plan, coverage, required)
     if gate:
         return gate
     path = output or model.with_suffix(".graft")

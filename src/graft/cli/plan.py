@@ -1,8 +1,9 @@
-"""`graft plan`: where every operator would run, and why it does not run elsewhere."""
+"""`graft plan`: where every operator would run, why it does not run elsewhere, and what changed between two plans."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    Command,
     ExitCode,
     State,
     backend_options,
@@ -22,6 +24,15 @@ from graft.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from graft.partition.plan import Plan
+    from graft.partition.plan_diff import PlanChange
+
+
+class PlanVerbs(click.Group):
+    """`graft plan MODEL` and `graft plan diff A B`: what is no verb is a model."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Send everything but ``diff`` to the command that plans."""
+        return super().parse_args(ctx, args if args[:1] == ["diff"] else ["model", *args])
 
 
 def coverage_argument(text: str) -> tuple[str, float]:
@@ -36,72 +47,165 @@ def coverage_argument(text: str) -> tuple[str, float]:
     return backend, share
 
 
-coverage_option = click.option(
-    "--require-coverage",
-    "coverage",
-    metavar="[BACKEND:]PCT",
-    type=coverage_argument,
-    help="Exit 3 if the backend (the first one) gets a smaller share of the operators.",
-)
+def gate_options(command: Command) -> Command:
+    """Add the gates that a plan must pass: ``--require-coverage``, ``--require-backend``."""
+    coverage = click.option(
+        "--require-coverage",
+        "coverage",
+        metavar="[BACKEND:]PCT",
+        type=coverage_argument,
+        help="Exit 3 if the backend (the first one) gets a smaller share of the operators.",
+    )
+    backend = click.option(
+        "--require-backend", "required", metavar="NAME", multiple=True, help="Exit 3 if the backend gets no operator."
+    )
+    return coverage(backend(command))
 
 
-@click.command("plan")
+@click.group("plan", cls=PlanVerbs)
+def command() -> None:
+    """Show where every operator of a model would run; compile nothing."""
+
+
+@command.command("model", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", type=MODEL)
 @backend_options
 @policy_options
-@click.option("--why", is_flag=True, help="Print every refusal with its reason.")
-@coverage_option
+@click.option("--why", is_flag=True, help="Print the refusals, gathered by reason, and what would change them.")
+@click.option("--nodes", is_flag=True, help="Print every operator with its placement and its refusals.")
+@gate_options
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the plan, for compile --plan."
 )
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report for a browser.")
 @common_options
 @click.pass_obj
-def command(
+def plan_model(
     state: State,
     /,
     model: Path,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     why: bool,
+    nodes: bool,
     coverage: tuple[str, float] | None,
+    required: tuple[str, ...],
     output: Path | None,
+    html: Path | None,
     **wishes: Any,
 ) -> int:
     """Show where every operator of MODEL would run; compile nothing."""
-    import graft
+    from graft.api import partitioned
 
-    plan = graft.plan(
+    result = partitioned(
         str(model), names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes), manager=state.manager()
     )
+    plan = result.plan
     if output is not None:
         output.write_text(plan.to_json() + "\n", encoding="utf-8")
+    if html is not None:
+        from graft.report.build import report_on_model
+        from graft.report.html import write_html
+
+        write_html(report_on_model(model.name, result, state.manager()), html)
     if state.json:
         print_json({"summary": plan.summary(), **json.loads(plan.to_json())})
     else:
         click.echo(plan.summary())
         if why:
-            print_table(
-                ("NODE", "OPERATOR", "BACKEND", "CODE", "REASON"),
-                [(row.node, row.op_type, row.backend, row.code, row.text) for row in plan.why()],
+            _print_why(plan)
+        if nodes:
+            _print_nodes(plan)
+    return check_gates(plan, coverage, required)
+
+
+@command.command("diff")
+@click.argument("before", type=MODEL)
+@click.argument("after", type=MODEL)
+@click.option("--exit-code", is_flag=True, help="Exit 1 if the plans differ.")
+@common_options
+@click.pass_obj
+def plan_diff(state: State, before: Path, after: Path, exit_code: bool) -> int:
+    """Show what differs from plan BEFORE to plan AFTER, both saved with `graft plan -o`."""
+    from graft.partition.plan_diff import plan_diff
+
+    old, new = read_plan(before), read_plan(after)
+    changes = plan_diff(old, new)
+    if state.json:
+        print_json({"before": old.summary(), "after": new.summary(), "changes": [asdict(one) for one in changes]})
+    else:
+        _print_changes(old, new, changes)
+    return ExitCode.FAILURE if exit_code and changes else ExitCode.OK
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the plan in a file; raise PlanError, naming the file, if it holds none."""
+    from graft.errors import PlanError
+    from graft.partition.plan import Plan
+
+    try:
+        return Plan.from_json(path.read_text(encoding="utf-8"))
+    except (PlanError, UnicodeDecodeError) as error:
+        raise PlanError(f"'{path}': {error}", path=str(path)) from error
+
+
+def _print_changes(old: Plan, new: Plan, changes: tuple[PlanChange, ...]) -> None:
+    click.echo(f"before  {old.summary()}")
+    click.echo(f"after   {new.summary()}")
+    if old.model != new.model:
+        click.echo("the plans are of different models, or of a model that changed")
+    if not changes:
+        click.echo("no operator is placed differently")
+        return
+    click.echo()
+    rows = [(one.node, one.op_type, one.what, one.before, one.after, one.reason) for one in changes]
+    print_table(("NODE", "OPERATOR", "CHANGE", "BEFORE", "AFTER", "REASON"), rows)
+
+
+def _print_why(plan: Plan) -> None:
+    """Print the refusals by backend and reason, and below them what would change each kind."""
+    from graft.report.reasons import advice, reason_groups, shortened
+
+    groups = reason_groups(plan)
+    if not groups:
+        return
+    click.echo()
+    rows = [
+        (one.backend, one.code, len(one.nodes), one.text.strip().rpartition("\n")[2],
+         shortened([f"{name} {count}" for name, count in one.operators], 4), shortened(one.nodes))
+        for one in groups
+    ]  # fmt: skip
+    print_table(("BACKEND", "CODE", "OPERATORS", "REASON", "OF TYPE", "NODES"), rows)
+    click.echo()
+    codes = dict.fromkeys(one.code for one in groups)
+    print_table(("CODE", "WHAT WOULD CHANGE IT"), [(code, advice(code)) for code in codes])
+
+
+def _print_nodes(plan: Plan) -> None:
+    click.echo()
+    rows = [
+        (row.node, row.op_type, row.backend or "nobody", row.region, row.composite,
+         "; ".join(f"{backend}: {reject.code}" for backend, reject in row.reasons.items()))
+        for row in plan.placements
+    ]  # fmt: skip
+    print_table(("NODE", "OPERATOR", "BACKEND", "REGION", "COMPOSITE", "REFUSALS"), rows)
+
+
+def check_gates(plan: Plan, coverage: tuple[str, float] | None, required: tuple[str, ...]) -> int:
+    """Return the exit code of the gates, having said what is missing."""
+    wanted = [(coverage[0] or plan.backends[0], coverage[1], "--require-coverage")] if coverage is not None else []
+    wanted += [(name, None, "--require-backend") for name in required]
+    code = ExitCode.OK
+    for backend, percent, option in wanted:
+        if backend not in plan.backends:
+            raise click.UsageError(
+                f"{option} names '{backend}', which is not among the backends {', '.join(plan.backends)}"
             )
-    return check_coverage(plan, coverage)
-
-
-def check_coverage(plan: Plan, coverage: tuple[str, float] | None) -> int:
-    """Return the exit code of the coverage gate, having said what is missing."""
-    if coverage is None:
-        return ExitCode.OK
-    backend, required = coverage[0] or plan.backends[0], coverage[1]
-    if backend not in plan.backends:
-        raise click.UsageError(
-            f"--require-coverage names '{backend}', which is not among the backends {', '.join(plan.backends)}"
-        )
-    actual = 100 * plan.coverage(backend)
-    if actual >= required:
-        return ExitCode.OK
-    reasons = ", ".join(f"{code} {count}" for code, count in plan.reasons(backend).items())
-    click.echo(
-        f"graft: '{backend}' has {actual:.1f} % of the operators, {required:g} % are required; reasons: {reasons}",
-        err=True,
-    )
-    return ExitCode.COVERAGE
+        count, actual = sum(row.backend == backend for row in plan.placements), 100 * plan.coverage(backend)
+        if count if percent is None else actual >= percent:
+            continue
+        reasons = ", ".join(f"{code} {count}" for code, count in plan.reasons(backend).items())
+        missing = "no operators, some are" if percent is None else f"{actual:.1f} % of the operators, {percent:g} % are"
+        click.echo(f"graft: '{backend}' has {missing} required; reasons: {reasons or 'none'}", err=True)
+        code = ExitCode.COVERAGE
+    return code

@@ -1,0 +1,1 @@
+"""The report: a plan, and what came of it, as people read it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graft.api import compile
+from graft.api import compile, plugins
 from graft.core.load import Source, load
 from graft.core.normalize import normalize
 from graft.core.sample_inputs import sample_inputs
@@ -59,6 +59,7 @@ def sweep(
     row. ``limit`` uses that many rows only; ``accumulate`` and ``keep`` are those of `graft.datatypes.convert`. Raises
     DatatypeError for unknown types and for data that do not fit the model.
     """
+    (manager or plugins()).plugins()  # which registers their datatypes
     named = {name: type_named(name) for name in types}
     original = load(model, shapes=shapes).clone()
     normalize(original)

@@ -31,7 +31,7 @@ def list_command(state: State) -> int:
     """List the datatypes, bundled and registered by plugins."""
     from graft.datatypes.study import listed
 
-    state.manager().datatypes()
+    state.manager().plugins()  # which registers theirs
     rows = listed()
     if state.json:
         print_json([asdict(row) for row in rows])

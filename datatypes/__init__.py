@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from graft.datatypes.conversion import convert
     from graft.datatypes.lowering import create_lower_func, lookup, via
     from graft.datatypes.shipped import DATATYPES, register, register_op, small_float
-    from graft.datatypes.study import sweep
 
 __all__ = [
     "DATATYPES",
@@ -22,7 +21,6 @@ __all__ = [
     "register",
     "register_op",
     "small_float",
-    "sweep",
     "via",
 ]
 
@@ -36,7 +34,6 @@ _HOMES = {
     "register": "shipped",
     "register_op": "shipped",
     "small_float": "shipped",
-    "sweep": "study",
     "via": "lowering",
 }
 

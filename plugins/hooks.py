@@ -42,6 +42,8 @@ def graft_backends() -> Iterable[Backend | type[Backend]]:  # type: ignore[empty
 def graft_datatypes() -> Iterable[Any]:  # type: ignore[empty-body]
     """Return the custom datatypes of this plugin, as `graft.datatypes.register` takes them.
 
+    A row is ``(name, code)`` or a mapping of its arguments (``name``, ``format``, ``widths``, ...).
+
     >>> from graft.plugins.hooks import hookimpl
     >>> @hookimpl
     ... def graft_datatypes():

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from graft.datatypes.lowering import create_lower_func, lookup, via
     from graft.datatypes.registry import Datatype
     from graft.datatypes.shipped import DATATYPES, register, register_op, small_float
-    from graft.datatypes.study import sweep
 
 __all__ = [
     "DATATYPES",
@@ -24,7 +23,6 @@ __all__ = [
     "register",
     "register_op",
     "small_float",
-    "sweep",
     "via",
 ]
 
@@ -39,7 +37,6 @@ _HOMES = {
     "register": "shipped",
     "register_op": "shipped",
     "small_float": "shipped",
-    "sweep": "study",
     "via": "lowering",
 }
 

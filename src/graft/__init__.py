@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graft.plugins.supports import supports
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
+    from graft.sweeping import sweep
     from graft.verification import verify
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "load",
     "plan",
     "supports",
+    "sweep",
     "verify",
 ]
 
@@ -65,6 +67,7 @@ _HOMES = {
     "load": "graft.core.load",
     "plan": "graft.api",
     "supports": "graft.plugins.supports",
+    "sweep": "graft.sweeping",
     "verify": "graft.verification",
 }
 _FOLDERS = frozenset({"core", "datatypes", "partition", "patterns", "plugins", "runtime"})

@@ -54,7 +54,7 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     parts = None if epilogue is None else analyse(epilogue)
     if flat is None or parts is None or parts.columns != 3:
         return None
-    if _wants_channels_wide(parts, target):
+    if parts.rows is not None and _wants_channels_wide(parts, target):
         parts = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
         scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
     elif uses_pixels_apart(parts.right, parts.column):

@@ -64,7 +64,7 @@ def list_command(state: State) -> int:
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the programs; all available by default.")
 @common_options
 @click.pass_obj
-def sweep_command(state: State, model: Path, data: Path | None, html: Path | None, **options: Any) -> int:
+def sweep_command(state: State, /, model: Path, data: Path | None, html: Path | None, **options: Any) -> int:
     """Run MODEL in every type: accuracy, errors per layer against float64, time."""
     import graft
 

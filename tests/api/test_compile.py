@@ -16,7 +16,6 @@ from graft.errors import GraftError, InputError, ModelError, PlanError, PluginEr
 
 from .models import Vendor, check, feeds, kinds, model, raising
 
-
 OTHER_SHAPE = "; compile the model for this shape, or pass that one"
 
 

@@ -24,10 +24,10 @@ from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
     CACHE_LINE,
-    UNROLL,
     Ahead,
     Partial,
     Span,
+    Split,
     Tile,
     accumulate,
     choose_tile,
@@ -118,10 +118,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One tile: its number, its number within its block of rows, its panel, and the part of its sums."""
+    """One tile: its number, its number among the tiles of its block, its panel, and the part of its sums."""
 
     number: Expression
     step: Expression
+    tiles: Range
     panel: Panel
     part: Part | None
 
@@ -155,15 +156,21 @@ class ContractionScheduler:
         self.left_packed = pack_left(self.kernel, self.parts, self.split)
         self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
         self.mode = self.choose_mode()
+        if self.mode == "packed by panel":
+            one = Split(1, self.split.count, 0)
+            self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
         if self.mode != "packed by panel" and self._rows_conflict():
-            shape = (b.index(self.parts.height), b.index(self.parts.terms + self.tile.lanes))
+            rows = self.blocking.largest_block * self.tile.rows
+            shape = (b.index(rows), b.index(self.parts.terms + self.tile.lanes))
             self.copied_rows = Buffer("rows", self.kind.dtype, shape, None, "scratch", 64)
         packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
         replaced = {factor.source: factor.buffer for factor in packed}
         parameters = (*(replaced.get(buffer, buffer) for buffer in self.kernel.inputs), *self.kernel.outputs)
-        body = self._body()
-        function = Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
-        return Scheduled(function, {factor.source: factor.contents for factor in packed})
+
+        def build() -> Function:
+            return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
+
+        return Scheduled(build, {factor.source: factor.contents for factor in packed})
 
     def _blocked(self, target: Target) -> Blocking:
         """Decide in which order tiles are computed."""
@@ -213,19 +220,21 @@ class ContractionScheduler:
         in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
         return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
 
-    def _copy_rows(self, outer: Outer) -> Statement:
-        """Return the loops that copy the left factor of one product of matrices."""
-        assert self.copied_rows is not None
+    def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
+        """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""
+        if self.copied_rows is None:
+            return body
         row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
-        place = ramp(b.multiply(step, lanes), lanes)
-        value = vectorize_expression(self._left_at(outer, row), {self.parts.depth[0].variable: place})
-        copy = Store(self.copied_rows, (row, place), value)
+        place, first = ramp(b.multiply(step, lanes), lanes), self.split.begin(tiles.first)
+        value = self._left_at(outer, b.add(first, row))
+        copy = Store(self.copied_rows, (row, place), vectorize_expression(value, {self.parts.depth[0].variable: place}))
         inner = For(step, b.index(self.parts.terms // lanes), "serial", copy)
-        return For(row, b.index(self.parts.height), "parallel", inner)
+        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
+        return Allocate(self.copied_rows, Block((For(row, count, "parallel", inner), body)))
 
     def _body(self) -> Statement:
         if self.mode in ("in place", "packed before"):
-            return self._over_outer("parallel", self._product)
+            return self._over_outer("parallel", self._blocks)
         width = self.tile.columns if self.mode == "packed by panel" else self.padded
         self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
         match self.mode:
@@ -242,7 +251,7 @@ class ContractionScheduler:
         return Allocate(self.buffer, body)
 
     def _packed_product(self, outer: Outer) -> Statement:
-        return Block((self._over_panels("parallel", outer, self.pack), self._product(outer)))
+        return Block((self._over_panels("parallel", outer, self.pack), self._blocks(outer)))
 
     def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
         tiles = Range(b.index(0), b.index(self.split.count))
@@ -251,15 +260,6 @@ class ContractionScheduler:
         else:
             rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
         return self._allocated(Block((self.pack(outer, panel), rows)))
-
-    def _product(self, outer: Outer) -> Statement:
-        """Return the loops over blocks of rows, then panels, then tiles, of one product of matrices."""
-        product = self._blocks(outer)
-        return (
-            product
-            if self.copied_rows is None
-            else Allocate(self.copied_rows, Block((self._copy_rows(outer), product)))
-        )
 
     def _blocks(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows and groups of panels."""
@@ -272,7 +272,7 @@ class ContractionScheduler:
             group = Variable("group") if groups.count > 1 else b.index(0)
             body = self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
             body = over(group, groups.count, "parallel", body)
-        return over(block, rows.count, "parallel", body)
+        return over(block, rows.count, "parallel", self._with_copied_rows(outer, tiles, body))
 
     def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:
         """Return the loops over the spans of the sums of a group of panels, and over those panels."""
@@ -323,7 +323,7 @@ class ContractionScheduler:
         """Return the loop over tiles of a panel; tiles are of one or two heights."""
         step = b.index(0) if tiles.count == b.index(1) else Variable("tile")
         number = b.add(tiles.first, step)
-        bodies = [self._tile(outer, Place(number, step, panel, part), size) for _, size in self.split.sizes]
+        bodies = [self._tile(outer, Place(number, step, tiles, panel, part), size) for _, size in self.split.sizes]
         body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
         return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
 
@@ -374,7 +374,8 @@ class ContractionScheduler:
                 step = b.add(b.multiply(self.parts.term(), height), row)
                 return Load(self.left_packed.buffer, (b.add(start, step),))
             if self.copied_rows is not None:
-                return Load(self.copied_rows, (b.add(begin, row), self.parts.depth[0].variable))
+                own = b.subtract(begin, self.split.begin(place.tiles.first))
+                return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))
             return self._left_at(outer, b.add(begin, row))
 
         def right(vector: int) -> Expression:
@@ -402,7 +403,7 @@ class ContractionScheduler:
 
         start: Totals = clear(tile, reduction.initial)
         finish: Totals = store
-        span = whole_span(self.parts.depth[-1].extent) if self.parts.depth else None
+        span = whole_span(self.parts.depth[-1].extent, tile.unroll) if self.parts.depth else None
         if place.part is not None:
             span = self._span(place.part)
             start, finish = self._continued(place, tile, start, finish)
@@ -413,13 +414,13 @@ class ContractionScheduler:
 
     def _span(self, part: Part) -> Span:
         """Return the terms of a part; the last part may be shorter."""
-        blocking = self.blocking
+        blocking, unroll = self.blocking, self.tile.unroll
         last = self.parts.terms - (blocking.spans - 1) * blocking.span
         is_last = b.equal(part.number, blocking.spans - 1)
-        count: Expression = b.index(blocking.span // UNROLL)
-        if last // UNROLL != blocking.span // UNROLL:
-            count = b.select(is_last, b.index(last // UNROLL), count)
-        return Span(b.multiply(part.number, blocking.span), count, last % UNROLL, is_last)
+        count: Expression = b.index(blocking.span // unroll)
+        if last // unroll != blocking.span // unroll:
+            count = b.select(is_last, b.index(last // unroll), count)
+        return Span(b.multiply(part.number, blocking.span), count, last % unroll, is_last)
 
     def _continued(self, place: Place, tile: Tile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
         """Return how a tile starts and finishes whose sums are kept between parts."""
@@ -450,8 +451,8 @@ class ContractionScheduler:
             row = b.multiply(row, self.blocking.span)
             following = b.select(b.both(wraps, again), part.panels.first, following)
         begin = b.multiply(b.add(b.multiply(following, self.parts.terms), row), self.tile.columns)
-        lines = -(-UNROLL * self.tile.columns * self.bytes // (CACHE_LINE * self.blocking.largest_block))
-        share = self.blocking.span // UNROLL * lines * CACHE_LINE // self.bytes
+        lines = -(-self.tile.unroll * self.tile.columns * self.bytes // (CACHE_LINE * self.blocking.largest_block))
+        share = self.blocking.span // self.tile.unroll * lines * CACHE_LINE // self.bytes
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
         return Ahead(packed.buffer, begin, lines)
 

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 
 import graft
 from graft.core.operators import build as b
-from graft.core.schedule.tiling import Reduced, accumulate, choose_tile, lanes_of
+from graft.core.schedule.tiling import Reduced, accumulate, choose_tile, clear, lanes_of
 from graft.core.target import host_target
 from graft.core.tensor_ir.ir import Block, Broadcast, Buffer, Function, Load, Ramp, Statement, Store, Variable
 from graft.core.types import FLOAT32
@@ -126,7 +126,7 @@ def peer(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) ->
 
 def peak_flops() -> float:
     """Return the multiply-add rate of one core: a register tile that is filled without touching memory."""
-    target, steps = host_target(), 1_000_000
+    target, steps = host_target(), 200_000
     tile = choose_tile(1000, 2 * lanes_of("float32", target), "float32", target)
     out = Buffer("out", "float32", (b.index(tile.rows), b.index(tile.columns)))
     start, row, factor = (Buffer(name, "float32", (b.index(1),)) for name in ("start", "row", "factor"))
@@ -142,7 +142,7 @@ def peak_flops() -> float:
     body = accumulate(
         tile,
         FLOAT32,
-        b.load(start, 0),
+        clear(tile, b.load(start, 0)),
         [Reduced(Variable("step"), steps)],
         lambda _: b.load(row, 0),
         lambda _: Broadcast(b.load(factor, 0), tile.lanes),

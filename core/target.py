@@ -13,11 +13,17 @@ from graft.errors import GraftError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, and its feature set."""
+    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
+
+    ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
+    the optimisations that schedules for this target do without: ``winograd``.
+    """
 
     arch: str
     cpu: str
     features: frozenset[str] = frozenset()
+    threads: int = 0
+    without: frozenset[str] = frozenset()
 
     @property
     def vector_bytes(self) -> int:

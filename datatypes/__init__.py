@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from graft.datatypes.arrays import decode, encode
     from graft.datatypes.conversion import convert
     from graft.datatypes.lowering import create_lower_func, lookup, via
+    from graft.datatypes.registry import Datatype
     from graft.datatypes.shipped import DATATYPES, register, register_op, small_float
 
 __all__ = [
     "DATATYPES",
+    "Datatype",
     "convert",
     "create_lower_func",
     "decode",
@@ -26,6 +28,7 @@ __all__ = [
 
 _HOMES = {
     "DATATYPES": "shipped",
+    "Datatype": "registry",
     "convert": "conversion",
     "create_lower_func": "lowering",
     "decode": "arrays",

@@ -25,6 +25,7 @@ from graft.plugins.json_backend import JsonBackend
 from graft.plugins.module_hooks import hooks_of
 
 if TYPE_CHECKING:
+    from graft.datatypes.registry import DatatypeRegistry
     from graft.partition.region import Region
     from graft.plugins.backend import CompiledRegion
     from graft.runtime.procedure import Module
@@ -253,6 +254,12 @@ class PluginManager:
                     function()
             except GraftError as error:
                 log.warning("%s", error.message)
+
+    def register_datatypes(self, registry: DatatypeRegistry) -> None:
+        """Register the datatypes that plugins bring; raise DatatypeError if a name has two owners."""
+        for plugin, offered in self.call("graft_datatypes"):
+            for datatype in offered:
+                registry.admit(datatype, f"plugin '{plugin}'")
 
     def passes(self, stage: str) -> list[Any]:
         """Return the passes that plugins add at a stage, in order of the plugins' names."""

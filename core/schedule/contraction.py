@@ -16,19 +16,28 @@ from typing import Literal
 import numpy as np
 
 from graft.core.operators import build as b
+from graft.core.schedule.blocking import choose_blocking, wanted_tasks
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
+    CACHE_LINE,
+    UNROLL,
+    Ahead,
+    Partial,
+    Span,
+    Tile,
     accumulate,
     choose_tile,
+    clear,
     column_mask,
     finish_tile,
     over,
     ramp,
     split_evenly,
+    whole_span,
     wide,
 )
 from graft.core.schedule.vectorize import vectorize_expression
@@ -50,9 +59,11 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type, element_bits
 
-BLOCK_BYTES = 1 << 20
-"""Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
+PACK_BYTES = 1 << 20
+"""The right factor is packed as a whole in the second-level cache if it is no larger."""
 MIN_TASKS = 16
+AHEAD_BYTES = 1 << 18
+"""A packed factor of this size is fetched into the second-level cache ahead of use."""
 PACK_TILES = 3
 """The right factor is packed at run time if at least so many tiles use each panel ..."""
 FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
@@ -61,6 +72,7 @@ CONFLICT_BYTES, CONFLICT_ROWS = 4096, 6
 """Rows at a multiple of this distance share their lines of the first-level cache: so many of them are too many."""
 
 Outer = dict[int, Expression]
+Totals = Callable[[Buffer], Statement]
 Mode = Literal["in place", "packed before", "packed by product", "packed by panel", "packed at once"]
 
 
@@ -84,6 +96,33 @@ class Panel:
     cut: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """``count`` tiles or panels from ``first`` on."""
+
+    first: Expression
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the sums of a group of panels: its number, the panels, and where sums wait for the next part."""
+
+    number: Expression
+    panels: Range
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One tile: its number, its number within its block of rows, its panel, and the part of its sums."""
+
+    number: Expression
+    step: Expression
+    panel: Panel
+    part: Part | None
+
+
 class ContractionScheduler:
     """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
 
@@ -95,6 +134,10 @@ class ContractionScheduler:
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
+        tasks = max(1, wanted_tasks(target) // parts.batch)
+        self.blocking = choose_blocking(
+            self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, len(parts.depth) == 1
+        )
         self.left_packed: PackedFactor | None = None
         self.right_packed: PackedFactor | None = None
         self.mode: Mode = "in place"
@@ -127,11 +170,11 @@ class ContractionScheduler:
         if not self.must_pack():
             return "in place"
         whole = self.padded * self.parts.terms * self.bytes
-        if self.parts.batch >= MIN_TASKS // 4 and whole <= BLOCK_BYTES:
+        if self.parts.batch >= MIN_TASKS // 4 and whole <= PACK_BYTES:
             return "packed by product"
         left = self.parts.height * self.parts.terms * self.bytes
         enough = self.panels * self.parts.batch >= MIN_TASKS // 2
-        return "packed by panel" if enough and (left <= BLOCK_BYTES or whole > 4 * BLOCK_BYTES) else "packed at once"
+        return "packed by panel" if enough and (left <= PACK_BYTES or whole > 4 * PACK_BYTES) else "packed at once"
 
     def must_pack(self) -> bool:
         """Whether the right factor is copied: its rows are not vectors in memory, or are far apart and used often."""
@@ -187,7 +230,11 @@ class ContractionScheduler:
         return Block((self._over_panels("parallel", outer, self.pack), self._product(outer)))
 
     def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
-        rows = self._rows(outer, panel, b.index(0), self.split.count)
+        tiles = Range(b.index(0), b.index(self.split.count))
+        if self.blocking.spans == 1:
+            rows = self._rows(outer, panel, tiles)
+        else:
+            rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
         return self._allocated(Block((self.pack(outer, panel), rows)))
 
     def _product(self, outer: Outer) -> Statement:
@@ -200,14 +247,26 @@ class ContractionScheduler:
         )
 
     def _blocks(self, outer: Outer) -> Statement:
-        row_bytes = max(self.parts.terms * self.bytes * (self.split.size + 1), 1)
-        wanted = max(1, -(-MIN_TASKS // (self.panels * self.parts.batch)))
-        blocks = split_evenly(self.split.count, max(1, min(BLOCK_BYTES // row_bytes, self.split.count // wanted)))
-        block = Variable("block") if blocks.count > 1 else b.index(0)
-        first = blocks.begin(block)
-        count = blocks.size if not blocks.larger else b.subtract(blocks.begin(b.add(block, 1)), first)
-        body = self._over_panels("parallel", outer, lambda outer, panel: self._rows(outer, panel, first, count))
-        return over(block, blocks.count, "parallel", body)
+        """Return the loops over blocks of rows and groups of panels."""
+        rows, groups = self.blocking.rows, self.blocking.groups
+        block = Variable("block") if rows.count > 1 else b.index(0)
+        tiles = Range(rows.begin(block), rows.length(block))
+        if self.blocking.spans == 1:
+            body = self._over_panels("parallel", outer, lambda outer, panel: self._rows(outer, panel, tiles))
+        else:
+            group = Variable("group") if groups.count > 1 else b.index(0)
+            body = self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
+            body = over(group, groups.count, "parallel", body)
+        return over(block, rows.count, "parallel", body)
+
+    def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:
+        """Return the loops over the spans of the sums of a group of panels, and over those panels."""
+        blocking, number = self.blocking, Variable("span")
+        sums = blocking.largest_group * blocking.largest_block * self.tile.rows * self.tile.columns
+        partial = Buffer("partial", self.kind.dtype, (b.index(sums),), None, "scratch", 64)
+        part = Part(number, panels, partial)
+        body = self._over_panels("serial", outer, lambda outer, panel: self._rows(outer, panel, tiles, part), panels)
+        return Allocate(partial, For(number, b.index(blocking.spans), "serial", body))
 
     # ---- Loops ----
 
@@ -221,19 +280,23 @@ class ContractionScheduler:
             statement = over(index, self.parts.shape[axis], kind, statement)
         return statement
 
-    def _over_panels(self, kind: LoopKind, outer: Outer, body: Callable[[Outer, Panel], Statement]) -> Statement:
+    def _over_panels(
+        self, kind: LoopKind, outer: Outer, body: Callable[[Outer, Panel], Statement], panels: Range | None = None
+    ) -> Statement:
         """Return the loop over the panels, of which the last may be narrower and its last vector cut off."""
-        number = Variable("panel") if self.panels > 1 else b.index(0)
+        panels = panels or Range(b.index(0), b.index(self.panels))
+        step = b.index(0) if panels.count == b.index(1) else Variable("panel")
+        number = b.add(panels.first, step)
         begin = b.multiply(number, self.tile.columns)
         full = self.parts.width // self.tile.columns
         tail = self.padded // self.tile.lanes - full * self.tile.vectors
         last = body(outer, Panel(number, begin, tail, self.padded > self.parts.width)) if tail else None
         whole = body(outer, Panel(number, begin, self.tile.vectors, False)) if full else None
-        if whole is None or last is None:
-            only = whole or last
-            assert only is not None, "a product without columns"
-            return over(number, self.panels, kind, only)
-        return over(number, self.panels, kind, If(b.less(number, full), whole, last))
+        statement = last or whole
+        if whole is not None and last is not None:
+            statement = If(b.less(number, full), whole, last)
+        assert statement is not None, "a product without columns"
+        return For(step, panels.count, kind, statement) if isinstance(step, Variable) else statement
 
     def over_depth(self, body: Statement) -> Statement:
         """Return the loops of the reduction around ``body``."""
@@ -241,14 +304,13 @@ class ContractionScheduler:
             body = For(loop.variable, b.index(loop.extent), "serial", body)
         return body
 
-    def _rows(self, outer: Outer, panel: Panel, first: Expression, count: Expression | int) -> Statement:
-        """Return the loop over ``count`` tiles of a panel; tiles are of one or two heights."""
-        step = b.index(0) if count == 1 else Variable("tile")
-        number = b.add(first, step)
-        bodies = [self._tile(outer, number, panel, size) for _, size in self.split.sizes]
+    def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
+        """Return the loop over tiles of a panel; tiles are of one or two heights."""
+        step = b.index(0) if tiles.count == b.index(1) else Variable("tile")
+        number = b.add(tiles.first, step)
+        bodies = [self._tile(outer, Place(number, step, panel, part), size) for _, size in self.split.sizes]
         body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
-        extent = b.index(count) if isinstance(count, int) else count
-        return For(step, extent, "serial", body) if isinstance(step, Variable) else body
+        return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
 
     # ---- One panel, one tile ----
 
@@ -284,9 +346,10 @@ class ContractionScheduler:
             return None
         return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.parts.width, self.tile.lanes)
 
-    def _tile(self, outer: Outer, number: Expression, panel: Panel, height: int) -> Statement:
+    def _tile(self, outer: Outer, place: Place, height: int) -> Statement:
+        panel = place.panel
         tile = replace(self.tile, rows=height, vectors=panel.vectors)
-        begin = self.split.begin(number)
+        begin = self.split.begin(place.number)
         reduction = self.parts.epilogue.anchor.reduction
         assert reduction is not None
 
@@ -316,10 +379,61 @@ class ContractionScheduler:
             places[self.parts.columns] = ramp(b.add(panel.begin, column), tile.lanes)
             return [places[axis] for axis in range(len(self.parts.shape))]
 
-        def finish(totals: Buffer) -> Statement:
+        def store(totals: Buffer) -> Statement:
             return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
-        return accumulate(tile, self.kind, reduction.initial, self.parts.depth, left, right, finish)
+        start: Totals = clear(tile, reduction.initial)
+        finish: Totals = store
+        span = whole_span(self.parts.depth[-1].extent) if self.parts.depth else None
+        if place.part is not None:
+            span = self._span(place.part)
+            start, finish = self._continued(place, tile, start, finish)
+        ahead = self._ahead(outer, place)
+        return accumulate(tile, self.kind, start, self.parts.depth, left, right, finish, span, ahead)
+
+    # ---- Parts of sums ----
+
+    def _span(self, part: Part) -> Span:
+        """Return the terms of a part; the last part may be shorter."""
+        blocking = self.blocking
+        last = self.parts.terms - (blocking.spans - 1) * blocking.span
+        is_last = b.equal(part.number, blocking.spans - 1)
+        count: Expression = b.index(blocking.span // UNROLL)
+        if last // UNROLL != blocking.span // UNROLL:
+            count = b.select(is_last, b.index(last // UNROLL), count)
+        return Span(b.multiply(part.number, blocking.span), count, last % UNROLL, is_last)
+
+    def _continued(self, place: Place, tile: Tile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
+        """Return how a tile starts and finishes whose sums are kept between parts."""
+        assert place.part is not None
+        part, blocking = place.part, self.blocking
+        slot = b.subtract(place.panel.number, part.panels.first)
+        slot = b.add(b.multiply(slot, blocking.largest_block), place.step)
+        sums = Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
+        is_first, is_last = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
+        return (
+            lambda totals: If(is_first, start(totals), sums.load(totals)),
+            lambda totals: If(is_last, finish(totals), sums.store(totals)),
+        )
+
+    def _ahead(self, outer: Outer, place: Place) -> Ahead | None:
+        """Return what to fetch while a tile is summed: its share of the panel, or part of one, that is read next."""
+        packed, panel, part = self.right_packed, place.panel, place.part
+        if packed is None or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
+            return None
+        following = b.add(panel.number, 1)
+        row: Expression = b.index(0)
+        if part is not None:
+            wraps = b.less_equal(b.add(part.panels.first, part.panels.count), following)
+            again = b.less(part.number, self.blocking.spans - 1)
+            row = b.select(wraps, b.select(again, b.add(part.number, 1), 0), part.number)
+            row = b.multiply(row, self.blocking.span)
+            following = b.select(b.both(wraps, again), part.panels.first, following)
+        begin = b.multiply(b.add(b.multiply(following, self.parts.terms), row), self.tile.columns)
+        lines = -(-UNROLL * self.tile.columns * self.bytes // (CACHE_LINE * self.blocking.largest_block))
+        share = self.blocking.span // UNROLL * lines * CACHE_LINE // self.bytes
+        begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
+        return Ahead(packed.buffer, begin, lines)
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

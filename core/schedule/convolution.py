@@ -20,16 +20,18 @@ from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.product import Contraction, analyse
-from graft.core.schedule.tiling import ramp, wide
+from graft.core.schedule.tiling import lanes_of, ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.winograd import schedule_winograd
 from graft.core.target import Target
-from graft.core.tensor_ir.ir import Binary, Block, Expression, Let, Reduction, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Binary, Block, Expression, Let, Load, Reduction, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.rewrite import simplify
 from graft.core.tensor_ir.visit import free_variables, substitute
 
 MIN_CHANNELS = 4
 """Groups of fewer output channels are computed directly."""
+MIN_FILLED, MIN_TERMS = 0.85, 256
+"""Vectors of pixels should be so full, else vectors of channels are better if sums have so many terms."""
 
 
 def schedule_convolution(kernel: Kernel, target: Target) -> Scheduled:
@@ -44,7 +46,7 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     channels = b.dims(stages[0].buffer)[1]
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target)
-    winograd = schedule_winograd(kernel, stages, target)
+    winograd = None if "winograd" in target.without else schedule_winograd(kernel, stages, target)
     if winograd is not None:
         return winograd
     flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
@@ -52,11 +54,24 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     parts = None if epilogue is None else analyse(epilogue)
     if flat is None or parts is None or parts.columns != 3:
         return None
-    if uses_pixels_apart(parts.right, parts.column):
+    if _wants_channels_wide(parts, target):
+        parts = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
+        scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
+    elif uses_pixels_apart(parts.right, parts.column):
         scheduled = _PatchScheduler(flat, parts, target).scheduled()
     else:
         scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
     return replace(scheduled, packed=packed_constants(scheduled, flat.original))
+
+
+def _wants_channels_wide(parts: Contraction, target: Target) -> bool:
+    """Whether vectors of channels, stored apart, are better than vectors of pixels, of which the last is too empty."""
+    lanes = lanes_of(parts.left.type.dtype, target)
+    pixels, right = parts.width, parts.right
+    if parts.rows is None or parts.height % lanes or not isinstance(right, Load) or right.mask is not None:
+        return False
+    filled = pixels / (-(-pixels // lanes) * lanes)
+    return lanes > 1 and filled < MIN_FILLED and parts.terms >= MIN_TERMS
 
 
 def _channels_last(anchor: Stage) -> Stage:

@@ -19,9 +19,11 @@ from graft.core.tensor_ir.ir import (
     Block,
     Broadcast,
     Buffer,
+    CallExtern,
     Constant,
     Expression,
     For,
+    If,
     Intrinsic,
     Let,
     Load,
@@ -31,12 +33,18 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.visit import substitute
 from graft.core.types import INT64, Type, element_bits, is_custom
 
 FMA_LATENCY = 4
 MAX_VECTORS = 8
 CUSTOM_REGISTERS = 10
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
+UNROLL = 4
+"""Terms of a sum that one pass of the innermost loop adds."""
+CACHE_LINE = 64
+SECOND_LEVEL = Constant(2, INT64)
+"""The cache into which panels are fetched ahead of use, as ``prefetch`` counts: 3 is the first level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,14 @@ class Split:
         """Return where a piece begins."""
         start = b.multiply(piece, self.size)
         return b.add(start, b.minimum(piece, b.index(self.larger))) if self.larger else start
+
+    def length(self, piece: Expression) -> Expression:
+        """Return the length of a piece."""
+        return (
+            b.select(b.less(piece, self.larger), b.index(self.size + 1), self.size)
+            if self.larger
+            else b.index(self.size)
+        )
 
 
 def split_evenly(length: int, most: int) -> Split:
@@ -128,28 +144,128 @@ class Reduced:
     extent: int
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of the innermost loop that is summed at one time, in steps of `UNROLL` terms.
+
+    ``count`` steps from ``begin`` on, then ``rest`` terms more, if ``has_rest`` (None: always).
+    """
+
+    begin: Expression
+    count: Expression
+    rest: int
+    has_rest: Expression | None = None
+
+
+def whole_span(extent: int) -> Span:
+    """Return the span of a whole loop."""
+    return Span(b.index(0), b.index(extent // UNROLL), extent % UNROLL)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Memory that is fetched into the second-level cache meanwhile: ``lines`` cache lines in each step, from ``begin``."""
+
+    buffer: Buffer
+    begin: Expression
+    lines: int
+
+    def fetches(self, step: Expression) -> list[Statement]:
+        """Return the fetches of one step."""
+        length = CACHE_LINE * 8 // element_bits(self.buffer.dtype)
+        start = b.add(self.begin, b.multiply(step, self.lines * length))
+        places = (b.add(start, line * length) for line in range(self.lines))
+        return [CallExtern("prefetch", (Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]
+
+
+Factor = Callable[[int], Expression]
+
+
 def accumulate(
     tile: Tile,
     kind: Type,
-    initial: Expression,
+    begin: Callable[[Buffer], Statement],
     loops: Sequence[Reduced],
-    left: Callable[[int], Expression],
-    right: Callable[[int], Expression],
+    left: Factor,
+    right: Factor,
     finish: Callable[[Buffer], Statement],
+    span: Span | None = None,
+    ahead: Ahead | None = None,
 ) -> Statement:
     """Return the statement that fills a tile of accumulators and hands it to ``finish``.
 
     ``left(row)`` is a scalar and ``right(vector)`` a vector of ``tile.lanes``, both of type ``kind`` and in the
-    variables of ``loops``. ``finish`` gets the accumulators as a register buffer of ``rows x columns``.
+    variables of ``loops``. ``begin`` sets the accumulators, a register buffer of ``rows x columns``, to what the sums
+    start from; ``finish`` gets them. ``span`` says which part of the last loop is summed: all of it if None.
     """
     shape = (b.index(tile.rows), b.index(tile.columns))
     totals = Buffer("totals", kind.dtype, shape, memory="register", alignment=64)
-    step = _step(tile, kind, totals, left, right)
-    for loop in reversed(loops):
-        step = For(loop.variable, b.index(loop.extent), "serial", step) if loop.extent > 1 else _once(loop, step)
+    *outer, inner = loops or (Reduced(Variable("once"), 1),)
+
+    def step(place: Expression) -> Statement:
+        known = {inner.variable: place}
+        return _step(
+            tile,
+            kind,
+            totals,
+            lambda row: substitute(left(row), known),
+            lambda vector: substitute(right(vector), known),
+        )
+
+    body = _steps(span or whole_span(inner.extent), step, ahead)
+    for loop in reversed(outer):
+        body = For(loop.variable, b.index(loop.extent), "serial", body) if loop.extent > 1 else _once(loop, body)
+    return Allocate(totals, Block((begin(totals), body, finish(totals))))
+
+
+def _steps(span: Span, step: Callable[[Expression], Statement], ahead: Ahead | None) -> Statement:
+    """Return the loop over a span, `UNROLL` terms at a time, and the terms that are left."""
+    statements: list[Statement] = []
+    if span.count != b.index(0):
+        number = Variable("step")
+        place = b.add(span.begin, b.multiply(number, UNROLL))
+        terms = [step(b.add(place, term)) for term in range(UNROLL)]
+        fetches = [] if ahead is None else ahead.fetches(number)
+        statements.append(For(number, span.count, "serial", Block((*fetches, *terms))))
+    place = b.add(span.begin, b.multiply(span.count, UNROLL))
+    rest = Block(tuple(step(b.add(place, term)) for term in range(span.rest)))
+    if span.rest:
+        statements.append(rest if span.has_rest is None else If(span.has_rest, rest))
+    return Block(tuple(statements))
+
+
+def clear(tile: Tile, initial: Expression) -> Callable[[Buffer], Statement]:
+    """Return what sets all accumulators of a tile to one number."""
     start = wide(initial, tile.lanes)
-    clear = [Store(totals, place, start) for row in range(tile.rows) for place in _places(tile, row)]
-    return Allocate(totals, Block((*clear, step, finish(totals))))
+    return lambda totals: Block(
+        tuple(Store(totals, place, start) for row in range(tile.rows) for place in _places(tile, row))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Where the sums of a tile stand between two spans: contiguous in ``buffer``, from ``begin`` on."""
+
+    buffer: Buffer
+    begin: Expression
+    tile: Tile
+
+    def load(self, totals: Buffer) -> Statement:
+        """Return what sets the accumulators to the sums so far."""
+        return Block(tuple(Store(totals, place, Load(self.buffer, own)) for place, own in self._pairs()))
+
+    def store(self, totals: Buffer) -> Statement:
+        """Return what keeps the sums."""
+        return Block(tuple(Store(self.buffer, own, Load(totals, place)) for place, own in self._pairs()))
+
+    def _pairs(self) -> list[tuple[tuple[Expression, ...], tuple[Expression, ...]]]:
+        tile = self.tile
+        pairs: list[tuple[tuple[Expression, ...], tuple[Expression, ...]]] = []
+        for row in range(tile.rows):
+            for vector, place in enumerate(_places(tile, row)):
+                own = b.add(self.begin, row * tile.columns + vector * tile.lanes)
+                pairs.append((place, (ramp(own, tile.lanes),)))
+        return pairs
 
 
 def _once(loop: Reduced, body: Statement) -> Statement:

@@ -17,7 +17,7 @@ from graft.core.operators import build as b
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.tiling import Reduced, Tile, accumulate, column_mask, over, ramp, split_evenly, wide
+from graft.core.schedule.tiling import UNROLL, Ahead, Reduced, Tile, accumulate, clear, column_mask, over, ramp, split_evenly, wide
 from graft.core.schedule.vectorize import both
 from graft.core.schedule.winograd_cost import Plan, choose_plan
 from graft.core.schedule.winograd_transform import WINDOW, deinterleave, interleave
@@ -41,19 +41,26 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOAT32
 
+CACHE_LINE = 16
+"""Elements of a cache line."""
 PAD = 16
 """Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
 MIN_PARALLEL_BLOCKS = 8
 """At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together."""
 
 
-def schedule_winograd(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return the kernel by Winograd's algorithm, None if it is no such convolution or would not become faster."""
+def schedule_winograd(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, plan: Plan | None = None
+) -> Scheduled | None:
+    """Return the kernel by Winograd's algorithm, None if it is no such convolution or would not become faster.
+
+    ``plan`` is followed if it is given, whether it is fast or not.
+    """
     found = _analyse(kernel, stages)
     if found is None:
         return None
     epilogue, source, weights, windows = found
-    plan = choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
+    plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
     return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan).scheduled()
 
 
@@ -102,7 +109,8 @@ class _Scheduler:
         self.windows, self.plan, self.transform = windows, plan, plan.transform
         self.outputs, self.channels = b.dims(weights)[:2]
         self.split = split_evenly(self.outputs, plan.tile.rows)
-        self.packed = Buffer("transformed", "float32", (b.index(self.transform.products * weights_per(weights)),))
+        elements = self.transform.products * self.outputs * self.channels
+        self.packed = Buffer("transformed", "float32", (b.index(elements),))
         self.width = plan.vectors * plan.lanes
         """The pieces of a block, those that only fill up the last vector included."""
         self.images = self._matrices("images", self.channels)
@@ -114,7 +122,6 @@ class _Scheduler:
 
     def scheduled(self) -> Scheduled:
         """Return the function and the transformed weights."""
-        place = _Place(Variable("image"), b.index(0))
         image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
         place = _Place(image, b.multiply(block, self.plan.rows))
         apart = self.plan.blocks * b.dims(self.source)[0] >= MIN_PARALLEL_BLOCKS
@@ -302,7 +309,9 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            return accumulate(shape, FLOAT32, b.constant(0, "float32"), [depth], left, right, finish)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), -(-shape.rows * UNROLL // CACHE_LINE))
+            start = clear(shape, b.constant(0, "float32"))
+            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead)
 
         return For(product, b.index(self.transform.products), "parallel", self._over_panels(panel))
 
@@ -360,12 +369,6 @@ class _Scheduler:
         row = b.add(b.multiply(b.add(place.first, line), m), inner)
         loop = For(inner, b.index(m), "serial", Let(y, row, body))
         return For(line, b.index(self.plan.rows), "serial", loop)
-
-
-def weights_per(weights: Buffer) -> int:
-    """Return the number of windows."""
-    outputs, channels = b.dims(weights)[:2]
-    return outputs * channels
 
 
 def _bound(name: str, values: Sequence[Expression], body: Callable[[list[Expression]], Statement]) -> Statement:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from graft.core.operators.windows import Windows
 from graft.core.schedule.tiling import Tile, choose_tile, lanes_of
-from graft.core.schedule.winograd_transform import WINDOW, Transform
+from graft.core.schedule.winograd_transform import POINTS, WINDOW, Transform
 from graft.core.target import Target
 
 CACHE_BYTES = 1 << 20
@@ -34,9 +34,8 @@ class Plan:
     rows: int
     across: int
     blocks: int
-    tile: Tile
-
     vectors: int
+    tile: Tile
 
     @property
     def lanes(self) -> int:
@@ -52,17 +51,22 @@ def choose_plan(outputs: int, source: Sequence[int], windows: Windows, target: T
     pixels = math.prod(windows.target)
     best = -(-pixels // lanes) * outputs * channels * WINDOW**2 * DIRECT_CYCLES
     chosen: Plan | None = None
-    for pieces in (2, 4):
-        down, across = (-(-extent // pieces) for extent in windows.target)
-        for rows in range(1, down + 1):
-            transform = Transform(pieces)
-            blocks, vectors = -(-down // rows), -(-rows * across // lanes)
-            tile = choose_tile(outputs, vectors * lanes, "float32", target)
-            plan = Plan(transform, rows, across, blocks, tile, vectors)
+    for pieces in POINTS:
+        for rows in range(1, -(-windows.target[0] // pieces) + 1):
+            plan = plan_of(pieces, rows, outputs, windows, target)
             cycles = _cycles(plan, channels, outputs)
             if cycles < best:
                 best, chosen = cycles, plan
     return chosen
+
+
+def plan_of(pieces: int, rows: int, outputs: int, windows: Windows, target: Target) -> Plan:
+    """Return the plan with pieces of ``pieces x pieces`` pixels and blocks of ``rows`` rows of pieces."""
+    lanes = lanes_of("float32", target)
+    down, across = (-(-extent // pieces) for extent in windows.target)
+    vectors = -(-rows * across // lanes)
+    tile = choose_tile(outputs, vectors * lanes, "float32", target)
+    return Plan(Transform(pieces), rows, across, -(-down // rows), vectors, tile)
 
 
 def _cycles(plan: Plan, channels: int, outputs: int) -> float:

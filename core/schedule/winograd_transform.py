@@ -3,7 +3,7 @@
 ``Y = A^T [(G g G^T) * (B^T d B)] A`` for an ``(m + 2) x (m + 2)`` piece ``d`` of the input and a window ``g`` of 3 x 3
 weights (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016). The matrices come from polynomial
 interpolation (Toom and Cook) at 0, at pairs ``+p, -p``, and at infinity. The usual points 0, 1, -1, 2, -2 of F(4 x 4)
-lose three bits; 5/8 and 5/4 lose one, and their powers are exact in float32.
+lose three bits; 3/4 and 3/2 lose one, and their powers are exact in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.tiling import multiply_add
 from graft.core.tensor_ir.ir import Constant, Expression, Shuffle, Unary
 
-POINTS = {2: (1.0,), 4: (0.625, 1.25)}
+POINTS = {2: (1.0,), 4: (0.75, 1.5)}
 """The interpolation points other than 0 and infinity for each ``m``; each stands for itself and its negative."""
 WINDOW = 3
 
@@ -63,15 +63,16 @@ class Transform:
         return np.array([*rows, [0.0] * (WINDOW - 1) + [1.0]])
 
     def output_matrix(self) -> np.ndarray:
-        """Return ``A^T``, float64[m, m + 2]: powers of each point; the last column, infinity, counts in the last row."""
+        """Return ``A^T``, float64[m, m + 2]: powers of each point; infinity counts in the last row only."""
         columns = [[point**power for power in range(self.outputs)] for point in self.points]
         return np.array([*columns, [0.0] * (self.outputs - 1) + [1.0]]).T
 
     def weights(self, weights: np.ndarray) -> np.ndarray:
         """Return ``G g G^T`` of weights[o, c, 3, 3] as float32[(m + 2)^2, o, c], computed in float64."""
         matrix = self.weight_matrix()
-        wide = matrix @ weights.astype(np.float64) @ matrix.T
-        return wide.reshape(*weights.shape[:2], -1).transpose(2, 0, 1).astype(np.float32)
+        flat = weights.reshape(-1, WINDOW * WINDOW).astype(np.float64)
+        whole = np.kron(matrix, matrix) @ flat.T
+        return whole.astype(np.float32).reshape(-1, *weights.shape[:2])
 
     def input_sums(self, values: Sequence[Expression]) -> list[Expression]:
         """Return ``B^T`` times a column of ``m + 2`` vectors; the rows of a pair of points share even and odd terms."""
@@ -124,7 +125,7 @@ def _splat(factor: float, like: Expression) -> Constant:
 
 
 def deinterleave(vectors: Sequence[Expression], wanted: int) -> list[Expression]:
-    """Return the first ``wanted`` of the vectors of every k-th element of k consecutive ``vectors`` (k a power of 2)."""
+    """Return the first ``wanted`` vectors of every k-th element of k (a power of 2) consecutive ``vectors``."""
     count, lanes = len(vectors), vectors[0].type.lanes
     if count == 1:
         return list(vectors)

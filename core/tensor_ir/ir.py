@@ -296,7 +296,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class CallExtern:
-    """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address."""
+    """A call for its effect: a C symbol or tensor instruction; a `Load` argument passes that element's address.
+
+    ``prefetch(address, level)`` has no effect but on time: the address, which may be outside the buffer, is soon read;
+    level 3 is the first-level cache, 2 the second, 0 a stream. Backends may leave it out.
+    """
 
     name: str
     arguments: tuple[Expression, ...]

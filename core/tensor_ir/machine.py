@@ -199,6 +199,8 @@ class _Machine:
         return write
 
     def _call(self, name: str, arguments: tuple[Expression, ...]) -> _Action:
+        if name == "prefetch":
+            return lambda: None
         assert name in self.externs, f"no extern '{name}' was given"
         function = self.externs[name]
         getters: list[Callable[[], Any]] = []

@@ -148,6 +148,8 @@ class _Verifier:
             case Block(statements):
                 for inner_statement in statements:
                     self.statement(inner_statement, scope)
+            case CallExtern("prefetch", (Load(_, indices), *rest)):
+                self.expressions(statement, scope, *indices, *rest)
             case CallExtern(_, arguments):
                 self.expressions(statement, scope, *arguments)
             case _:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -37,8 +38,9 @@ class LlvmBackend(Backend):
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
 
-    def __init__(self, table: OperatorTable = OPERATORS) -> None:
-        self._table = table
+    def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
+        """``without`` names optimisations that are switched off (`Target.without`)."""
+        self._table, self._without = table, frozenset(without)
 
     def available(self) -> str | None:
         """Return None if llvmlite can be imported."""
@@ -57,7 +59,7 @@ class LlvmBackend(Backend):
 
     def fingerprint(self) -> str:
         """Return what generated code depends on besides the region."""
-        return self.version()
+        return " ".join((self.version(), *(f"without {name}" for name in sorted(self._without))))
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
@@ -78,7 +80,9 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.emit import compile_functions
 
-        kernels = RegionKernels(region, self._table, options.target)
+        without = options.target.without | self._without
+        target = replace(options.target, threads=options.threads, without=without)
+        kernels = RegionKernels(region, self._table, target)
         procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
         if not names:
             return CompiledRegion((), procedure, kernels.constants)

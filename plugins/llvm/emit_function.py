@@ -152,10 +152,16 @@ class FunctionEmitter(ExpressionEmitter):
         self.label(f"{name}.end")
 
     def _call(self, call: CallExtern) -> None:
-        if call.name == "prefetch" and len(call.arguments) == 1 and isinstance(call.arguments[0], Load):
-            address = emit_memory.address_of(self, call.arguments[0])
-            self.intrinsic("prefetch", "void", [("ptr", address), ("i32", "0"), ("i32", "3"), ("i32", "1")], ["ptr"])
-            return
+        match call:
+            case CallExtern("prefetch", (Load() as place, Constant(level))):
+                operands = [
+                    ("ptr", emit_memory.address_of(self, place)),
+                    ("i32", "0"),
+                    ("i32", str(level)),
+                    ("i32", "1"),
+                ]
+                self.intrinsic("prefetch", "void", operands, ["ptr"])
+                return
         raise CompileError(
             f"function '{self.name}' calls the external symbol '{call.name}'; native code of the built-in compiler "
             "has no external symbols",

@@ -22,7 +22,7 @@ from graft.core.types import is_custom, storage_dtype
 from graft.core.view import ValueView
 from graft.datatypes.prepare import accumulation, prepare
 from graft.plugins.llvm.alias import Aliases
-from graft.plugins.llvm.fusion import Group
+from graft.plugins.llvm.fusion import Group, squeezed
 
 _NOT_IN_A_NAME = re.compile(r"\W+")
 
@@ -63,9 +63,9 @@ class Values:
         anchor_stage = 0
         aliases = Aliases()
         for node in group.nodes:
-            if self.table.has(node, Trait.VIEW) and node is not group.anchor:
-                source = node.input(0)
-                assert source is not None
+            source = node.input(0)
+            view = self.table.has(node, Trait.VIEW) and node is not group.anchor
+            if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
                 aliases.add(self.buffer(node.outputs[0]), self.buffer(source))
                 continue
             lowering = lowering_of(node, self.buffer)

@@ -74,6 +74,8 @@ _FOLDERS = frozenset({"core", "datatypes", "partition", "patterns", "plugins", "
 
 
 def __getattr__(name: str) -> Any:
+    if name == "datatypes":
+        _find_datatypes()
     if name in _FOLDERS:
         return importlib.import_module(f"graft.{name}")
     if name not in _HOMES:
@@ -81,6 +83,16 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _find_datatypes() -> None:
+    """Let the registry ask the plugins for a datatype that it does not know."""
+    registry = importlib.import_module("graft.datatypes.registry").DATATYPES
+
+    def discover() -> None:
+        importlib.import_module("graft.api").plugins().register_datatypes(registry)
+
+    registry.discover = discover
 
 
 def __dir__() -> list[str]:

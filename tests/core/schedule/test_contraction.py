@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,13 +9,15 @@ from hypothesis import strategies as st
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
-from graft.core.schedule import contraction
+from graft.core.schedule import blocking, contraction
 from graft.core.schedule.contraction import schedule_contraction
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.tiling import choose_tile, split_evenly
 from graft.core.target import Target
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.tensor_ir.machine import run_function
+from graft.core.tensor_ir.verify import verify
 
 WIDE = Target("x86_64", "sapphirerapids", frozenset({"avx512f", "avx2", "fma"}))
 NARROW = Target("x86_64", "x86-64", frozenset())
@@ -147,3 +150,42 @@ def test_rows_that_compete_for_cache_lines_are_copied() -> None:
     kernel, arrays = matmul((13, 1024), (1024, 70), constant=True)
     check(kernel, arrays, WIDE)
     assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("shape", [(29, 4 * 37 + 3, 70), (1, 150, 33), (15, 64, 19), (3, 131, 300)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_sums_are_cut_into_parts(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], constant: bool, threads: int
+) -> None:
+    monkeypatch.setattr(blocking, "SPAN_BYTES", 256)
+    monkeypatch.setattr(blocking, "PARTIAL_BYTES", 16384)
+    monkeypatch.setattr(contraction, "AHEAD_BYTES", 0)
+    m, k, n = shape
+    kernel, arrays = matmul((m, k), (k, n), constant=constant, epilogue="bias")
+    target = replace(WIDE, threads=threads)
+    check(kernel, arrays, target)
+    function = schedule_contraction(kernel, target).function
+    verify(function)
+    assert "name='partial'" in repr(function.body) or k == 64
+
+
+def test_packed_panels_are_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, _ = matmul((29, 8), (8, 70), constant=True)
+    assert "prefetch" not in str(schedule_contraction(kernel, WIDE).function)
+    monkeypatch.setattr(contraction, "AHEAD_BYTES", 0)
+    assert "call prefetch(" in str(schedule_contraction(kernel, WIDE).function)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 8])
+def test_blocks_cover_all_tiles_panels_and_terms(threads: int) -> None:
+    target = replace(WIDE, threads=threads)
+    for rows, panels, terms in ((128, 24, 3072), (1, 16, 4096), (1500, 3, 64), (64, 1571, 768)):
+        tile = choose_tile(rows, panels * 32, "float32", target)
+        tiles = split_evenly(rows, tile.rows)
+        found = blocking.choose_blocking(tile, tiles, panels, terms, 4, blocking.wanted_tasks(target), True)
+        assert sum(count * size for count, size in found.rows.sizes) == tiles.count
+        assert sum(count * size for count, size in found.groups.sizes) == panels
+        assert (found.spans - 1) * found.span < terms <= found.spans * found.span
+        most = tiles.count * panels
+        assert found.rows.count * found.groups.count >= min(blocking.wanted_tasks(target), most) // 2

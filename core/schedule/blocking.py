@@ -1,0 +1,69 @@
+"""Cache blocks: in which order the tiles of a product are computed, so that what they share stays in a cache.
+
+Rows are cut into blocks of which the left factor stays in the second-level cache while all panels pass; long sums are
+cut into spans, between which the sums of a group of panels wait in memory (Goto and van de Geijn, 2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graft.core.schedule.tiling import UNROLL, Split, Tile, split_evenly
+from graft.core.target import Target
+
+BLOCK_BYTES = 1 << 19
+"""Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
+PARTIAL_BYTES = 1 << 17
+"""Sums that wait for their next span take at most so much."""
+SPAN_BYTES = 4096
+"""Terms of a row that are summed at one time."""
+TASKS_PER_THREAD = 4
+UNKNOWN_TASKS = 16
+"""The tasks that are wanted where the number of threads is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """``rows`` cuts the tiles of a panel into blocks, ``groups`` the panels; sums go in ``spans`` of ``span`` terms."""
+
+    rows: Split
+    groups: Split
+    spans: int
+    span: int
+
+    @property
+    def largest_group(self) -> int:
+        """The panels of the largest group."""
+        return self.groups.sizes[0][1]
+
+    @property
+    def largest_block(self) -> int:
+        """The tiles of the largest block of rows."""
+        return self.rows.sizes[0][1]
+
+
+def wanted_tasks(target: Target) -> int:
+    """Return how many tasks of one product keep all threads busy to the end."""
+    if not target.threads:
+        return UNKNOWN_TASKS
+    return 1 if target.threads == 1 else target.threads * TASKS_PER_THREAD
+
+
+def choose_blocking(
+    tile: Tile, tiles: Split, panels: int, terms: int, size: int, tasks: int, is_cuttable: bool
+) -> Blocking:
+    """Return the blocks of a product of ``tiles`` by ``panels`` with sums of ``terms`` elements of ``size`` bytes.
+
+    ``tasks`` blocks are wanted at least; sums are cut only if ``is_cuttable``.
+    """
+    longest = max(SPAN_BYTES // size, UNROLL)
+    spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
+    span = terms if spans == 1 else -(-terms // (spans * UNROLL)) * UNROLL
+    spans = -(-terms // span)
+    row_bytes = max(span * size * tile.rows, 1)
+    wanted = max(1, -(-tasks // panels))
+    rows = split_evenly(tiles.count, max(1, min(BLOCK_BYTES // row_bytes, tiles.count // wanted)))
+    most = PARTIAL_BYTES // (rows.sizes[0][1] * tile.rows * tile.columns * size)
+    wanted = max(1, -(-tasks // rows.count))
+    groups = split_evenly(panels, max(1, min(most, panels // wanted)))
+    return Blocking(rows, groups, spans, span)

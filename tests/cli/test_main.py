@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-VERBS = ["backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report"]
+VERBS = ["backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes"]
 HEAVY = (
     "print(sorted({'numpy', 'onnx', 'onnx_ir', 'llvmlite', 'rich', 'onnxruntime'} & set(sys.modules)), file=sys.stderr)"
 )
@@ -18,7 +18,7 @@ def test_help_names_every_verb_and_the_exit_codes(graft):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself_and_has_the_common_options(graft, verb):
-    help_text = graft(verb, "--help").out + (graft(verb, "list", "--help").out if verb == "backends" else "")
+    help_text = graft(verb, "--help").out + (graft(verb, "list", "--help").out if verb in ("backends", "datatypes") else "")
     for option in ("--json", "--plugin", "--without", "-v"):
         assert option in help_text
 

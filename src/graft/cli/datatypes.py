@@ -29,9 +29,10 @@ def command() -> None:
 @click.pass_obj
 def list_command(state: State) -> int:
     """List the datatypes, bundled and registered by plugins."""
+    from graft.datatypes.shipped import DATATYPES
     from graft.datatypes.study import listed
 
-    state.manager().datatypes()
+    state.manager().register_datatypes(DATATYPES)
     rows = listed()
     if state.json:
         print_json([asdict(row) for row in rows])

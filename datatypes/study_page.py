@@ -29,10 +29,10 @@ def page(report: SweepReport) -> str:
     """Return the page."""
     title = f"{escape(report.model)} in {len(report.rows) - 1} number formats"
     accuracy = "accuracy on the labels given, " if report.labelled else ""
-    measured = _plural(report.inputs, "batch", "batches")
+    measured = _plural(report.inputs, "input", "inputs")
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>",
-        f"<h1>{title}</h1><p>{measured} of data; sums rounded: {escape(report.accumulate)}. Shown are {accuracy}"
+        f"<h1>{title}</h1><p>{measured}; sums rounded: {escape(report.accumulate)}. Shown are {accuracy}"
         "and errors against the same model in float64.</p>",
         _table(COLUMNS, [_cells(row) for row in report.rows]),
         "<h2>Same class as float64</h2>" if not report.labelled else "<h2>Accuracy</h2>",
@@ -142,8 +142,8 @@ def _lines(rows: Sequence[TypeRow]) -> str:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{escape(row.name)}, {escape(layer.layer)}: '
-            f"{number(layer.snr_db)} dB</title></circle>"
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}">'
+            f"<title>{escape(row.name)}, {escape(layer.layer)}: {number(layer.snr_db)} dB</title></circle>"
             for x, y, layer in points
         ]
     legend = "".join(

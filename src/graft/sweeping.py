@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graft.api import compile
+from graft.api import compile, plugins
 from graft.core.load import Source, load
 from graft.core.normalize import normalize
 from graft.core.sample_inputs import sample_inputs
@@ -59,6 +59,7 @@ def sweep(
     row. ``limit`` uses that many rows only; ``accumulate`` and ``keep`` are those of `graft.datatypes.convert`. Raises
     DatatypeError for unknown types and for data that do not fit the model.
     """
+    (manager or plugins()).plugins()  # which registers their datatypes
     named = {name: type_named(name) for name in types}
     original = load(model, shapes=shapes).clone()
     normalize(original)
@@ -136,9 +137,9 @@ class _Study:
         classes, wanted = self._classes(results), self._classes([exact for exact, _ in self._exact])
         accuracy = None if self._labels is None else float(np.mean(classes == self._labels))
         rows = tuple(LayerRow.of(layer, operators[layer], one) for layer, one in errors.items())
-        output = LayerRow.of(self._output, "output", total)
+        whole = LayerRow.of(self._output, "output", total)
         agreement = float(np.mean(classes == wanted))
-        return TypeRow(name, dtype, accuracy, agreement, output, best, best / self._float32_ms, rows)
+        return TypeRow(name, dtype, accuracy, agreement, whole, best, best / self._float32_ms, rows)
 
     def _has_floats(self, node: ir.Node) -> bool:
         return ValueView(node.outputs[0]).dtype in ("float16", "bfloat16", "float32", "float64")

@@ -22,6 +22,7 @@ def skeleton_of_proto(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str
     _copy_fields(proto, copy, without=("graph",))
     _copy_fields(proto.graph, copy.graph, without=("initializer",))
     inputs = {value.name for value in proto.graph.input}
+    denotations = {value.name: value.type.denotation for value in proto.graph.value_info}
     large = {}
     for tensor in proto.graph.initializer:
         if not _is_large_proto(tensor):
@@ -29,7 +30,9 @@ def skeleton_of_proto(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str
             continue
         large[tensor.name] = tensor
         if tensor.name not in inputs:
-            copy.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            value.type.denotation = denotations.get(tensor.name, "")
+            copy.graph.input.append(value)
     return copy, large
 
 

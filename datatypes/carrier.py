@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from graft.core.tensor_ir.ir import Bitcast, Cast, Expression
 from graft.core.types import is_custom, parse_custom
 from graft.datatypes.formats import Format
 from graft.datatypes.registry import DatatypeRegistry
@@ -26,6 +27,19 @@ def encoded(dtype: str) -> str | None:
         return None
     name, separator, bits = parse_custom(dtype)[0].partition("__")
     return f"custom[{name}]{bits}" if separator else None
+
+
+def converted(value: Expression, dtype: str) -> Expression:
+    """Return a cast; decoding and encoding again is nothing, and decoding to the carrier itself keeps the bits."""
+    if value.type.dtype == dtype:
+        return value
+    if isinstance(value, Cast) and value.value.type.dtype == dtype and "__" in value.dtype and is_custom(dtype):
+        return value.value
+    if encoded(value.type.dtype) is not None and dtype in ("float32", "float64"):
+        # A decoded number's bits are its carrier's.
+        value = Bitcast(value, "float32" if parse_custom(value.type.dtype)[1] == 32 else "float64")
+        return value if value.dtype == dtype else Cast(value, dtype)
+    return Cast(value, dtype)
 
 
 def format_of(registry: DatatypeRegistry, dtype: str) -> Format | None:

@@ -256,4 +256,3 @@ def _type(dtype: str) -> ir.TensorType:
 def _suffix(dtype: str) -> str:
     name, bits = parse_custom(dtype)
     return f"{name}{bits}"
-

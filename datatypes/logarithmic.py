@@ -33,12 +33,12 @@ class Logarithmic(Format):
     @property
     def largest(self) -> float:
         """The largest number."""
-        return 2.0 ** math.ldexp(self._top, -self.fraction)
+        return math.exp2(math.ldexp(self._top, -self.fraction))
 
     @property
     def smallest(self) -> float:
         """The least positive number."""
-        return 2.0 ** -math.ldexp(self._top, -self.fraction)
+        return math.exp2(-math.ldexp(self._top, -self.fraction))
 
     def _power(self, logarithm: Value) -> Value:
         return called("exp2", logarithm * math.ldexp(1.0, -self.fraction))

@@ -130,7 +130,8 @@ class FunctionLowering:
             return with_children(node, operands)
         match node:
             case Load(buffer):
-                return replace(with_children(node, operands), buffer=self.buffer(buffer))  # type: ignore[type-var]
+                rank = len(node.indices)
+                return Load(self.buffer(buffer), operands[:rank], operands[rank] if node.mask is not None else None)
             case Cast(value, dtype):
                 return self._cast(operands[0], value.type.dtype, dtype)
             case Bitcast(value, dtype):
@@ -168,8 +169,8 @@ class FunctionLowering:
         lowering = self.registry.lowering(operation, self.backend, custom)
         if format is None and lowering is None and (own := self.registry.format(custom)) is not None:
             numbers = tuple(own.decode(Value(operand)) for operand in operands)
-            result = operate(own, operation, numbers)
-            return (result if operation in COMPARISONS else own.encode(result)).expression
+            number = operate(own, operation, numbers)
+            return (number if operation in COMPARISONS else own.encode(number)).expression
         if format is not None and lowering is None:
             return operate(format, operation, tuple(map(Value, operands))).expression
         if format is not None:
@@ -290,7 +291,6 @@ def require(missing: frozenset[str] | set[str], backend: str, where: str) -> Non
     if missing:
         listed = ", ".join(sorted(missing))
         raise DatatypeError(
-            f"{where}: backend '{backend}' has no lowering of {listed}; register each with "
-            "graft.datatypes.register_op",
+            f"{where}: backend '{backend}' has no lowering of {listed}; register each with graft.datatypes.register_op",
             missing=tuple(sorted(missing)),
         )

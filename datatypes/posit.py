@@ -58,12 +58,12 @@ class Posit(Format):
 
     @property
     def largest(self) -> float:
-        """maxpos."""
+        """Maxpos."""
         return 2.0**self._exponent
 
     @property
     def smallest(self) -> float:
-        """minpos."""
+        """Minpos."""
         return 2.0**-self._exponent
 
     @property

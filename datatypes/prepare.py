@@ -34,8 +34,8 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.visit import children, loads, with_children
-from graft.core.types import Type, is_custom, parse_custom
-from graft.datatypes.carrier import decoded, encoded, format_of
+from graft.core.types import Type, is_custom
+from graft.datatypes.carrier import converted, decoded, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.quire import quire_stages
 from graft.datatypes.registry import DatatypeRegistry
@@ -117,8 +117,8 @@ class _Preparation:
             self._intermediate.add(target)
         new = self._target(target)
         if reduction is None:
-            return [replace(stage, buffer=new, value=_cast(value, new.dtype))]
-        if is_convolution and len(reduction.axes) > 1:
+            return [replace(stage, buffer=new, value=converted(value, new.dtype))]
+        if is_convolution and len(reduction.axes) > 1 and (policy == EACH or is_custom(policy)):
             first, *window = reduction.axes
             reduction = Reduction(reduction.operator, (*window, first), reduction.initial)
         total = Variable("total", value.type)
@@ -135,7 +135,7 @@ class _Preparation:
             value=value,
             reduction=replace(reduction, initial=initial),
             epilogue_variable=total,
-            epilogue=_cast(result, new.dtype),
+            epilogue=converted(result, new.dtype),
         )
         if rounded and policy == QUIRE:
             return quire_stages(prepared, self.registry)
@@ -159,20 +159,20 @@ class _Preparation:
         if isinstance(value, Binary) and value.operator == "mul":
             term: Expression = Binary("mul", self._widened(value.left, kind), self._widened(value.right, kind))
         else:
-            term = _cast(value, kind)
+            term = converted(value, kind)
         total = Variable("total", term.type)
         assert stage.epilogue is not None, "prepared without epilogue"
-        narrow = _cast(total, value.type.dtype)
+        narrow = converted(total, value.type.dtype)
         old = stage.epilogue_variable
         epilogue = _replaced(stage.epilogue, old, narrow)
-        start = Reduction(reduction.operator, reduction.axes, _cast(reduction.initial, kind))
+        start = Reduction(reduction.operator, reduction.axes, converted(reduction.initial, kind))
         return replace(stage, value=term, reduction=start, epilogue_variable=total, epilogue=epilogue)
 
     def _widened(self, factor: Expression, kind: str) -> Expression:
         """Return a factor in another type; a constant is converted now."""
         format = format_of(self.registry, kind)
         if format is None or not isinstance(factor, Load) or factor.buffer not in self.made:
-            return _cast(factor, kind)
+            return converted(factor, kind)
         wide = replace(factor.buffer, name=f"{factor.buffer.name}_wide", dtype=kind)
         narrow = format_of(self.registry, factor.buffer.dtype)
         assert narrow is not None, factor.buffer.dtype
@@ -200,10 +200,10 @@ class _Preparation:
             case Load():
                 return self._load(node, operands)
             case Cast(_, dtype):
-                return _cast(operands[0], self.decoded(dtype))
+                return converted(operands[0], self.decoded(dtype))
             case Bitcast(value, dtype):
-                bits = _cast(operands[0], value.type.dtype)
-                return _cast(Bitcast(bits, dtype), self.decoded(dtype))
+                bits = converted(operands[0], value.type.dtype)
+                return converted(Bitcast(bits, dtype), self.decoded(dtype))
             case Intrinsic(name, _, kind):
                 return Intrinsic(name, operands, Type(self.decoded(kind.dtype), kind.lanes))
             case _:
@@ -221,7 +221,7 @@ class _Preparation:
             return Load(self._target(buffer), operands[:rank], mask)
         if buffer in self.kernel.constants:
             return Load(self._decoded_constant(buffer, kind, format), operands[:rank], mask)
-        value = _cast(Load(buffer, operands[:rank], mask), kind)
+        value = converted(Load(buffer, operands[:rank], mask), kind)
         if mask is not None and int(format.to_bits(np.zeros(1))[0]) != 0:
             return Select(mask, value, Constant(0.0, Type(kind)))
         return value
@@ -236,24 +236,15 @@ class _Preparation:
         return self.decoded_constants[buffer]
 
 
-def _cast(value: Expression, dtype: str) -> Expression:
-    """Return a cast; decoding and encoding again is nothing."""
-    if value.type.dtype == dtype:
-        return value
-    if isinstance(value, Cast) and value.value.type.dtype == dtype and "__" in value.dtype and is_custom(dtype):
-        return value.value
-    if encoded(value.type.dtype) is not None and dtype in ("float32", "float64"):
-        # A decoded number's bits are its carrier's.
-        value = Bitcast(value, "float32" if parse_custom(value.type.dtype)[1] == 32 else "float64")
-        return value if value.dtype == dtype else Cast(value, dtype)
-    return Cast(value, dtype)
-
-
 def _replaced(expression: Expression, variable: Variable | None, value: Expression) -> Expression:
     if expression is variable:
         return value
     operands = children(expression)
-    return with_children(expression, tuple(_replaced(one, variable, value) for one in operands)) if operands else expression
+    return (
+        with_children(expression, tuple(_replaced(one, variable, value) for one in operands))
+        if operands
+        else expression
+    )
 
 
 def accumulation(nodes: Sequence[object]) -> dict[str, str]:

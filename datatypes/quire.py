@@ -15,8 +15,9 @@ from itertools import pairwise
 from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Reduction, Stage, Variable
 from graft.core.tensor_ir.scalar_math import Value, select
+from graft.core.tensor_ir.visit import substitute
 from graft.core.types import Type
-from graft.datatypes.carrier import format_of
+from graft.datatypes.carrier import converted, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.rounding import add_to_odd
@@ -101,17 +102,17 @@ def quire_stages(stage: Stage, registry: DatatypeRegistry) -> list[Stage]:
         buffer = Buffer(f"{stage.buffer.name}_bin{number}", "float64", stage.buffer.shape, memory="scratch")
         axes = b.variables(len(stage.axes))
         inner = tuple(replace(axis, variable=Variable(axis.variable.name)) for axis in reduction.axes)
-        names = dict(zip(stage.axes, axes, strict=True))
+        names: dict[Variable, Expression] = dict(zip(stage.axes, axes, strict=True))
         names |= {old.variable: new.variable for old, new in zip(reduction.axes, inner, strict=True)}
-        value = _renamed(quire.part(Value(product), number).expression, names)
+        value = substitute(quire.part(Value(product), number).expression, names)
         stages.append(Stage(buffer, axes, value, Reduction("add", inner, start), origin=stage.origin))
         bins.append(buffer)
     total = quire.total([Value(Load(buffer, stage.axes)) for buffer in bins])
     rounded = Cast(total.expression, kind.dtype)
     if not (isinstance(reduction.initial, Constant) and reduction.initial.value == 0):
-        rounded = Cast(add_to_odd(total, Value(Cast(reduction.initial, "float64"))).expression, kind.dtype)
+        rounded = Cast(add_to_odd(total, Value(converted(reduction.initial, "float64"))).expression, kind.dtype)
     assert stage.epilogue is not None and stage.epilogue_variable is not None, "prepared without epilogue"
-    value = _renamed(stage.epilogue, {stage.epilogue_variable: rounded})
+    value = substitute(stage.epilogue, {stage.epilogue_variable: rounded})
     stages.append(Stage(stage.buffer, stage.axes, value, origin=stage.origin))
     return stages
 
@@ -119,11 +120,5 @@ def quire_stages(stage: Stage, registry: DatatypeRegistry) -> list[Stage]:
 def _exact_product(value: Expression) -> Expression:
     """Return a term of the sum in float64, where the product of two numbers is exact."""
     if isinstance(value, Binary) and value.operator == "mul":
-        return Binary("mul", Cast(value.left, "float64"), Cast(value.right, "float64"))
-    return Cast(value, "float64")
-
-
-def _renamed(expression: Expression, names: dict[Variable, Variable] | dict[Variable, Expression]) -> Expression:
-    from graft.core.tensor_ir.visit import substitute
-
-    return substitute(expression, names)
+        return Binary("mul", converted(value.left, "float64"), converted(value.right, "float64"))
+    return converted(value, "float64")

@@ -6,7 +6,8 @@ from graft.datatypes.fixed_point import FixedPoint
 from graft.datatypes.formats import Format
 from graft.datatypes.logarithmic import Logarithmic
 from graft.datatypes.posit import Posit
-from graft.datatypes.registry import DATATYPES, Datatype, DatatypeRegistry
+from graft.datatypes.registry import DATATYPES as DATATYPES
+from graft.datatypes.registry import Datatype, DatatypeRegistry
 from graft.datatypes.small_float import SmallFloat
 
 OWNER = "Graft"
@@ -39,11 +40,10 @@ def ship(registry: DatatypeRegistry) -> None:
         "float8e5m2fnuz": SmallFloat(8, 2, infinities=False, nan="zero", saturate=True, extra_bias=1),
     }.items():
         registry.register(name, format=_only(row).get, widths=(row.bits,), owner=OWNER)
-    for name, formats in {
-        "fixed": {8: FixedPoint(8, 4), 16: FixedPoint(16, 8), 32: FixedPoint(32, 16)},
-        "lns": {8: Logarithmic(8, 3), 16: Logarithmic(16, 10)},
-    }.items():
-        registry.register(name, format=formats.get, widths=tuple(formats), owner=OWNER)
+    fixed: dict[int, Format] = {8: FixedPoint(8, 4), 16: FixedPoint(16, 8), 32: FixedPoint(32, 16)}
+    registry.register("fixed", format=fixed.get, widths=tuple(fixed), owner=OWNER)
+    logarithmic: dict[int, Format] = {8: Logarithmic(8, 3), 16: Logarithmic(16, 10)}
+    registry.register("lns", format=logarithmic.get, widths=tuple(logarithmic), owner=OWNER)
 
 
 def small_float(

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, MutableMapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from graft.errors import PlanError
 
@@ -48,7 +49,7 @@ class TimesDatabase(MutableMapping[str, float]):
         rows = self._rows("SELECT count(*) FROM times")
         return int(rows[0][0]) if rows else 0
 
-    def _rows(self, question: str, *values: str) -> list[tuple[object, ...]]:
+    def _rows(self, question: str, *values: str) -> list[tuple[Any, ...]]:
         """Return the rows of an answer; none where there is no file yet."""
         if not self.path.exists():
             return []

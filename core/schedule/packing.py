@@ -45,7 +45,7 @@ def pack_right(
     The last panel may be narrower; columns are padded with zeros to ``padded``. With ``is_streamed`` a panel is
     ``[vectors, terms, lanes]``: as many streams as vectors, which memory delivers faster than a single one.
     """
-    found = _evaluate(kernel, parts, parts.right, parts.left, parts.columns)
+    found = evaluate(kernel, parts, parts.right, parts.left, parts.columns)
     if found is None:
         return None
     source, matrix, axes = found
@@ -63,7 +63,7 @@ def pack_left(kernel: Kernel, parts: Contraction, split: Split) -> PackedFactor 
     """Pack a constant left factor into tiles as high as ``split`` says, each ``[terms, height]``, if it is one."""
     if parts.rows is None:
         return None
-    found = _evaluate(kernel, parts, parts.left, parts.right, parts.rows)
+    found = evaluate(kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
     source, matrix, axes = found
@@ -80,7 +80,7 @@ def _packed(source: Buffer, pieces: list[np.ndarray], axes: tuple[int, ...], par
     return PackedFactor(source, buffer, np.ascontiguousarray(contents), axes, leading)
 
 
-def _evaluate(
+def evaluate(
     kernel: Kernel, parts: Contraction, factor: Expression, other: Expression, own: int
 ) -> tuple[Buffer, np.ndarray, tuple[int, ...]] | None:
     """Return (constant, factor as ``[outer axes..., own axis, terms]``, outer axes), None if it is not one constant's.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from graft.core.operators import build as b
 from graft.core.schedule.epilogue import Epilogue
@@ -109,6 +110,7 @@ def register_count(target: Target) -> int:
     return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
 
 
+@cache
 def choose_tile(rows: int, columns: int, dtype: str, target: Target) -> Tile:
     """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles."""
     lanes = lanes_of(dtype, target)

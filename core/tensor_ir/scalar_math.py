@@ -61,10 +61,10 @@ class Value:
     def __rtruediv__(self, other: float) -> Value:
         return self._with("div", other, swapped=True)
 
-    def __lshift__(self, bits: int) -> Value:
+    def __lshift__(self, bits: Value | int) -> Value:
         return self._with("shl", bits)
 
-    def __rshift__(self, bits: int) -> Value:
+    def __rshift__(self, bits: Value | int) -> Value:
         return self._with("shr", bits)
 
     def __and__(self, other: Value | int) -> Value:

@@ -53,7 +53,7 @@ def command(
     elif text:
         import onnx_ir as ir
 
-        click.echo(_text(ir.from_proto(_embedded_model(file))))
+        click.echo(_text(ir.from_proto(embedded_model(file))))
     else:
         _print_artifact(state, file)
     return ExitCode.OK
@@ -117,7 +117,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     print_table(("MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"), rows)
 
 
-def _embedded_model(path: Path) -> Any:
+def embedded_model(path: Path) -> Any:
+    """Return the partitioned model in an artifact, as a proto without weights; raise ArtifactError if it is damaged."""
     import onnx
     from google.protobuf.message import DecodeError
 

@@ -193,6 +193,7 @@ def _print_nodes(plan: Plan) -> None:
 
 def check_gates(plan: Plan, coverage: tuple[str, float] | None, required: tuple[str, ...]) -> int:
     """Return the exit code of the gates, having said what is missing."""
+    wanted: list[tuple[str, float | None, str]]
     wanted = [(coverage[0] or plan.backends[0], coverage[1], "--require-coverage")] if coverage is not None else []
     wanted += [(name, None, "--require-backend") for name in required]
     code = ExitCode.OK

@@ -6,8 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.datatypes.oracle import posit_code, posit_value, same
-from tests.datatypes.running import ORDER, compiled, format_of, in_numpy, special_pairs, stratified_codes
+
+from tests.datatypes.proofs.oracle import posit_code, posit_value, same
+from tests.datatypes.proofs.running import ORDER, compiled, format_of, in_numpy, special_pairs, stratified_codes
 
 TYPE = "custom[posit]32"
 

@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.datatypes.oracle import OPERATIONS, posit_code, posit_numbers, posit_value, same
-from tests.datatypes.running import BINARY, ORDER, all_codes, all_pairs, compiled, format_of, in_numpy
+from tests.datatypes.proofs.oracle import OPERATIONS, posit_code, posit_numbers, posit_value, same
+from tests.datatypes.proofs.running import BINARY, ORDER, all_codes, all_pairs, compiled, format_of, in_numpy
 
 TYPE = "custom[posit]8"
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 import graft
 from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes import shipped
-from graft.datatypes.convert import convert
+from graft.datatypes.conversion import convert
 from graft.datatypes.formats import Format, evaluate
 from graft.datatypes.operations import COMPARISONS, operate
 from graft.runtime.program import Program
@@ -69,7 +69,7 @@ def stratified_codes(format: Format, count: int, seed: int) -> np.ndarray:
     around = np.array([place + step for place in (0, top, top >> 1, top + (top >> 1)) for step in (-2, -1, 0, 1, 2)])
     special = (around % (1 << format.bits)).astype(format.storage)
     mixed = np.stack([anywhere, *spread])[random.integers(0, 3, count), np.arange(count)]
-    mixed[: special.size] = special
+    mixed[: special.size] = special[:count]
     random.shuffle(mixed)
     return mixed
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.datatypes.oracle import OPERATIONS, posit_code, posit_numbers, posit_value, same
-from tests.datatypes.running import (
+
+from tests.datatypes.proofs.oracle import OPERATIONS, posit_code, posit_numbers, posit_value, same
+from tests.datatypes.proofs.running import (
     BINARY,
     FUNCTIONS,
     ORDER,
@@ -133,17 +135,15 @@ def test_the_vectorised_oracle_agrees_with_rationals_on_a_sample():
 @pytest.mark.parametrize("operation", FUNCTIONS)
 def test_functions_are_the_float64_result_rounded_within_one_unit(operation):
     """The result's code is that of the float64 function, or its neighbour where that lies next to a midpoint."""
-    import math
-
     format = format_of("custom[posit]16")
     codes = all_codes(format)[::7]
     numbers = format.to_numbers(codes)
     actual = format.to_bits(in_numpy(format, operation, codes))
     table = {"Exp": np.exp, "Log": np.log, "Tanh": np.tanh, "Erf": np.vectorize(math.erf)}
+    if operation in ("Exp", "Sigmoid"):
+        numbers = np.clip(numbers, -700, 700)  # beyond it maxpos and minpos, never NaR or zero
     with np.errstate(all="ignore"):
         wanted = 1 / (1 + np.exp(-numbers)) if operation == "Sigmoid" else table[operation](numbers)
-    if operation == "Exp":
-        wanted = np.where(numbers > 700, 1e300, np.where(numbers < -700, 1e-300, wanted))
     distance = actual.view(np.int16).astype(int) - format.to_bits(wanted).view(np.int16)
     assert np.max(np.abs(distance)) <= 1
     assert np.mean(distance != 0) < 0.001

@@ -1,0 +1,69 @@
+"""`graft report`: a plan, or an artifact, as one page for a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graft.cli.common import (
+    MODEL,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    is_artifact,
+    names_or_none,
+    policy_of,
+    policy_options,
+)
+from graft.cli.output import print_json, size
+
+
+@click.command("report")
+@click.argument("file", type=MODEL)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The page; FILE.html by default.")
+@backend_options
+@policy_options
+@common_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    file: Path,
+    output: Path | None,
+    backends: tuple[str, ...] | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    **wishes: Any,
+) -> int:
+    """Write a report on FILE, an artifact or a model: graph, placement, reasons, boundaries, contents.
+
+    The page needs no network and no other file.
+    """
+    from graft.report.build import report_on_artifact, report_on_model
+    from graft.report.html import write_html
+
+    state: State = context.obj
+    if is_artifact(file):
+        given = [name for name in ("backends", "shapes", *wishes) if context.get_parameter_source(name) is not None
+                 and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT]  # fmt: skip
+        if given:
+            raise click.UsageError(f"'{file}' is compiled already: --{given[0].replace('_', '-')} is for models")
+        report = report_on_artifact(file, state.manager())
+    else:
+        from graft.api import partitioned
+
+        policy = policy_of(wishes)
+        result = partitioned(
+            str(file), names_or_none(backends), shapes=dict(shapes), policy=policy, manager=state.manager()
+        )
+        report = report_on_model(file.name, result, state.manager())
+    path = output or file.with_suffix(".html")
+    write_html(report, path)
+    if state.json:
+        print_json({"report": str(path), "bytes": path.stat().st_size, "summary": report.plan.summary()})
+    else:
+        click.echo(report.plan.summary())
+        click.echo(f"{path}: {size(path.stat().st_size)}")
+    return ExitCode.OK

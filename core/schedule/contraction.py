@@ -466,7 +466,7 @@ class ContractionScheduler:
             term = b.add(term, b.multiply(place.part.number, self.blocking.span))
         following = b.multiply(self.split.begin(b.add(place.number, 1)), self.parts.terms)
         begin = b.add(b.add(packed.begin(outer), following), b.multiply(term, height))
-        return Ahead(packed.buffer, begin, -(-UNROLL * height * self.bytes // CACHE_LINE))
+        return Ahead(packed.buffer, begin, -(-self.tile.unroll * height * self.bytes // CACHE_LINE))
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

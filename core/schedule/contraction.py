@@ -56,7 +56,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import free_variables, loads, substitute
+from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type, element_bits
 
 PACK_BYTES = 1 << 20
@@ -131,7 +131,7 @@ class ContractionScheduler:
     """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
 
     def __init__(self, kernel: Kernel, parts: Contraction, target: Target) -> None:
-        self.kernel, self.parts = kernel, parts
+        self.kernel, self.parts, self.target = kernel, parts, target
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
         self.tile = choose_tile(parts.height, parts.width, self.kind.dtype, target)
@@ -140,7 +140,7 @@ class ContractionScheduler:
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
         self.is_streamed = self.split.count == 1
         """Whether each element of the right factor is used by one tile only: then memory is the limit."""
-        self.blocking = self._blocked(target)
+        self.blocking: Blocking
         self.left_packed: PackedFactor | None = None
         self.right_packed: PackedFactor | None = None
         self.mode: Mode = "in place"
@@ -155,6 +155,7 @@ class ContractionScheduler:
         """Decide where the factors come from, and build the function."""
         self.left_packed = pack_left(self.kernel, self.parts, self.split)
         self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
+        self.blocking = self._blocked()
         self.mode = self.choose_mode()
         if self.mode == "packed by panel":
             one = Split(1, self.split.count, 0)
@@ -172,15 +173,16 @@ class ContractionScheduler:
 
         return Scheduled(build, {factor.source: factor.contents for factor in packed})
 
-    def _blocked(self, target: Target) -> Blocking:
+    def _blocked(self) -> Blocking:
         """Decide in which order tiles are computed."""
         parts, whole = self.parts, self.padded * self.parts.terms * self.bytes
-        tasks = max(1, wanted_tasks(target) // parts.batch)
+        tasks = max(1, wanted_tasks(self.target) // parts.batch)
         if not self.is_streamed:
             cuttable = len(parts.depth) == 1
-            return choose_blocking(self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable)
-        constant = any(load.buffer in self.kernel.constants for load in loads(parts.right))
-        by_rows = len(parts.depth) == 1 and not constant and whole >= PACK_BYTES and not self.must_pack()
+            return choose_blocking(
+                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict()
+            )
+        by_rows = len(parts.depth) == 1 and self.right_packed is None and whole >= PACK_BYTES and not self.must_pack()
         span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
         groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
         return Blocking(split_evenly(1, 1), groups, -(-parts.terms // span), span)
@@ -451,10 +453,12 @@ class ContractionScheduler:
             row = b.multiply(row, self.blocking.span)
             following = b.select(b.both(wraps, again), part.panels.first, following)
         begin = b.multiply(b.add(b.multiply(following, self.parts.terms), row), self.tile.columns)
-        lines = -(-self.tile.unroll * self.tile.columns * self.bytes // (CACHE_LINE * self.blocking.largest_block))
-        share = self.blocking.span // self.tile.unroll * lines * CACHE_LINE // self.bytes
+        line = CACHE_LINE // self.bytes
+        lines = -(-self.tile.unroll * self.tile.columns // (self.blocking.largest_block * line))
+        advance = lines * line
+        share = self.blocking.span // self.tile.unroll * advance
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
-        return Ahead(packed.buffer, begin, lines)
+        return Ahead(packed.buffer, begin, advance)
 
     def _columns_ahead(self, packed: PackedFactor, outer: Outer, place: Place) -> Ahead | None:
         """Return what to fetch of a packed left factor while a tile is summed: the same terms for the next tile."""

@@ -41,7 +41,7 @@ FMA_LATENCY = 4
 MAX_VECTORS = 8
 CUSTOM_REGISTERS = 10
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
-UNROLL = 4
+UNROLL = 2
 """Terms of a sum that one pass of the innermost loop adds."""
 CACHE_LINE = 64
 SECOND_LEVEL = Constant(2, INT64)
@@ -170,17 +170,17 @@ def whole_span(extent: int, unroll: int) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Memory that is fetched into the second-level cache meanwhile: ``lines`` cache lines a step, from ``begin`` on."""
+    """Memory that is fetched into the second-level cache meanwhile: from ``begin`` on, ``advance`` elements a step."""
 
     buffer: Buffer
     begin: Expression
-    lines: int
+    advance: int
 
     def fetches(self, step: Expression) -> list[Statement]:
         """Return the fetches of one step."""
-        length = CACHE_LINE * 8 // element_bits(self.buffer.dtype)
-        start = b.add(self.begin, b.multiply(step, self.lines * length))
-        places = (b.add(start, line * length) for line in range(self.lines))
+        line = CACHE_LINE * 8 // element_bits(self.buffer.dtype)
+        start = b.add(self.begin, b.multiply(step, self.advance))
+        places = (b.add(start, offset) for offset in range(0, self.advance, line))
         return [CallExtern("prefetch", (Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]
 
 

@@ -137,9 +137,9 @@ class _Study:
         classes, wanted = self._classes(results), self._classes([exact for exact, _ in self._exact])
         accuracy = None if self._labels is None else float(np.mean(classes == self._labels))
         rows = tuple(LayerRow.of(layer, operators[layer], one) for layer, one in errors.items())
-        output = LayerRow.of(self._output, "output", total)
+        whole = LayerRow.of(self._output, "output", total)
         agreement = float(np.mean(classes == wanted))
-        return TypeRow(name, dtype, accuracy, agreement, output, best, best / self._float32_ms, rows)
+        return TypeRow(name, dtype, accuracy, agreement, whole, best, best / self._float32_ms, rows)
 
     def _has_floats(self, node: ir.Node) -> bool:
         return ValueView(node.outputs[0]).dtype in ("float16", "bfloat16", "float32", "float64")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -64,16 +64,27 @@ def list_command(state: State) -> int:
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the programs; all available by default.")
 @common_options
 @click.pass_obj
-def sweep_command(state: State, model: Path, data: Path | None, html: Path | None, **options: Any) -> int:
+def sweep_command(
+    state: State,
+    model: Path,
+    types: tuple[str, ...],
+    data: Path | None,
+    accumulate: str,
+    keep: tuple[str, ...],
+    limit: int | None,
+    html: Path | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    threads: int | None,
+) -> int:
     """Run MODEL in every type: accuracy, errors per layer against float64, time."""
     import graft
 
     arrays = None if data is None else read_data(data)
     labels = None if arrays is None else arrays.pop(LABELS, None)
-    shapes = dict(options.pop("shapes"))
     report = graft.sweep(
-        str(model), options.pop("types"), arrays, labels, shapes=shapes, manager=state.manager(), **options
-    )
+        str(model), types, arrays, labels, accumulate=accumulate, keep=keep, limit=limit, shapes=dict(shapes),
+        threads=threads, manager=state.manager(),
+    )  # fmt: skip
     if html is not None:
         from graft.datatypes.study_page import page
 

@@ -323,7 +323,8 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), -(-shape.rows * shape.unroll // CACHE_LINE))
+            lines = -(-shape.rows * shape.unroll // CACHE_LINE)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), lines)
             start = clear(shape, b.constant(0, "float32"))
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead)
 

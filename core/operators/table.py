@@ -36,6 +36,8 @@ class Trait(Enum):
     """Several dependent reductions over trailing axes (Softmax, LayerNormalization)."""
     CONTRACTION = auto()
     """A sum of products: MatMul, Gemm, Einsum."""
+    ATTENTION = auto()
+    """A sum of products, Softmax along its last axis, and a sum of products with that: fusion makes such kernels."""
     CONVOLUTION = auto()
     """A contraction over sliding windows."""
     POOLING = auto()

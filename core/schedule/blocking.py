@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graft.core.schedule.tiling import UNROLL, Split, Tile, split_evenly
+from graft.core.schedule.tiling import Split, Tile, split_evenly
 from graft.core.target import Target
 
-BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 3 << 18
 """Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
 PARTIAL_BYTES = 1 << 17
 """Sums that wait for their next span take at most so much."""
@@ -56,9 +56,9 @@ def choose_blocking(
 
     ``tasks`` blocks are wanted at least; sums are cut only if ``is_cuttable``.
     """
-    longest = max(SPAN_BYTES // size, UNROLL)
+    longest = max(SPAN_BYTES // size, tile.unroll)
     spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
-    span = terms if spans == 1 else -(-terms // (spans * UNROLL)) * UNROLL
+    span = terms if spans == 1 else -(-terms // (spans * tile.unroll)) * tile.unroll
     spans = -(-terms // span)
     row_bytes = max(span * size * tile.rows, 1)
     wanted = max(1, -(-tasks // panels))

@@ -171,7 +171,7 @@ def evaluate(
 def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
     from onnx.reference import ReferenceEvaluator
 
-    results: list[Any] = ReferenceEvaluator(model).run(list(names), dict(feeds))
+    results = list(ReferenceEvaluator(model).run(list(names), dict(feeds)))
     return results
 
 

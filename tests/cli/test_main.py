@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-VERBS = ["backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report"]
+VERBS = ["backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes", "cache"]
 HEAVY = (
     "print(sorted({'numpy', 'onnx', 'onnx_ir', 'llvmlite', 'rich', 'onnxruntime'} & set(sys.modules)), file=sys.stderr)"
 )

@@ -86,6 +86,8 @@ CASES = (
     conv("resnet 14 3x3", 256, 14, 256, 3),
     conv("resnet 14 1x1", 256, 14, 1024, 1),
     conv("resnet 7 3x3", 512, 7, 512, 3),
+    conv("resnet 7 3x3 strided", 512, 14, 512, 3, 2),
+    conv("vgg 112 3x3", 128, 112, 128, 3),
     conv("mobilenet 56 depthwise", 144, 56, 144, 3, 1, 144),
     conv("convnext 28 depthwise", 192, 28, 192, 7, 1, 192),
 )

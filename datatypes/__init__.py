@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from graft.datatypes.arrays import decode, encode
     from graft.datatypes.conversion import convert
     from graft.datatypes.lowering import create_lower_func, lookup, via
+    from graft.datatypes.registry import Datatype
     from graft.datatypes.shipped import DATATYPES, register, register_op, small_float
-    from graft.datatypes.study import sweep
 
 __all__ = [
     "DATATYPES",
+    "Datatype",
     "convert",
     "create_lower_func",
     "decode",
@@ -22,12 +23,12 @@ __all__ = [
     "register",
     "register_op",
     "small_float",
-    "sweep",
     "via",
 ]
 
 _HOMES = {
     "DATATYPES": "shipped",
+    "Datatype": "registry",
     "convert": "conversion",
     "create_lower_func": "lowering",
     "decode": "arrays",
@@ -36,7 +37,6 @@ _HOMES = {
     "register": "shipped",
     "register_op": "shipped",
     "small_float": "shipped",
-    "sweep": "study",
     "via": "lowering",
 }
 

@@ -73,7 +73,7 @@ Lowering: TypeAlias = "Extern | Via | Lookup | Formula"
 
 
 def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str | None = None) -> Extern:
-    """Return the lowering that calls C functions, by width: ``create_lower_func({16: "Posit16es2Add"}, "libposit.so")``.
+    """Return the lowering that calls C functions by width: ``create_lower_func({16: "PositAdd"}, "libposit.so")``.
 
     Of a Cast the key is ``(source bits, bits)``. Without ``library`` the symbols must be in the process already.
     Raises DatatypeError if a symbol is not found.

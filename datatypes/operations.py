@@ -22,9 +22,10 @@ OPERATION_OF = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "mod": "Mod", "fmod": "Mod", "neg": "Neg", "abs": "Abs",
     "min": "Min", "max": "Max", "eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "fma": "Fma",
     "sqrt": "Sqrt", "floor": "Floor", "ceil": "Ceil", "trunc": "Trunc", "round_even": "Round",
-} | {
-    name: name.capitalize()
-    for name in ["exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "pow", "rsqrt"]
+    "exp": "Exp", "exp2": "Exp2", "expm1": "Expm1", "log": "Log", "log2": "Log2", "log1p": "Log1p", "tanh": "Tanh",
+    "sigmoid": "Sigmoid", "erf": "Erf", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos",
+    "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "pow": "Pow",
+    "rsqrt": "Rsqrt",
 }  # fmt: skip
 """The operation behind each operator and intrinsic of the tensor IR."""
 OPERATOR_OF = {operation: operator for operator, operation in OPERATION_OF.items() if operator != "mod"}

@@ -35,8 +35,8 @@ class Datatype:
     """A registered name: who registered it, the optional code of older tools, formats by width, lowerings."""
 
     name: str
-    code: int | None
-    owner: str
+    code: int | None = None
+    owner: str = "this program"
     formats: Callable[[int], Format | None] | None = None
     widths: tuple[int, ...] = ()
     """The usual widths, for lists; others may work."""
@@ -59,6 +59,8 @@ class DatatypeRegistry:
 
     def __init__(self) -> None:
         self._rows: dict[str, Datatype] = {}
+        self.discover: Callable[[], None] | None = None
+        """Called once, when a name is not known, to register what plugins bring; the front door sets it."""
 
     def register(
         self,
@@ -94,6 +96,19 @@ class DatatypeRegistry:
             )
         self._rows[name] = Datatype(name, code, owner, format, widths)
         return self._rows[name]
+
+    def admit(self, datatype: object, owner: str) -> None:
+        """Register a whole `Datatype` that a plugin brings; one that it has brought before is kept."""
+        if not isinstance(datatype, Datatype):
+            raise DatatypeError(
+                f"{owner}: graft_datatypes gave {type(datatype).__name__}; give graft.datatypes.Datatype objects",
+                owner=owner,
+            )
+        known = self._rows.get(datatype.name)
+        if known is None or known.owner != owner:
+            format, widths = datatype.formats, datatype.widths
+            row = self.register(datatype.name, datatype.code, format=format, widths=widths, owner=owner)
+            row.lowerings.update(datatype.lowerings)
 
     def register_op(self, lowering: Lowering, op: str, backend: str, datatype: str, source: str | None = None) -> None:
         """Register how a backend computes an operation of a datatype.
@@ -150,6 +165,10 @@ class DatatypeRegistry:
 
     def _row(self, name: str) -> Datatype:
         row = self._rows.get(name)
+        if row is None and self.discover is not None:
+            discover, self.discover = self.discover, None
+            discover()
+            row = self._rows.get(name)
         if row is None:
             near = difflib.get_close_matches(name, self._rows, 1)
             hint = f"did you mean '{near[0]}'" if near else f"registered are {', '.join(sorted(self._rows)) or 'none'}"

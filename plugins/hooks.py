@@ -40,12 +40,14 @@ def graft_backends() -> Iterable[Backend | type[Backend]]:  # type: ignore[empty
 
 @hookspec
 def graft_datatypes() -> Iterable[Any]:  # type: ignore[empty-body]
-    """Return the custom datatypes of this plugin, as `graft.datatypes.register` takes them.
+    """Return the custom datatypes of this plugin: `Datatype` objects, which bring formats and lowerings.
 
     >>> from graft.plugins.hooks import hookimpl
     >>> @hookimpl
     ... def graft_datatypes():
-    ...     return [("posit", 150)]
+    ...     from graft.datatypes.posit import Posit
+    ...     from graft.datatypes.registry import Datatype
+    ...     return [Datatype("posit24", formats=lambda bits: Posit(24), widths=(24,))]
     """
 
 

@@ -147,6 +147,11 @@ class PluginManager:
                 with fence(plugin.name, "graft_backends"):
                     offered = [one() if isinstance(one, type) else one for one in create()]
                 plugin.backends = [self._admit(plugin, backend) for backend in offered]
+            datatypes = getattr(implementations, "graft_datatypes", None)
+            if datatypes is not None:
+                with fence(plugin.name, "graft_datatypes"):
+                    brought = list(datatypes())
+                _admit_datatypes(f"plugin '{plugin.name}'", brought)
         except GraftError as error:
             plugin.fail(_as_plugin_error(plugin.name, error))
             if registered is not None:
@@ -286,6 +291,14 @@ class PluginManager:
                 found |= {loader.kind: loader for loader in _loaders_of(own)}
         kinds = {module.kind for module in modules}
         return [loader for kind, loader in found.items() if kind in kinds]
+
+
+def _admit_datatypes(owner: str, datatypes: list[Any]) -> None:
+    """Register a plugin's datatypes; what another manager of this process registered for it already stays."""
+    from graft.datatypes.shipped import DATATYPES
+
+    for datatype in datatypes:
+        DATATYPES.admit(datatype, owner)
 
 
 def _loaders_of(backend: Backend) -> Iterable[Any]:

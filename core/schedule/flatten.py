@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graft.core.operators import build as b
-from graft.core.schedule.inline import constant_shape
+from graft.core.schedule.inline import constant_shape, map_stage
 from graft.core.schedule.kernel import Kernel
 from graft.core.tensor_ir.ir import Buffer, Cast, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.rewrite import simplify
@@ -51,7 +51,8 @@ def flatten(kernel: Kernel, stages: Sequence[Stage], groups: int) -> Flattened |
         for buffer, array in kernel.constants.items()
     }
     changed = replace(kernel, inputs=inputs, outputs=outputs, constants=constants)
-    return Flattened(changed, new_stages, original, stages[0], stages[0].axes[2:], shape[2:])
+    anchor = map_stage(stages[0], ExpressionMap(flat.in_planes))
+    return Flattened(changed, new_stages, original, anchor, stages[0].axes[2:], shape[2:])
 
 
 class _Flattener:
@@ -112,6 +113,13 @@ class _Flattener:
             return node
         if self._is_own(node, stage):
             return Load(plane, (*node.indices[: -len(self.spatial)], axes[3]), node.mask)
+        return self.in_planes(node)
+
+    def in_planes(self, node: Expression) -> Expression:
+        """Return a load of what has become a plane as one of that plane, anything else as it is."""
+        plane = self.planes.get(node.buffer) if isinstance(node, Load) else None
+        if not isinstance(node, Load) or plane is None:
+            return node
         position: Expression = b.index(0)
         for index, extent in zip(node.indices[-len(self.spatial) :], self.spatial, strict=True):
             position = b.add(b.multiply(position, extent), index)

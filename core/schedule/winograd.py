@@ -17,7 +17,19 @@ from graft.core.operators import build as b
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.tiling import UNROLL, Ahead, Reduced, Tile, accumulate, clear, column_mask, over, ramp, split_evenly, wide
+from graft.core.schedule.tiling import (
+    UNROLL,
+    Ahead,
+    Reduced,
+    Tile,
+    accumulate,
+    clear,
+    column_mask,
+    over,
+    ramp,
+    split_evenly,
+    wide,
+)
 from graft.core.schedule.vectorize import both
 from graft.core.schedule.winograd_cost import Plan, choose_plan
 from graft.core.schedule.winograd_transform import WINDOW, deinterleave, interleave

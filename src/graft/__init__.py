@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graft.plugins.supports import supports
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
+    from graft.sweeping import sweep
     from graft.verification import verify
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "load",
     "plan",
     "supports",
+    "sweep",
     "verify",
 ]
 
@@ -65,12 +67,15 @@ _HOMES = {
     "load": "graft.core.load",
     "plan": "graft.api",
     "supports": "graft.plugins.supports",
+    "sweep": "graft.sweeping",
     "verify": "graft.verification",
 }
 _FOLDERS = frozenset({"core", "datatypes", "partition", "patterns", "plugins", "runtime"})
 
 
 def __getattr__(name: str) -> Any:
+    if name == "datatypes":
+        _find_datatypes()
     if name in _FOLDERS:
         return importlib.import_module(f"graft.{name}")
     if name not in _HOMES:
@@ -78,6 +83,16 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _find_datatypes() -> None:
+    """Let the registry ask the plugins for a datatype that it does not know."""
+    registry = importlib.import_module("graft.datatypes.registry").DATATYPES
+
+    def discover() -> None:
+        importlib.import_module("graft.api").plugins().plugins()  # loading registers
+
+    registry.discover = discover
 
 
 def __dir__() -> list[str]:

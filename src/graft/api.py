@@ -47,6 +47,10 @@ def choose(backends: Sequence[str | Backend] | None, manager: PluginManager | No
             chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
     if not chosen:
         raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
+    names = [backend.name for backend in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"backend '{name}' is listed twice; list each backend once", backend=name)
     return chosen
 
 

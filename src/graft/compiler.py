@@ -25,11 +25,13 @@ from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
 from graft.core.target import CompileOptions, available_threads, cache_directory, target_named
-from graft.errors import GraftError
+from graft.core.view import dtype_of
+from graft.errors import GraftError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
@@ -90,7 +92,22 @@ def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -
     record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
     normalize(model)
     require_static(model)
+    _require_numbers(model)
     return model
+
+
+def _require_numbers(model: ir.Model) -> None:
+    """Raise UnsupportedError if an input or output is no tensor of numbers: programs exchange nothing else."""
+    for what, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+        for value in values:
+            tensor = isinstance(value.type, ir.TensorType)
+            kind = "unknown" if value.dtype is None else dtype_of(value.dtype)
+            if not tensor or kind not in ELEMENT_TYPES:
+                raise UnsupportedError(
+                    f"{what} '{value.name}' is {'a tensor' if tensor else 'no tensor but a container'} of {kind}; a "
+                    f"program takes and returns tensors of {', '.join(ELEMENT_TYPES)}: cut the model there",
+                    value=value.name,
+                )
 
 
 class Compiler:

@@ -7,10 +7,67 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import graft
+from graft.runtime.program import Program
 from tests.datatypes.oracle import PositOracle
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+def image(shape: tuple[int, ...] = (1, 1, 8, 8), seed: int = 0) -> np.ndarray:
+    """Return seeded numbers from 0 to 1."""
+    return np.random.default_rng(seed).uniform(0, 1, shape).astype(np.float32)
+
+
+def compiled(model: ir.Model) -> Program:
+    """Compile for two threads with the built-in compiler alone."""
+    return graft.compile(model, backends=["llvm"], threads=2, strict=True)
+
+
+def run(model: ir.Model, *inputs: np.ndarray) -> np.ndarray:
+    """Compile and run a model of one output."""
+    result = compiled(model)(*inputs)
+    assert isinstance(result, np.ndarray)
+    return result
+
+
+def residual_block() -> onnx.ModelProto:
+    """Two 3x3 convolutions with seeded weights and a shortcut, as in a ResNet."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "w1": rng.normal(0, 0.2, (12, 8, 3, 3)), "b1": rng.normal(0, 0.1, 12),
+        "w2": rng.normal(0, 0.2, (8, 12, 3, 3)), "b2": rng.normal(0, 0.1, 8),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("Conv", ["r1", "w2", "b2"], ["c2"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c2", "x"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    return model_of(nodes, {"x": [1, 8, 10, 10]}, {"y": [1, 8, 10, 10]}, weights)
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, list[int]],
+    outputs: dict[str, list[int]],
+    weights: dict[str, np.ndarray],
+) -> onnx.ModelProto:
+    """Return a float32 model; ``weights`` are its initialisers."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
 
 
 def rounded(oracle: PositOracle, numbers: np.ndarray) -> np.ndarray:

@@ -9,63 +9,18 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import graft
 from graft.core.view import ValueView
 from graft.datatypes.conversion import convert
-from graft.datatypes.lowering import create_lower_func
 from graft.datatypes.posit import Posit
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import GraftError
-from tests.datatypes.networks import ReferenceNetwork, posit_library, rounded
+from tests.datatypes.networks import DIGITS, ReferenceNetwork, image, model_of, residual_block, rounded, run
 from tests.datatypes.oracle import PositOracle
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 ORACLE16 = PositOracle(16)
-
-
-def image(shape: tuple[int, ...] = (1, 1, 8, 8), seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(0, 1, shape).astype(np.float32)
-
-
-def run(model: ir.Model, *inputs: np.ndarray) -> np.ndarray:
-    result = graft.compile(model, backends=["llvm"], threads=2, strict=True)(*inputs)
-    assert isinstance(result, np.ndarray)
-    return result
-
-
-def residual_block() -> onnx.ModelProto:
-    """Two 3x3 convolutions with seeded weights and a shortcut, as in a ResNet."""
-    rng = np.random.default_rng(3)
-    weights = {
-        "w1": rng.normal(0, 0.2, (12, 8, 3, 3)), "b1": rng.normal(0, 0.1, 12),
-        "w2": rng.normal(0, 0.2, (8, 12, 3, 3)), "b2": rng.normal(0, 0.1, 8),
-    }  # fmt: skip
-    nodes = [
-        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c1"], ["r1"]),
-        helper.make_node("Conv", ["r1", "w2", "b2"], ["c2"], pads=[1, 1, 1, 1]),
-        helper.make_node("Add", ["c2", "x"], ["s"]),
-        helper.make_node("Relu", ["s"], ["y"]),
-    ]
-    return model_of(nodes, {"x": [1, 8, 10, 10]}, {"y": [1, 8, 10, 10]}, weights)
-
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, list[int]],
-    outputs: dict[str, list[int]],
-    weights: dict[str, np.ndarray],
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
-        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
 
 
 def test_a_converted_model_is_valid_onnx_of_storage_types_with_denotations(tmp_path: Path) -> None:
@@ -99,20 +54,6 @@ def test_a_residual_block_equals_numpy_bit_for_bit() -> None:
     model = convert(residual_block(), "custom[posit]16")
     x = image((1, 8, 10, 10)) - np.float32(0.5)
     np.testing.assert_array_equal(run(model, x), ReferenceNetwork(model, ORACLE16).run(x).astype(np.float32))
-
-
-def test_c_functions_called_per_scalar_give_the_same_bits(tmp_path: Path) -> None:
-    if "cposit" not in DATATYPES:
-        library = posit_library(tmp_path)
-        DATATYPES.register("cposit")
-        for operation, symbol in {"Add": "add", "Mul": "mul", "LT": "less", "Lowest": "lowest"}.items():
-            DATATYPES.register_op(create_lower_func({16: f"posit16_{symbol}"}, library), operation, "llvm", "cposit")
-        casts = {(32, 16): "posit16_from_float"}, {(16, 32): "posit16_to_float"}
-        DATATYPES.register_op(create_lower_func(casts[0], library), "Cast", "llvm", "cposit", "float32")
-        DATATYPES.register_op(create_lower_func(casts[1], library), "Cast", "llvm", "float32", "cposit")
-    for source, x in ((DIGITS, image()), (residual_block(), image((1, 8, 10, 10)) - np.float32(0.5))):
-        vectors, scalars = (run(convert(source, f"custom[{name}]16"), x) for name in ("posit", "cposit"))
-        np.testing.assert_array_equal(vectors, scalars)
 
 
 @pytest.mark.parametrize("dtype", ["custom[posit]8", "custom[posit]16", "custom[posit_es1]16", "custom[fixed]16"])

@@ -7,7 +7,7 @@ import pytest
 
 from graft.datatypes.lowering import create_lower_func, lookup, via
 from graft.datatypes.posit import Posit
-from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.registry import Datatype, DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES, small_float
 from graft.errors import DatatypeError, GraftError
 
@@ -131,3 +131,22 @@ def test_a_small_float_is_registered_in_one_line() -> None:
 
 def test_datatype_errors_are_graft_errors() -> None:
     assert issubclass(DatatypeError, GraftError)
+
+
+def test_plugins_are_asked_for_an_unknown_datatype_once(registry: DatatypeRegistry) -> None:
+    asked = []
+
+    def discover() -> None:
+        asked.append(1)
+        registry.admit(Datatype("posit24", formats=lambda bits: Posit(24), widths=(24,)), "plugin 'more'")
+
+    registry.discover = discover
+    assert registry.format("custom[posit24]24") == Posit(24)
+    message(registry.format, "custom[nothing]8")
+    assert len(asked) == 1
+
+
+def test_a_plugin_must_bring_datatypes(registry: DatatypeRegistry) -> None:
+    assert message(registry.admit, ("posit", 150), "plugin 'old'") == (
+        "plugin 'old': graft_datatypes gave tuple; give graft.datatypes.Datatype objects"
+    )

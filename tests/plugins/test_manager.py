@@ -365,3 +365,15 @@ def test_a_fault_in_one_backend_does_not_hide_the_others(tmp_path):
 def test_a_plugin_file_may_define_dataclasses(tmp_path):
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Row:\n    x: int\n"
     assert names(manager_of(tmp_path, rows=text + backend("rows"))) == ["rows"]
+
+
+def test_datatypes_of_plugins_are_registered_under_their_names(tmp_path: Path) -> None:
+    from graft.datatypes.shipped import DATATYPES
+
+    code = HOOK + (
+        "from graft.datatypes.posit import Posit\nfrom graft.datatypes.registry import Datatype\n"
+        "@hookimpl\ndef graft_datatypes():\n    return [Datatype('posit24', formats=lambda bits: Posit(24))]\n"
+    )
+    manager_of(tmp_path, more=code).plugins()
+    manager_of(tmp_path, more=code).plugins()
+    assert DATATYPES.of("custom[posit24]24").owner == "plugin 'more'"

@@ -1,0 +1,153 @@
+"""A sweep as one HTML page: tables and plots, with nothing to load from elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from graft.datatypes.study import LayerRow, SweepReport, TypeRow
+
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+WIDTH, HEIGHT, LEFT, BOTTOM = 760, 300, 60, 110
+CEILING = 160.0
+"""Decibels at which the plot ends: float64 itself has no more to say."""
+STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;"
+    "text-align:right}td:first-child,th:first-child,td:nth-child(2).t{text-align:left}svg{max-width:100%;height:auto}"
+    "text{font:11px system-ui,sans-serif;fill:#444}details{margin:.5rem 0}.wrap{overflow-x:auto}"
+)
+COLUMNS = (
+    "type", "accuracy", "same class as float64", "max abs error", "max rel error", "SNR dB", "saturated",
+    "underflowed", "ms", "time / float32",
+)  # fmt: skip
+LAYER_COLUMNS = ("layer", "operator", "max abs error", "max rel error", "SNR dB", "saturated", "underflowed", "NaN")
+
+
+def page(report: SweepReport) -> str:
+    """Return the page."""
+    title = f"{escape(report.model)} in {len(report.rows) - 1} number formats"
+    accuracy = "accuracy on the labels given, " if report.labelled else ""
+    measured = _plural(report.inputs, "input", "inputs")
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>",
+        f"<h1>{title}</h1><p>{measured}; sums rounded: {escape(report.accumulate)}. Shown are {accuracy}"
+        "and errors against the same model in float64.</p>",
+        _table(COLUMNS, [_cells(row) for row in report.rows]),
+        "<h2>Same class as float64</h2>" if not report.labelled else "<h2>Accuracy</h2>",
+        _bars(report.rows),
+        "<h2>Signal-to-noise ratio by layer</h2>",
+        _lines(report.rows),
+        "<h2>Layers</h2>",
+        *(_details(row) for row in report.rows),
+        "</html>",
+    ]
+    return "\n".join(parts)
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def number(value: float | None) -> str:
+    """Return a number for people; empty for None."""
+    if value is None:
+        return ""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.0f}" if 100 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
+def _cells(row: TypeRow) -> list[str]:
+    accuracy = "" if row.accuracy is None else f"{row.accuracy:.4f}"
+    output = row.output
+    return [
+        escape(row.name), accuracy, f"{row.agreement:.4f}", number(output.max_abs), number(output.max_rel),
+        number(output.snr_db), str(row.saturated), str(row.underflowed), number(row.milliseconds), number(row.ratio),
+    ]  # fmt: skip
+
+
+def _layer_cells(row: LayerRow) -> list[str]:
+    return [
+        escape(row.layer), escape(row.operator), number(row.max_abs), number(row.max_rel), number(row.snr_db),
+        str(row.saturated), str(row.underflowed), str(row.invalid),
+    ]  # fmt: skip
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in rows)
+    return f"<div class=wrap><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _details(row: TypeRow) -> str:
+    table = _table(LAYER_COLUMNS, [_layer_cells(layer) for layer in row.layers])
+    return f"<details><summary>{escape(row.name)}</summary>{table}</details>"
+
+
+# ---- Plots ----
+
+
+def _svg(parts: Sequence[str], height: int = HEIGHT + BOTTOM) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(parts)}</svg>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", turn: bool = False) -> str:
+    rotated = f' transform="rotate(-40 {x:.1f} {y:.1f})"' if turn else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{rotated}>{escape(text)}</text>'
+
+
+def _grid(values: Sequence[float], low: float, high: float) -> list[str]:
+    parts = []
+    for value in values:
+        y = _height(value, low, high)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e5e5e5"/>')
+        parts.append(_text(LEFT - 6, y + 4, f"{value:g}", "end"))
+    return parts
+
+
+def _height(value: float, low: float, high: float) -> float:
+    return HEIGHT - (min(max(value, low), high) - low) / (high - low) * (HEIGHT - 10)
+
+
+def _bars(rows: Sequence[TypeRow]) -> str:
+    parts = _grid((0, 0.25, 0.5, 0.75, 1), 0, 1)
+    step = (WIDTH - LEFT) / len(rows)
+    for place, row in enumerate(rows):
+        share = row.agreement if row.accuracy is None else row.accuracy
+        x, y = LEFT + place * step, _height(share, 0, 1)
+        parts.append(
+            f'<rect x="{x + step * 0.15:.1f}" y="{y:.1f}" width="{step * 0.7:.1f}" height="{HEIGHT - y:.1f}" '
+            f'fill="{COLOURS[place % len(COLOURS)]}"><title>{escape(row.name)}: {share:.4f}</title></rect>'
+        )
+        parts.append(_text(x + step / 2, y - 3, f"{share:.3f}"))
+        parts.append(_text(x + step / 2, HEIGHT + 16, row.name, "end", turn=True))
+    return _svg(parts)
+
+
+def _lines(rows: Sequence[TypeRow]) -> str:
+    """One line per type over the layers in order; what is infinite stands at the upper edge."""
+    layers = list(dict.fromkeys(layer.layer for row in rows for layer in row.layers))
+    values = [min(max(layer.snr_db, -20.0), CEILING) for row in rows for layer in row.layers]
+    low, high = min((-0.0, *values)), max((20.0, *values))
+    parts = _grid(range(20 * math.floor(low / 20), int(high) + 20, 20), low, high)
+    step = (WIDTH - LEFT) / max(len(layers), 1)
+    places = {layer: LEFT + (number + 0.5) * step for number, layer in enumerate(layers)}
+    every = max(1, len(layers) // 40)
+    parts += [_text(x, HEIGHT + 16, layer, "end", turn=True) for layer, x in list(places.items())[::every]]
+    for place, row in enumerate(rows):
+        colour = COLOURS[place % len(COLOURS)]
+        points = [(places[layer.layer], _height(layer.snr_db, low, high), layer) for layer in row.layers]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}">'
+            f"<title>{escape(row.name)}, {escape(layer.layer)}: {number(layer.snr_db)} dB</title></circle>"
+            for x, y, layer in points
+        ]
+    legend = "".join(
+        f'<span style="color:{COLOURS[place % len(COLOURS)]};margin-right:1rem">■ {escape(row.name)}</span>'
+        for place, row in enumerate(rows)
+    )
+    return f"<p>{legend}</p>{_svg(parts)}"

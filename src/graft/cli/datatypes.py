@@ -1,0 +1,127 @@
+"""`graft datatypes`: the number formats there are, and what they do to a model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shape_argument
+from graft.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graft.datatypes.study import SweepReport
+
+LABELS = "labels"
+
+
+@click.group("datatypes")
+def command() -> None:
+    """List number formats; sweep a model through them."""
+
+
+@command.command("list")
+@common_options
+@click.pass_obj
+def list_command(state: State) -> int:
+    """List the datatypes, bundled and registered by plugins."""
+    from graft.datatypes.study import listed
+
+    state.manager().plugins()  # which registers theirs
+    rows = listed()
+    if state.json:
+        print_json([asdict(row) for row in rows])
+    else:
+        columns = ("NAME", "TYPE", "LARGEST", "SMALLEST", "EPSILON", "FROM")
+        print_table(columns, [(r.name, r.type, r.largest, r.smallest, r.epsilon, r.owner) for r in rows])
+    return ExitCode.OK
+
+
+@command.command("sweep")
+@click.argument("model", type=MODEL)
+@click.option(
+    "--types", metavar="NAME,...", type=names_argument, required=True,
+    help="Types: posit8, float8e4m3, custom[name]16, ...",
+)  # fmt: skip
+@click.option(
+    "--data", type=MODEL, metavar="FILE.npz",
+    help="Arrays by input name, stacked along the first dimension, and 'labels', one class per row; else random.",
+)  # fmt: skip
+@click.option(
+    "--accumulate", default="each", show_default=True, metavar="each|quire|TYPE", help="How sums are rounded."
+)
+@click.option("--keep", metavar="PATTERN", multiple=True, help="Nodes, by name or operator, that stay as they are.")
+@click.option("--limit", type=click.IntRange(min=1), help="Use that many rows of the data.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with tables and plots.")
+@click.option(
+    "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
+    help="The shape of an input with symbolic dimensions.",
+)  # fmt: skip
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of the programs; all available by default.")
+@common_options
+@click.pass_obj
+def sweep_command(
+    state: State,
+    model: Path,
+    types: tuple[str, ...],
+    data: Path | None,
+    accumulate: str,
+    keep: tuple[str, ...],
+    limit: int | None,
+    html: Path | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    threads: int | None,
+) -> int:
+    """Run MODEL in every type: accuracy, errors per layer against float64, time."""
+    import graft
+
+    arrays = None if data is None else read_data(data)
+    labels = None if arrays is None else arrays.pop(LABELS, None)
+    report = graft.sweep(
+        str(model), types, arrays, labels, accumulate=accumulate, keep=keep, limit=limit, shapes=dict(shapes),
+        threads=threads, manager=state.manager(),
+    )  # fmt: skip
+    if html is not None:
+        from graft.datatypes.study_page import page
+
+        html.write_text(page(report), encoding="utf-8")
+    if state.json:
+        print_json(report.to_json())
+    else:
+        _print_report(report)
+        if html is not None:
+            click.echo(f"wrote {html}")
+    return ExitCode.OK
+
+
+def read_data(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file; raise InputError if it is none."""
+    import zipfile
+
+    import numpy as np
+
+    from graft.errors import InputError
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(f"'{path}' is not an .npz file: {error}; make one with numpy.savez", path=str(path)) from error
+
+
+def _print_report(report: SweepReport) -> None:
+    columns = (
+        "TYPE", "ACCURACY", "SAME CLASS", "MAX ABS", "MAX REL", "SNR dB", "SATURATED", "UNDERFLOWED", "MS", "/ FLOAT32",
+    )  # fmt: skip
+    rows = [
+        (row.name, None if row.accuracy is None else f"{row.accuracy:.4f}", f"{row.agreement:.4f}",
+         row.output.max_abs, row.output.max_rel, row.output.snr_db, row.saturated, row.underflowed, row.milliseconds,
+         row.ratio)
+        for row in report.rows
+    ]  # fmt: skip
+    print_table(columns, rows)
+    click.echo(f"{report.inputs} inputs; errors of the output against float64; sums rounded: {report.accumulate}")

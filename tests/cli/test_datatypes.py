@@ -1,0 +1,79 @@
+"""`graft datatypes` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graft.cli.main import main
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+PLUGIN = """
+from graft.datatypes.registry import Datatype
+from graft.datatypes.small_float import SmallFloat
+from graft.plugins.hooks import hookimpl
+
+@hookimpl
+def graft_datatypes():
+    return [Datatype("mini", formats={6: SmallFloat(6, 2)}.get, widths=(6,)), Datatype("takum", 1717)]
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    output = capsys.readouterr()
+    return int(caught.value.code or 0), output.out, output.err
+
+
+def test_list_has_one_line_for_every_type(capsys):
+    code, out, _ = run(capsys, "datatypes", "list")
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("float8e4m3fn "))
+    assert line.split() == ["float8e4m3fn", "custom[float8e4m3fn]8", "448", "0.00195", "0.125", "Graft"]
+
+
+def test_list_has_the_datatypes_of_plugins(capsys, tmp_path):
+    (tmp_path / "formats.py").write_text(PLUGIN)
+    for _ in range(2):  # a second plugin manager in this process finds them registered
+        code, out, _ = run(capsys, "datatypes", "list", "--json", "--plugin", tmp_path / "formats.py")
+        assert code == 0
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert rows["mini6"]["type"] == "custom[mini]6"
+    assert (rows["takum"]["largest"], rows["takum"]["owner"]) == (None, "plugin 'formats'")
+
+
+def test_a_plugin_with_a_datatype_that_is_taken_fails_with_both_owners(capsys, tmp_path):
+    (tmp_path / "posits.py").write_text(PLUGIN.replace('("takum", 1717)', '("posit", 1)').replace("mini", "other"))
+    code, _, err = run(capsys, "datatypes", "list", "--plugin", tmp_path / "posits.py")
+    assert code == 5
+    assert "datatype 'posit' is registered already, by Graft; plugin 'posits' must choose another name" in err
+
+
+def test_sweep_writes_a_table_json_and_a_page(capsys, tmp_path):
+    images = np.random.default_rng(0).uniform(0, 1, (4, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", image=images, labels=np.array([1, 2, 3, 4]))
+    given = ("datatypes", "sweep", DIGITS, "--types", "posit16,float8e5m2", "--data", tmp_path / "data.npz")
+    code, out, _ = run(capsys, *given, "--html", tmp_path / "page.html", "--threads", 1)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[:4]] == ["TYPE", "float32", "posit16", "float8e5m2"]
+    assert out.splitlines()[4] == "4 inputs; errors of the output against float64; sums rounded: each"
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    code, out, _ = run(capsys, *given, "--json", "--accumulate", "quire", "--limit", 2)
+    assert (code, json.loads(out)["accumulate"], json.loads(out)["inputs"]) == (0, "quire", 2)
+
+
+def test_a_file_that_is_no_npz_is_refused(capsys, tmp_path):
+    (tmp_path / "data.npz").write_text("labels")
+    code, _, err = run(capsys, "datatypes", "sweep", DIGITS, "--types", "posit16", "--data", tmp_path / "data.npz")
+    assert code == 1
+    assert err.startswith(f"graft: '{tmp_path / 'data.npz'}' is not an .npz file: ")
+
+
+def test_an_unknown_type_is_refused_before_anything_runs(capsys):
+    code, _, err = run(capsys, "datatypes", "sweep", DIGITS, "--types", "posit16,posits8")
+    assert code == 1
+    assert err == "graft: no datatype is called 'posits8'; did you mean 'posit8'; or write custom[name]bits\n"

@@ -1,0 +1,94 @@
+"""Vectors against scalars: posit16 as Graft computes it, and by a C function for every element, as TVM did."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from graft.datatypes.conversion import convert
+from graft.datatypes.lowering import create_lower_func
+from graft.datatypes.shipped import DATATYPES
+from graft.errors import GraftError
+from tests.datatypes.networks import DIGITS, compiled, image, model_of, posit_library, residual_block, run
+
+node = helper.make_node
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cposit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Register the C library's posit16; the whole registration that a convolutional network needs."""
+    library = posit_library(tmp_path_factory.mktemp("posit"))
+    DATATYPES.register("cposit")
+    for operation, symbol in {"Add": "add", "Mul": "mul", "LT": "less", "Lowest": "lowest"}.items():
+        DATATYPES.register_op(create_lower_func({16: f"posit16_{symbol}"}, library), operation, "llvm", "cposit")
+    to_posit, to_float = (
+        create_lower_func({(32, 16): "posit16_from_float"}, library),
+        create_lower_func({(16, 32): "posit16_to_float"}, library),
+    )
+    DATATYPES.register_op(to_posit, "Cast", "llvm", "cposit", "float32")
+    DATATYPES.register_op(to_float, "Cast", "llvm", "float32", "cposit")
+
+
+def weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 1, shape)
+
+
+def one(
+    operator: str, x: list[int], y: list[int], w: np.ndarray | None = None, **attributes: object
+) -> onnx.ModelProto:
+    """Return a model of one node from ``x`` (and constant weights) to ``y``."""
+    inputs = ["x"] if w is None else ["x", "w"]
+    return model_of([node(operator, inputs, ["y"], **attributes)], {"x": x}, {"y": y}, {} if w is None else {"w": w})
+
+
+PADS = {"pads": [1, 1, 1, 1]}
+SELF = [node("Conv", ["x", "w"], ["c"], **PADS), node("Add", ["c", "x"], ["y"])]
+BATCHED = {"x": [2, 3, 33, 20], "z": [2, 3, 20, 35]}
+CASES = {
+    "3x3 of stride 2": one("Conv", [1, 8, 14, 14], [1, 6, 7, 7], weights(6, 8, 3, 3), strides=[2, 2], **PADS),
+    "1x1": one("Conv", [2, 8, 14, 14], [2, 6, 14, 14], weights(6, 8, 1, 1)),
+    "1x1 of stride 2": one("Conv", [1, 8, 14, 14], [1, 6, 7, 7], weights(6, 8, 1, 1), strides=[2, 2]),
+    "7x7": one("Conv", [1, 3, 20, 20], [1, 5, 10, 10], weights(5, 3, 7, 7), strides=[2, 2], pads=[3, 3, 3, 3]),
+    "dilated": one("Conv", [1, 3, 14, 14], [1, 5, 14, 14], weights(5, 3, 3, 3), dilations=[2, 2], pads=[2, 2, 2, 2]),
+    "depthwise": one("Conv", [1, 8, 14, 14], [1, 8, 14, 14], weights(8, 1, 3, 3), group=8, **PADS),
+    "groups": one("Conv", [1, 8, 14, 14], [1, 16, 14, 14], weights(16, 4, 3, 3), group=2, **PADS),
+    "few channels in groups": one("Conv", [1, 8, 5, 5], [1, 4, 5, 5], weights(4, 4, 3, 3), group=2, **PADS),
+    "one dimension": one("Conv", [1, 3, 33], [1, 5, 33], weights(5, 3, 3), pads=[1, 1]),
+    "transposed": one("ConvTranspose", [1, 3, 6, 6], [1, 5, 13, 13], weights(3, 5, 3, 3), strides=[2, 2]),
+    "added to its own input": model_of(SELF, {"x": [1, 8, 10, 10]}, {"y": [1, 8, 10, 10]}, {"w": weights(8, 8, 3, 3)}),
+    "residual block": residual_block(),
+    "matrix times vector": one("MatMul", [1, 100], [1, 35], weights(100, 35)),
+    "batched product": model_of([node("MatMul", ["x", "z"], ["y"])], BATCHED, {"y": [2, 3, 33, 35]}, {}),
+    "scaled product": one("Gemm", [20, 7], [7, 9], weights(20, 9), transA=1, alpha=0.5),
+    "maximum of windows": one("MaxPool", [1, 4, 14, 14], [1, 4, 7, 7], kernel_shape=[3, 3], strides=[2, 2], **PADS),
+    "maximum of planes": one("GlobalMaxPool", [2, 5, 9, 33], [2, 5, 1, 1]),
+    "sum of everything": one("ReduceSum", [9, 33], [], keepdims=0),
+    "broadcast sum": one("Add", [2, 5, 9], [2, 5, 9], weights(5, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vectors_and_c_calls_give_the_same_bits(name: str) -> None:
+    proto = CASES[name]
+    rng = np.random.default_rng(1)
+    shapes = [[d.dim_value for d in value.type.tensor_type.shape.dim] for value in proto.graph.input]
+    inputs = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
+    vectors, scalars = (run(convert(proto, f"custom[{kind}]16"), *inputs) for kind in ("posit", "cposit"))
+    np.testing.assert_array_equal(vectors, scalars)
+
+
+def test_the_digits_model_gives_the_same_bits() -> None:
+    vectors, scalars = (run(convert(DIGITS, f"custom[{kind}]16"), image()) for kind in ("posit", "cposit"))
+    np.testing.assert_array_equal(vectors, scalars)
+
+
+def test_a_program_that_calls_c_functions_of_this_process_is_not_saved(tmp_path: object) -> None:
+    program = compiled(convert(CASES["broadcast sum"], "custom[cposit]16"))
+    with pytest.raises(GraftError) as caught:
+        program.save(f"{tmp_path}/posit.graft")
+    assert caught.value.message == (
+        "module 'llvm_0' cannot be saved: it calls posit16_add, posit16_from_float, posit16_to_float at their "
+        "addresses in this process; compile the model where it is to run"
+    )

@@ -199,7 +199,7 @@ class ContractionScheduler:
 
     def _body(self) -> Statement:
         if self.mode in ("in place", "packed before"):
-            return self._over_outer("parallel", self._product)
+            return self._over_outer("parallel", self._blocks)
         width = self.tile.columns if self.mode == "packed by panel" else self.padded
         self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
         match self.mode:
@@ -216,7 +216,7 @@ class ContractionScheduler:
         return Allocate(self.buffer, body)
 
     def _packed_product(self, outer: Outer) -> Statement:
-        return Block((self._over_panels("parallel", outer, self.pack), self._product(outer)))
+        return Block((self._over_panels("parallel", outer, self.pack), self._blocks(outer)))
 
     def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
         tiles = Range(b.index(0), b.index(self.split.count))
@@ -226,7 +226,7 @@ class ContractionScheduler:
             rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
         return self._allocated(Block((self.pack(outer, panel), rows)))
 
-    def _product(self, outer: Outer) -> Statement:
+    def _blocks(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows and groups of panels."""
         rows, groups = self.blocking.rows, self.blocking.groups
         block = Variable("block") if rows.count > 1 else b.index(0)

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 import graft
 from graft.core.target import host_target
 from graft.plugins.llvm.backend import LlvmBackend
-from graft.roofline import peak_flops
+from graft.roofline_kernels import peak_flops
 
 ROUNDS, SECONDS = 15, 0.02
 

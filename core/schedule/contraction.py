@@ -10,13 +10,14 @@ columns as high as a tile.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.schedule.blocking import Blocking, choose_blocking, wanted_tasks
+from graft.core.schedule.blocking import Blocking, Part, Place, Range, choose_blocking, wanted_tasks
+from graft.core.schedule.blocking import Panel as Panel
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -87,44 +88,6 @@ def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled:
     if parts is None:
         return schedule_generic(kernel, target)
     return ContractionScheduler(kernel, parts, target).scheduled()
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One panel of columns: which, where it begins, its vectors, and whether the last vector is cut off."""
-
-    number: Expression
-    begin: Expression
-    vectors: int
-    cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """``count`` tiles or panels from ``first`` on."""
-
-    first: Expression
-    count: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of the sums of a group of panels: its number, the panels, and where sums wait for the next part."""
-
-    number: Expression
-    panels: Range
-    buffer: Buffer
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One tile: its number, its number among the tiles of its block, its panel, and the part of its sums."""
-
-    number: Expression
-    step: Expression
-    tiles: Range
-    panel: Panel
-    part: Part | None
 
 
 class ContractionScheduler:

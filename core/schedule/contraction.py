@@ -402,8 +402,6 @@ class ContractionScheduler:
 
     def _ahead(self, outer: Outer, place: Place) -> Ahead | None:
         """Return what to fetch while a tile is summed: its share of the panel, or part of one, that is read next."""
-        if self.left_packed is not None:
-            return self._columns_ahead(self.left_packed, outer, place)
         packed, panel, part = self.right_packed, place.panel, place.part
         if packed is None or self.is_streamed or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
             return None
@@ -422,18 +420,6 @@ class ContractionScheduler:
         share = self.blocking.span // self.tile.unroll * advance
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
         return Ahead(packed.buffer, begin, advance)
-
-    def _columns_ahead(self, packed: PackedFactor, outer: Outer, place: Place) -> Ahead | None:
-        """Return what to fetch of a packed left factor while a tile is summed: the same terms for the next tile."""
-        if packed.contents.nbytes < AHEAD_BYTES or not self.parts.depth:
-            return None
-        height, inner = self.split.size, self.parts.depth[-1].variable
-        term = substitute(self.parts.term(), {inner: b.index(0)})
-        if place.part is not None:
-            term = b.add(term, b.multiply(place.part.number, self.blocking.span))
-        following = b.multiply(self.split.begin(b.add(place.number, 1)), self.parts.terms)
-        begin = b.add(b.add(packed.begin(outer), following), b.multiply(term, height))
-        return Ahead(packed.buffer, begin, self.tile.unroll * height)
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

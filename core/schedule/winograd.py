@@ -54,6 +54,8 @@ from graft.core.types import FLOAT32
 
 CACHE_LINE = 16
 """Elements of a cache line."""
+UNROLL = 4
+"""Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
 PAD = 16
 """Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
 MIN_PARALLEL_BLOCKS = 8
@@ -298,7 +300,10 @@ class _Scheduler:
         depth = Reduced(Variable("channel"), self.channels)
 
         def panel(_: int, vectors: int, begin: Expression) -> Statement:
-            bodies = [tile(replace(self.plan.tile, rows=size, vectors=vectors), begin) for _, size in self.split.sizes]
+            bodies = [
+                tile(replace(self.plan.tile, rows=size, vectors=vectors, unroll=UNROLL), begin)
+                for _, size in self.split.sizes
+            ]
             body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
             return For(number, b.index(self.split.count), "serial", body)
 

@@ -9,7 +9,7 @@ from graft.core.operators.build import compute, index, load, multiply
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Block, Buffer, Function
-from graft.plugins.llvm.packing import Shared, scheduled_and_places
+from graft.plugins.llvm.packing import Shared, moved, scheduled_and_places, strided
 
 GENERATOR = np.random.default_rng(0)
 
@@ -73,3 +73,33 @@ def test_a_packing_that_computes_is_scheduled_for_each_kernel(pack: Callable[[np
 def test_too_many_elements_to_number_are_scheduled_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graft.plugins.llvm.packing.EXACT", {np.dtype(np.float32): 6})
     check(Packer(reverse_and_pad), calls=7)
+
+
+NUMBERS = np.arange(1, 25, dtype=np.int32).reshape(4, 6)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        NUMBERS,
+        NUMBERS.T,
+        NUMBERS[:, ::-1],
+        NUMBERS[::-1],
+        NUMBERS.reshape(4, 3, 2).transpose(1, 0, 2),
+        NUMBERS.reshape(2, 2, 3, 2).transpose(2, 0, 3, 1),
+        NUMBERS[:, 2],
+        NUMBERS[3, 5],
+        np.repeat(NUMBERS, 2),
+    ],
+)
+def test_a_regular_grid_is_copied_as_a_look_up_would(places: np.ndarray) -> None:
+    contents = GENERATOR.standard_normal((4, 6), np.float32)
+    grid = strided(places)
+    assert grid is not None
+    np.testing.assert_array_equal(grid.copy(contents).reshape(places.shape), moved(contents, places))
+
+
+def test_padding_and_uneven_panels_are_no_grid() -> None:
+    assert strided(np.pad(NUMBERS, 1)) is None
+    assert strided(np.concatenate([NUMBERS[:, :4].reshape(-1), NUMBERS[:, 4:].reshape(-1)])) is None
+    assert strided(np.zeros(0, np.int32)) is None

@@ -18,15 +18,9 @@ import onnx
 from onnx import TensorProto, helper
 
 import graft
-from graft.core.operators import build as b
-from graft.core.schedule.tiling import Reduced, accumulate, choose_tile, clear, lanes_of
 from graft.core.target import host_target
-from graft.core.tensor_ir.ir import Block, Broadcast, Buffer, Function, Load, Ramp, Statement, Store, Variable
-from graft.core.types import FLOAT32
 from graft.plugins.llvm.backend import LlvmBackend
-from graft.plugins.llvm.emit import compile_functions
-from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec
-from graft.runtime.program import Program
+from graft.roofline import peak_flops
 
 ROUNDS, SECONDS = 15, 0.02
 
@@ -92,6 +86,8 @@ CASES = (
     conv("resnet 14 3x3", 256, 14, 256, 3),
     conv("resnet 14 1x1", 256, 14, 1024, 1),
     conv("resnet 7 3x3", 512, 7, 512, 3),
+    conv("resnet 7 3x3 strided", 512, 14, 512, 3, 2),
+    conv("vgg 112 3x3", 128, 112, 128, 3),
     conv("mobilenet 56 depthwise", 144, 56, 144, 3, 1, 144),
     conv("convnext 28 depthwise", 192, 28, 192, 7, 1, 192),
 )
@@ -124,50 +120,13 @@ def peer(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) ->
     return lambda: session.run(None, inputs)
 
 
-def peak_flops() -> float:
-    """Return the multiply-add rate of one core: a register tile that is filled without touching memory."""
-    target, steps = host_target(), 200_000
-    tile = choose_tile(1000, 2 * lanes_of("float32", target), "float32", target)
-    out = Buffer("out", "float32", (b.index(tile.rows), b.index(tile.columns)))
-    start, row, factor = (Buffer(name, "float32", (b.index(1),)) for name in ("start", "row", "factor"))
-
-    def finish(totals: Buffer) -> Statement:
-        places = [
-            (b.index(r), Ramp(b.index(v * tile.lanes), 1, tile.lanes))
-            for r in range(tile.rows)
-            for v in range(tile.vectors)
-        ]
-        return Block(tuple(Store(out, place, Load(totals, place)) for place in places))
-
-    body = accumulate(
-        tile,
-        FLOAT32,
-        clear(tile, b.load(start, 0)),
-        [Reduced(Variable("step"), steps)],
-        lambda _: b.load(row, 0),
-        lambda _: Broadcast(b.load(factor, 0), tile.lanes),
-        finish,
-    )
-    image = compile_functions([Function("peak", (start, row, factor, out), 1, body)], target)
-    inputs = tuple(TensorSpec(name, "float32", (1,), "input", index=n) for n, name in enumerate("abc"))
-    result = TensorSpec("out", "float32", (tile.rows, tile.columns), "output", index=0)
-    call = Call("call", (0, 1, 2), (3,), module=0, function="peak")
-    procedure = Procedure("peak", (*inputs, result), (0, 1, 2), (3,), (call,))
-    program = Program.from_description(
-        ProgramDescription((procedure,), (Module("peak", "native", ("peak",), image),), {})
-    )
-    values = {name: np.full(1, 0.5, np.float32) for name in "abc"}
-    (seconds,) = best_in_turns([lambda: program.run(values)])
-    return 2 * steps * tile.rows * tile.columns / seconds
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="", help="a part of the names of the kernels to run")
     arguments = parser.parse_args()
     threads = arguments.threads
-    limit = peak_flops() * threads
+    limit = peak_flops(host_target()) * threads
     print(f"one core's peak: {limit / threads / 1e9:.0f} GFLOP/s; {threads} thread(s)\n")
     print("| kernel | GFLOP/s | ONNX Runtime | ratio of times | of peak |\n|---|---:|---:|---:|---:|")
     for case in CASES:

@@ -16,7 +16,7 @@ class Target:
     """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
 
     ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
-    the optimisations that schedules for this target do without: ``winograd``.
+    the optimisations that schedules for this target do without: ``attention``, ``winograd``.
     """
 
     arch: str
@@ -37,12 +37,14 @@ class Target:
 class CompileOptions:
     """What the user asked for, as every backend's ``compile`` receives it.
 
-    ``threads`` is the number of threads the program will run with; ``strict`` makes a failed region an error.
+    ``threads`` is the number of threads the program will run with; ``strict`` makes a failed region an error;
+    ``cache`` is the directory in which a backend may keep compiled code, None to keep none.
     """
 
     target: Target
     threads: int = 1
     strict: bool = False
+    cache: Path | None = None
 
 
 _LEVEL_1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
@@ -65,6 +67,13 @@ def target_named(cpu: str) -> Target:
     if cpu not in LEVELS:
         raise GraftError(f"unknown cpu '{cpu}'; choose native, {', '.join(LEVELS)}", cpu=cpu)
     return LEVELS[cpu]
+
+
+def cache_directory() -> Path:
+    """Return where compiled code is kept for this user: under ``XDG_CACHE_HOME``, else ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "graft"
 
 
 def available_threads() -> int:

@@ -38,7 +38,8 @@ class Work:
 
     def _count(self, view: NodeView) -> int:
         operator = self.operators.of(view)
-        return 0 if operator is None or operator.cost is None else operator.cost(view).flops
+        known = all(value is None or value.static_shape is not None for value in (*view.inputs, *view.outputs))
+        return operator.cost(view).flops if known and operator is not None and operator.cost is not None else 0
 
 
 def value_bytes(value: ir.Value) -> int:

@@ -19,6 +19,8 @@ from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
 
 RUNTIME = "runtime"
 """The placement of control flow that the executor runs itself."""
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+"""The operators with bodies that the executor runs; others with bodies go to a backend, whole."""
 
 
 @dataclass(slots=True)
@@ -111,8 +113,13 @@ def is_constant_node(node: ir.Node) -> bool:
     return value is not None and value.type == ir.AttributeType.TENSOR
 
 
+def is_control_flow(node: ir.Node) -> bool:
+    """Whether the runtime can run the node, its bodies being procedures."""
+    return node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx")
+
+
 def has_bodies(node: ir.Node) -> bool:
-    """Whether the node carries graphs: If, Loop, Scan, SequenceMap."""
+    """Whether the node carries graphs: If, Loop, Scan, SequenceMap, FlexAttention."""
     return bool(node.attributes) and any(
         attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
     )

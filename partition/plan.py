@@ -74,9 +74,10 @@ class Plan:
             first = left[0]
             reasons = "; ".join(f"{backend}: {reject}" for backend, reject in first.reasons.items())
             more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+            hint = "" if "reference" in self.backends else "; add 'reference' to the backends"
             raise UnsupportedError(
-                f"no backend takes {first.op_type} (node '{first.node}'){more}: {reasons or 'no backend was allowed'}; "
-                "add 'reference' to the backends",
+                f"no backend takes {first.op_type} (node '{first.node}'){more}: "
+                f"{reasons or 'no backend was allowed'}{hint}",
                 nodes=tuple(placement.node for placement in left),
             )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.partition.graph import IndexedGraph, bodies, is_call, is_tensor, topological
+from graft.partition.graph import IndexedGraph, bodies, is_call, is_control_flow, is_tensor, topological
 from graft.partition.merge_composite import Group
 
 
@@ -86,7 +86,7 @@ def _tie(graph: IndexedGraph, owner: list[int]) -> set[int]:
         return node
 
     for index, node in enumerate(graph.nodes):
-        if index in graph.captured and crosses_bodies(node, graph.captured[index]):
+        if index in graph.captured and (not is_control_flow(node) or crosses_bodies(node, graph.captured[index])):
             opaque.add(index)
         for value in node.inputs if index not in graph.captured else graph.reads(index):
             if value is None or is_tensor(value) or is_call(node):

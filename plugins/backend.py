@@ -37,6 +37,8 @@ class CompiledRegion:
     modules: tuple[Module, ...]
     procedure: Procedure
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Where the time of compiling went, by stages of the backend's own; `graft compile --time` prints them."""
 
 
 class Backend:

@@ -42,8 +42,6 @@ def graft_backends() -> Iterable[Backend | type[Backend]]:  # type: ignore[empty
 def graft_datatypes() -> Iterable[Any]:  # type: ignore[empty-body]
     """Return the custom datatypes of this plugin: `Datatype` objects, which bring formats and lowerings.
 
-    A row is ``(name, code)`` or a mapping of its arguments (``name``, ``format``, ``widths``, ...).
-
     >>> from graft.plugins.hooks import hookimpl
     >>> @hookimpl
     ... def graft_datatypes():

@@ -25,7 +25,6 @@ from graft.plugins.json_backend import JsonBackend
 from graft.plugins.module_hooks import hooks_of
 
 if TYPE_CHECKING:
-    from graft.datatypes.registry import DatatypeRegistry
     from graft.partition.region import Region
     from graft.plugins.backend import CompiledRegion
     from graft.runtime.procedure import Module
@@ -151,8 +150,8 @@ class PluginManager:
             datatypes = getattr(implementations, "graft_datatypes", None)
             if datatypes is not None:
                 with fence(plugin.name, "graft_datatypes"):
-                    rows = list(datatypes())
-                _register_datatypes(f"plugin '{plugin.name}'", rows)
+                    brought = list(datatypes())
+                _admit_datatypes(f"plugin '{plugin.name}'", brought)
         except GraftError as error:
             plugin.fail(_as_plugin_error(plugin.name, error))
             if registered is not None:
@@ -255,12 +254,6 @@ class PluginManager:
             except GraftError as error:
                 log.warning("%s", error.message)
 
-    def register_datatypes(self, registry: DatatypeRegistry) -> None:
-        """Register the datatypes that plugins bring; raise DatatypeError if a name has two owners."""
-        for plugin, offered in self.call("graft_datatypes"):
-            for datatype in offered:
-                registry.admit(datatype, f"plugin '{plugin}'")
-
     def passes(self, stage: str) -> list[Any]:
         """Return the passes that plugins add at a stage, in order of the plugins' names."""
         return [one for _, passes in self.call("graft_passes", stage=stage) for one in passes]
@@ -300,15 +293,12 @@ class PluginManager:
         return [loader for kind, loader in found.items() if kind in kinds]
 
 
-def _register_datatypes(owner: str, rows: list[Any]) -> None:
+def _admit_datatypes(owner: str, datatypes: list[Any]) -> None:
     """Register a plugin's datatypes; what another manager of this process registered for it already stays."""
     from graft.datatypes.shipped import DATATYPES
 
-    for row in rows:
-        arguments = dict(row) if isinstance(row, Mapping) else dict(zip(("name", "code"), row, strict=False))
-        known = next((one for one in DATATYPES if one.name == arguments.get("name")), None)
-        if known is None or known.owner != owner:
-            DATATYPES.register(owner=owner, **arguments)
+    for datatype in datatypes:
+        DATATYPES.admit(datatype, owner)
 
 
 def _loaders_of(backend: Backend) -> Iterable[Any]:

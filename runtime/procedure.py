@@ -8,7 +8,7 @@ Invariants of a `Procedure`:
 1. Every index into ``tensors`` is in range; -1 stands for an absent optional input of a call.
 2. The bytes of every tensor are written by exactly one call, or are an input or a constant. A view points at an
    earlier tensor that is no view; only a view of the whole may be written.
-3. Calls stand in execution order: a tensor is written before it is read.
+3. Calls stand in execution order: a tensor is written before it is read, unless its shape says that it is empty.
 4. Arena tensors that are live at the same time do not overlap; offsets are multiples of 64; each lies inside
    ``arena_bytes``.
 5. ``shape`` is None exactly for storage ``dynamic`` (allocated by the callee, shape known after the call) and for

@@ -36,6 +36,8 @@ class Trait(Enum):
     """Several dependent reductions over trailing axes (Softmax, LayerNormalization)."""
     CONTRACTION = auto()
     """A sum of products: MatMul, Gemm, Einsum."""
+    ATTENTION = auto()
+    """A sum of products, Softmax along its last axis, and a sum of products with that: fusion makes such kernels."""
     CONVOLUTION = auto()
     """A contraction over sliding windows."""
     POOLING = auto()
@@ -117,7 +119,8 @@ class Operator:
     """One operator: name, domain, traits, lowering, cost and limits of the lowering.
 
     ``accepts`` says None, or why the lowering cannot take a node (a dtype, an attribute, an input that is not
-    constant). A node with unknown or symbolic shapes never reaches it. Without ``lower`` an operator has only facts.
+    constant). A node with unknown or symbolic shapes reaches neither it nor ``cost``. Without ``lower`` an operator has
+    only facts.
     """
 
     name: str

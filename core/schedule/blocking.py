@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graft.core.schedule.tiling import UNROLL, Split, Tile, split_evenly
+from graft.core.schedule.tiling import Split, Tile, split_evenly
 from graft.core.target import Target
 
-BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 3 << 18
 """Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
+COPIED_BYTES = 1 << 18
+"""Rows that are copied first are in that cache twice: then blocks are of this size."""
 PARTIAL_BYTES = 1 << 17
 """Sums that wait for their next span take at most so much."""
 SPAN_BYTES = 4096
@@ -50,19 +52,23 @@ def wanted_tasks(target: Target) -> int:
 
 
 def choose_blocking(
-    tile: Tile, tiles: Split, panels: int, terms: int, size: int, tasks: int, is_cuttable: bool
+    tile: Tile, tiles: Split, panels: int, terms: int, size: int, tasks: int, is_cuttable: bool, is_copied: bool = False
 ) -> Blocking:
     """Return the blocks of a product of ``tiles`` by ``panels`` with sums of ``terms`` elements of ``size`` bytes.
 
-    ``tasks`` blocks are wanted at least; sums are cut only if ``is_cuttable``.
+    ``tasks`` blocks are wanted at least; sums are cut only if ``is_cuttable``. With
+    ``is_copied`` the rows of a block are copied before use.
     """
-    longest = max(SPAN_BYTES // size, UNROLL)
+    longest = max(SPAN_BYTES // size, tile.unroll)
     spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
-    span = terms if spans == 1 else -(-terms // (spans * UNROLL)) * UNROLL
+    span = terms if spans == 1 else -(-terms // (spans * tile.unroll)) * tile.unroll
     spans = -(-terms // span)
     row_bytes = max(span * size * tile.rows, 1)
     wanted = max(1, -(-tasks // panels))
-    rows = split_evenly(tiles.count, max(1, min(BLOCK_BYTES // row_bytes, tiles.count // wanted)))
+    most = BLOCK_BYTES // row_bytes
+    if is_copied and spans == 1 and tiles.count > most:
+        most = COPIED_BYTES // row_bytes
+    rows = split_evenly(tiles.count, max(1, min(most, tiles.count // wanted)))
     most = PARTIAL_BYTES // (rows.sizes[0][1] * tile.rows * tile.columns * size)
     wanted = max(1, -(-tasks // rows.count))
     groups = split_evenly(panels, max(1, min(most, panels // wanted)))

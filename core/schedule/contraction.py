@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.schedule.blocking import choose_blocking, wanted_tasks
+from graft.core.schedule.blocking import Blocking, choose_blocking, wanted_tasks
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -24,10 +24,10 @@ from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
     CACHE_LINE,
-    UNROLL,
     Ahead,
     Partial,
     Span,
+    Split,
     Tile,
     accumulate,
     choose_tile,
@@ -70,6 +70,9 @@ FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
 """... and its rows are so far apart and it is so large that reading it in place would miss caches."""
 CONFLICT_BYTES, CONFLICT_ROWS = 4096, 6
 """Rows at a multiple of this distance share their lines of the first-level cache: so many of them are too many."""
+
+STREAMS, FEW_ROWS = 8, 4
+"""A large right factor that is read where it lies, for so few rows, is read so many of its rows at one time."""
 
 Outer = dict[int, Expression]
 Totals = Callable[[Buffer], Statement]
@@ -115,10 +118,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One tile: its number, its number within its block of rows, its panel, and the part of its sums."""
+    """One tile: its number, its number among the tiles of its block, its panel, and the part of its sums."""
 
     number: Expression
     step: Expression
+    tiles: Range
     panel: Panel
     part: Part | None
 
@@ -127,17 +131,16 @@ class ContractionScheduler:
     """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
 
     def __init__(self, kernel: Kernel, parts: Contraction, target: Target) -> None:
-        self.kernel, self.parts = kernel, parts
+        self.kernel, self.parts, self.target = kernel, parts, target
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
         self.tile = choose_tile(parts.height, parts.width, self.kind.dtype, target)
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
-        tasks = max(1, wanted_tasks(target) // parts.batch)
-        self.blocking = choose_blocking(
-            self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, len(parts.depth) == 1
-        )
+        self.is_streamed = self.split.count == 1
+        """Whether each element of the right factor is used by one tile only: then memory is the limit."""
+        self.blocking: Blocking
         self.left_packed: PackedFactor | None = None
         self.right_packed: PackedFactor | None = None
         self.mode: Mode = "in place"
@@ -151,17 +154,38 @@ class ContractionScheduler:
     def scheduled(self) -> Scheduled:
         """Decide where the factors come from, and build the function."""
         self.left_packed = pack_left(self.kernel, self.parts, self.split)
-        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded)
+        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
+        self.blocking = self._blocked()
         self.mode = self.choose_mode()
+        if self.mode == "packed by panel":
+            one = Split(1, self.split.count, 0)
+            self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
         if self.mode != "packed by panel" and self._rows_conflict():
-            shape = (b.index(self.parts.height), b.index(self.parts.terms + self.tile.lanes))
+            rows = self.blocking.largest_block * self.tile.rows
+            shape = (b.index(rows), b.index(self.parts.terms + self.tile.lanes))
             self.copied_rows = Buffer("rows", self.kind.dtype, shape, None, "scratch", 64)
         packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
         replaced = {factor.source: factor.buffer for factor in packed}
         parameters = (*(replaced.get(buffer, buffer) for buffer in self.kernel.inputs), *self.kernel.outputs)
-        body = self._body()
-        function = Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
-        return Scheduled(function, {factor.source: factor.contents for factor in packed})
+
+        def build() -> Function:
+            return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
+
+        return Scheduled(build, {factor.source: factor.contents for factor in packed})
+
+    def _blocked(self) -> Blocking:
+        """Decide in which order tiles are computed."""
+        parts, whole = self.parts, self.padded * self.parts.terms * self.bytes
+        tasks = max(1, wanted_tasks(self.target) // parts.batch)
+        if not self.is_streamed:
+            cuttable = len(parts.depth) == 1
+            return choose_blocking(
+                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict()
+            )
+        by_rows = len(parts.depth) == 1 and self.right_packed is None and whole >= PACK_BYTES and not self.must_pack()
+        span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
+        groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
+        return Blocking(split_evenly(1, 1), groups, -(-parts.terms // span), span)
 
     def choose_mode(self) -> Mode:
         """Decide when and how much of the right factor is packed at one time."""
@@ -198,19 +222,21 @@ class ContractionScheduler:
         in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
         return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
 
-    def _copy_rows(self, outer: Outer) -> Statement:
-        """Return the loops that copy the left factor of one product of matrices."""
-        assert self.copied_rows is not None
+    def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
+        """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""
+        if self.copied_rows is None:
+            return body
         row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
-        place = ramp(b.multiply(step, lanes), lanes)
-        value = vectorize_expression(self._left_at(outer, row), {self.parts.depth[0].variable: place})
-        copy = Store(self.copied_rows, (row, place), value)
+        place, first = ramp(b.multiply(step, lanes), lanes), self.split.begin(tiles.first)
+        value = self._left_at(outer, b.add(first, row))
+        copy = Store(self.copied_rows, (row, place), vectorize_expression(value, {self.parts.depth[0].variable: place}))
         inner = For(step, b.index(self.parts.terms // lanes), "serial", copy)
-        return For(row, b.index(self.parts.height), "parallel", inner)
+        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
+        return Allocate(self.copied_rows, Block((For(row, count, "parallel", inner), body)))
 
     def _body(self) -> Statement:
         if self.mode in ("in place", "packed before"):
-            return self._over_outer("parallel", self._product)
+            return self._over_outer("parallel", self._blocks)
         width = self.tile.columns if self.mode == "packed by panel" else self.padded
         self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
         match self.mode:
@@ -227,7 +253,7 @@ class ContractionScheduler:
         return Allocate(self.buffer, body)
 
     def _packed_product(self, outer: Outer) -> Statement:
-        return Block((self._over_panels("parallel", outer, self.pack), self._product(outer)))
+        return Block((self._over_panels("parallel", outer, self.pack), self._blocks(outer)))
 
     def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
         tiles = Range(b.index(0), b.index(self.split.count))
@@ -236,15 +262,6 @@ class ContractionScheduler:
         else:
             rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
         return self._allocated(Block((self.pack(outer, panel), rows)))
-
-    def _product(self, outer: Outer) -> Statement:
-        """Return the loops over blocks of rows, then panels, then tiles, of one product of matrices."""
-        product = self._blocks(outer)
-        return (
-            product
-            if self.copied_rows is None
-            else Allocate(self.copied_rows, Block((self._copy_rows(outer), product)))
-        )
 
     def _blocks(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows and groups of panels."""
@@ -257,7 +274,7 @@ class ContractionScheduler:
             group = Variable("group") if groups.count > 1 else b.index(0)
             body = self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
             body = over(group, groups.count, "parallel", body)
-        return over(block, rows.count, "parallel", body)
+        return over(block, rows.count, "parallel", self._with_copied_rows(outer, tiles, body))
 
     def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:
         """Return the loops over the spans of the sums of a group of panels, and over those panels."""
@@ -308,7 +325,7 @@ class ContractionScheduler:
         """Return the loop over tiles of a panel; tiles are of one or two heights."""
         step = b.index(0) if tiles.count == b.index(1) else Variable("tile")
         number = b.add(tiles.first, step)
-        bodies = [self._tile(outer, Place(number, step, panel, part), size) for _, size in self.split.sizes]
+        bodies = [self._tile(outer, Place(number, step, tiles, panel, part), size) for _, size in self.split.sizes]
         body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
         return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
 
@@ -359,14 +376,18 @@ class ContractionScheduler:
                 step = b.add(b.multiply(self.parts.term(), height), row)
                 return Load(self.left_packed.buffer, (b.add(start, step),))
             if self.copied_rows is not None:
-                return Load(self.copied_rows, (b.add(begin, row), self.parts.depth[0].variable))
+                own = b.subtract(begin, self.split.begin(place.tiles.first))
+                return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))
             return self._left_at(outer, b.add(begin, row))
 
         def right(vector: int) -> Expression:
             offset = vector * tile.lanes
             if self.right_packed is not None:
                 place = b.add(self.right_packed.begin(outer), b.multiply(panel.begin, self.parts.terms))
-                place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
+                if self.is_streamed:
+                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.lanes), offset * self.parts.terms))
+                else:
+                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
                 return Load(self.right_packed.buffer, (ramp(place, tile.lanes),))
             if self.buffer is not None:
                 return Load(self.buffer, (self.panel_place(panel, offset),))
@@ -384,7 +405,7 @@ class ContractionScheduler:
 
         start: Totals = clear(tile, reduction.initial)
         finish: Totals = store
-        span = whole_span(self.parts.depth[-1].extent) if self.parts.depth else None
+        span = whole_span(self.parts.depth[-1].extent, tile.unroll) if self.parts.depth else None
         if place.part is not None:
             span = self._span(place.part)
             start, finish = self._continued(place, tile, start, finish)
@@ -395,13 +416,13 @@ class ContractionScheduler:
 
     def _span(self, part: Part) -> Span:
         """Return the terms of a part; the last part may be shorter."""
-        blocking = self.blocking
+        blocking, unroll = self.blocking, self.tile.unroll
         last = self.parts.terms - (blocking.spans - 1) * blocking.span
         is_last = b.equal(part.number, blocking.spans - 1)
-        count: Expression = b.index(blocking.span // UNROLL)
-        if last // UNROLL != blocking.span // UNROLL:
-            count = b.select(is_last, b.index(last // UNROLL), count)
-        return Span(b.multiply(part.number, blocking.span), count, last % UNROLL, is_last)
+        count: Expression = b.index(blocking.span // unroll)
+        if last // unroll != blocking.span // unroll:
+            count = b.select(is_last, b.index(last // unroll), count)
+        return Span(b.multiply(part.number, blocking.span), count, last % unroll, is_last)
 
     def _continued(self, place: Place, tile: Tile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
         """Return how a tile starts and finishes whose sums are kept between parts."""
@@ -418,8 +439,10 @@ class ContractionScheduler:
 
     def _ahead(self, outer: Outer, place: Place) -> Ahead | None:
         """Return what to fetch while a tile is summed: its share of the panel, or part of one, that is read next."""
+        if self.left_packed is not None:
+            return self._columns_ahead(self.left_packed, outer, place)
         packed, panel, part = self.right_packed, place.panel, place.part
-        if packed is None or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
+        if packed is None or self.is_streamed or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
             return None
         following = b.add(panel.number, 1)
         row: Expression = b.index(0)
@@ -430,10 +453,24 @@ class ContractionScheduler:
             row = b.multiply(row, self.blocking.span)
             following = b.select(b.both(wraps, again), part.panels.first, following)
         begin = b.multiply(b.add(b.multiply(following, self.parts.terms), row), self.tile.columns)
-        lines = -(-UNROLL * self.tile.columns * self.bytes // (CACHE_LINE * self.blocking.largest_block))
-        share = self.blocking.span // UNROLL * lines * CACHE_LINE // self.bytes
+        line = CACHE_LINE // self.bytes
+        lines = -(-self.tile.unroll * self.tile.columns // (self.blocking.largest_block * line))
+        advance = lines * line
+        share = self.blocking.span // self.tile.unroll * advance
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
-        return Ahead(packed.buffer, begin, lines)
+        return Ahead(packed.buffer, begin, advance)
+
+    def _columns_ahead(self, packed: PackedFactor, outer: Outer, place: Place) -> Ahead | None:
+        """Return what to fetch of a packed left factor while a tile is summed: the same terms for the next tile."""
+        if packed.contents.nbytes < AHEAD_BYTES or not self.parts.depth:
+            return None
+        height, inner = self.split.size, self.parts.depth[-1].variable
+        term = substitute(self.parts.term(), {inner: b.index(0)})
+        if place.part is not None:
+            term = b.add(term, b.multiply(place.part.number, self.blocking.span))
+        following = b.multiply(self.split.begin(b.add(place.number, 1)), self.parts.terms)
+        begin = b.add(b.add(packed.begin(outer), following), b.multiply(term, height))
+        return Ahead(packed.buffer, begin, -(-self.tile.unroll * height * self.bytes // CACHE_LINE))
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

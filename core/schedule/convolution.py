@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from graft.core.operators import build as b
 from graft.core.schedule.accumulate import is_ordered
 from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, packed_constants
@@ -19,12 +21,27 @@ from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.packing import evaluate
 from graft.core.schedule.product import Contraction, analyse
-from graft.core.schedule.tiling import lanes_of, ramp, wide
+from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.winograd import schedule_winograd
 from graft.core.target import Target
-from graft.core.tensor_ir.ir import Binary, Block, Expression, Let, Load, Reduction, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Let,
+    Load,
+    Reduction,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
 from graft.core.tensor_ir.rewrite import simplify
 from graft.core.tensor_ir.visit import free_variables, substitute
 
@@ -54,12 +71,10 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     parts = None if epilogue is None else analyse(epilogue)
     if flat is None or parts is None or parts.columns != 3:
         return None
-    if _wants_channels_wide(parts, target):
-        parts = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
-    elif uses_pixels_apart(parts.right, parts.column):
+    scheduled = _channels_wide(flat, parts, target) if _wants_channels_wide(parts, target) else None
+    if scheduled is None and uses_pixels_apart(parts.right, parts.column):
         scheduled = _PatchScheduler(flat, parts, target).scheduled()
-    else:
+    elif scheduled is None:
         scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
     return replace(scheduled, packed=packed_constants(scheduled, flat.original))
 
@@ -67,11 +82,24 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
 def _wants_channels_wide(parts: Contraction, target: Target) -> bool:
     """Whether vectors of channels, stored apart, are better than vectors of pixels, of which the last is too empty."""
     lanes = lanes_of(parts.left.type.dtype, target)
-    pixels, right = parts.width, parts.right
-    if parts.rows is None or parts.height % lanes or not isinstance(right, Load) or right.mask is not None:
+    if parts.rows is None or parts.height % lanes or lanes == 1:
         return False
-    filled = pixels / (-(-pixels // lanes) * lanes)
-    return lanes > 1 and filled < MIN_FILLED and parts.terms >= MIN_TERMS
+    return parts.width / (-(-parts.width // lanes) * lanes) < MIN_FILLED and parts.terms >= MIN_TERMS
+
+
+def _channels_wide(flat: Flattened, parts: Contraction, target: Target) -> Scheduled | None:
+    """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
+    assert parts.rows is not None, "a convolution without channels"
+    if isinstance(parts.right, Load) and parts.right.mask is None:
+        swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
+        return ContractionScheduler(flat.kernel, swapped, target).scheduled()
+    found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
+    if found is None:
+        return None
+    source, matrix, axes = found
+    weights = Buffer(source.name, source.dtype, tuple(map(b.index, matrix.shape)))
+    scheduled = _CopiedPatches(flat, parts, target, weights, matrix, axes, source).scheduled()
+    return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
 
 
 def _channels_last(anchor: Stage) -> Stage:
@@ -118,7 +146,7 @@ class _PatchScheduler(ContractionScheduler):
             limits.append((limit, self._limit(b.add(row, run), first, offset, width)))
             for start in range(0, min(length, width), lanes):
                 mask = None if runs == 1 else Binary("lt", ramp(b.index(start), lanes), wide(limit, lanes))
-                value = self._patch(outer, b.add(row, run), b.add(first, start), mask)
+                value = self.patch(outer, b.add(row, run), b.add(first, start), mask)
                 place = self.panel_place(panel, b.add(offset, start))
                 stores.append(Store(self.buffer, (place,), value, mask))
         if panel.cut:
@@ -137,7 +165,7 @@ class _PatchScheduler(ContractionScheduler):
         room = b.minimum(b.subtract(b.index(self.row_length), first), b.subtract(b.index(width), offset))
         return b.select(b.less(row, self.row_count), room, 0)
 
-    def _patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
+    def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
         """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
         anchor = self.flat.anchor
         factors = [anchor.value.left, anchor.value.right] if isinstance(anchor.value, Binary) else []
@@ -151,3 +179,51 @@ class _PatchScheduler(ContractionScheduler):
             rest = b.divide(rest, extent)
         scalar = simplify(substitute(patch, places))
         return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)
+
+
+class _CopiedPatches(ContractionScheduler):
+    """A product of pixels and weights with channels as columns, behind a copy of all patches: a row for each term."""
+
+    def __init__(
+        self,
+        flat: Flattened,
+        parts: Contraction,
+        target: Target,
+        weights: Buffer,
+        matrix: np.ndarray,
+        axes: tuple[int, ...],
+        source: Buffer,
+    ) -> None:
+        self.origin = _PatchScheduler(flat, parts, target)
+        width = parts.width + self.origin.tile.lanes
+        shape = (b.index(parts.terms), b.index(width))
+        self.patches = Buffer("patches", parts.right.type.dtype, shape, None, "scratch", 64)
+        assert parts.rows is not None
+        term, places = Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
+        product = replace(
+            parts,
+            left=Load(self.patches, (term, parts.column)),
+            right=Load(weights, (*places, term)),
+            rows=parts.columns,
+            columns=parts.rows,
+            depth=(Reduced(term, parts.terms),),
+        )
+        inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
+        kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
+        super().__init__(kernel, product, target)
+
+    def _product(self, outer: Outer) -> Statement:
+        return Allocate(self.patches, Block((self._copy_patches(outer), super()._product(outer))))
+
+    def _copy_patches(self, outer: Outer) -> Statement:
+        """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""
+        origin, lanes, length = self.origin, self.tile.lanes, self.origin.row_length
+        row = Variable("row")
+        group = {axis: index for axis, index in outer.items() if axis < 2}
+        stores: list[Statement] = []
+        for start in range(0, length, lanes):
+            mask = column_mask(b.index(start), length, lanes) if start + lanes > length else None
+            place = ramp(b.add(b.multiply(row, length), start), lanes)
+            value = origin.patch(group, row, b.index(start), mask)
+            stores.append(Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))
+        return origin.over_depth(For(row, b.index(origin.row_count), "serial", Block(tuple(stores))))

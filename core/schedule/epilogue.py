@@ -30,6 +30,11 @@ class Epilogue:
     outputs: frozenset[Buffer]
 
     @property
+    def last(self) -> Buffer:
+        """The buffer of the last stage."""
+        return self.followers[-1].buffer if self.followers else self.anchor.buffer
+
+    @property
     def is_heavy(self) -> bool:
         """Whether the code is too long to be repeated for every vector of a tile."""
         values = [stage.value for stage in self.followers]
@@ -40,17 +45,24 @@ class Epilogue:
 
     def stores(self, point: Sequence[Expression], total: Expression, mask: Expression | None) -> list[Store]:
         """Return the stores of all outputs at ``point``, where the reduction is ``total``; ``mask`` as for a vector."""
+        values = self.values(point, total, mask)
+        return [
+            Store(stage.buffer, tuple(point), values[stage.buffer], mask)
+            for stage in (self.anchor, *self.followers)
+            if stage.buffer in self.outputs
+        ]
+
+    def values(
+        self, point: Sequence[Expression], total: Expression, mask: Expression | None
+    ) -> dict[Variable | Buffer, Expression]:
+        """Return the values of all stages at ``point``, in order."""
         if self.anchor.epilogue is not None:
             assert self.anchor.epilogue_variable is not None
             total = _at(self.anchor, self.anchor.epilogue, point, {self.anchor.epilogue_variable: total}, mask)
         values: dict[Variable | Buffer, Expression] = {self.anchor.buffer: total}
         for stage in self.followers:
             values[stage.buffer] = _at(stage, stage.value, point, values, mask)
-        return [
-            Store(stage.buffer, tuple(point), values[stage.buffer], mask)
-            for stage in (self.anchor, *self.followers)
-            if stage.buffer in self.outputs
-        ]
+        return values
 
 
 def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
@@ -64,12 +76,12 @@ def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
             return None
         producers[stage.buffer] = inline_into(stage, producers)
     anchor, *followers = (inline_into(stage, producers) for stage in kernel.stages[sums[0] :])
-    stages = (anchor, *(_indexed_by_axes(stage, anchor.buffer) for stage in followers))
+    stages = (anchor, *(indexed_by_axes(stage, anchor.buffer) for stage in followers))
     reduction = anchor.reduction
     return stages if reduction is not None and reduction.operator == "add" else None
 
 
-def _indexed_by_axes(stage: Stage, sums: Buffer) -> Stage:
+def indexed_by_axes(stage: Stage, sums: Buffer) -> Stage:
     """Return the stage with 0 as an index into an axis of extent 1 replaced by the stage's variable of that axis."""
 
     def rule(node: Expression) -> Expression:

@@ -6,7 +6,7 @@ anchor (`graft.core.schedule.select.schedule`), each in its own file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,6 +47,12 @@ class Scheduled:
     another shape than the kernel's buffer, usually a flat one: its bytes are the same.
     """
 
-    function: Function
+    source: Function | Callable[[], Function]
+    """The function, or what builds it: who only wants the packed constants does not pay for the loops."""
     packed: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
     """Keyed by the buffer of ``kernel.inputs`` that is replaced."""
+
+    @property
+    def function(self) -> Function:
+        """The loops; built at every access if they were not given."""
+        return self.source if isinstance(self.source, Function) else self.source()

@@ -37,12 +37,15 @@ class PackedFactor:
         return b.multiply(number, size)
 
 
-def pack_right(kernel: Kernel, parts: Contraction, tile: Tile, padded: int) -> PackedFactor | None:
+def pack_right(
+    kernel: Kernel, parts: Contraction, tile: Tile, padded: int, is_streamed: bool = False
+) -> PackedFactor | None:
     """Pack a constant right factor into panels of ``tile.columns``, each ``[terms, columns]``; None if it is not one.
 
-    The last panel may be narrower; columns are padded with zeros to ``padded``.
+    The last panel may be narrower; columns are padded with zeros to ``padded``. With ``is_streamed`` a panel is
+    ``[vectors, terms, lanes]``: as many streams as vectors, which memory delivers faster than a single one.
     """
-    found = _evaluate(kernel, parts, parts.right, parts.left, parts.columns)
+    found = evaluate(kernel, parts, parts.right, parts.left, parts.columns)
     if found is None:
         return None
     source, matrix, axes = found
@@ -50,6 +53,9 @@ def pack_right(kernel: Kernel, parts: Contraction, tile: Tile, padded: int) -> P
     fill = [(0, 0)] * (matrix.ndim - 1) + [(0, padded - parts.width)]
     whole = np.pad(matrix, fill)
     pieces = [whole[..., begin : begin + tile.columns] for begin in range(0, padded, tile.columns)]
+    if is_streamed:
+        lanes, leading = tile.lanes, matrix.shape[:-2]
+        pieces = [piece.reshape(*leading, parts.terms, -1, lanes).swapaxes(-2, -3) for piece in pieces]
     return _packed(source, pieces, axes, parts)
 
 
@@ -57,7 +63,7 @@ def pack_left(kernel: Kernel, parts: Contraction, split: Split) -> PackedFactor 
     """Pack a constant left factor into tiles as high as ``split`` says, each ``[terms, height]``, if it is one."""
     if parts.rows is None:
         return None
-    found = _evaluate(kernel, parts, parts.left, parts.right, parts.rows)
+    found = evaluate(kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
     source, matrix, axes = found
@@ -74,7 +80,7 @@ def _packed(source: Buffer, pieces: list[np.ndarray], axes: tuple[int, ...], par
     return PackedFactor(source, buffer, np.ascontiguousarray(contents), axes, leading)
 
 
-def _evaluate(
+def evaluate(
     kernel: Kernel, parts: Contraction, factor: Expression, other: Expression, own: int
 ) -> tuple[Buffer, np.ndarray, tuple[int, ...]] | None:
     """Return (constant, factor as ``[outer axes..., own axis, terms]``, outer axes), None if it is not one constant's.

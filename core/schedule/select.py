@@ -15,9 +15,10 @@ from graft.core.target import Target
 def schedule(kernel: Kernel, target: Target) -> Scheduled:
     """Return the kernel in loops for a target.
 
-    The schedules of contractions and convolutions are imported when they are first needed; where they do not fit (None)
-    the generic schedule takes the kernel.
+    The schedules of contractions, attention and convolutions are imported when they are first needed; where they do
+    not fit (None) the generic schedule takes the kernel.
     """
+    scheduled: Scheduled | None
     match kernel.anchor:
         case Trait.REDUCTION | Trait.POOLING | Trait.ROW_WISE if any(s.value.type.is_custom for s in kernel.stages):
             return schedule_generic(kernel, target)  # the others regroup sums
@@ -25,6 +26,10 @@ def schedule(kernel: Kernel, target: Target) -> Scheduled:
             from graft.core.schedule.contraction import schedule_contraction
 
             scheduled = schedule_contraction(kernel, target)
+        case Trait.ATTENTION:
+            from graft.core.schedule.attention import schedule_attention
+
+            scheduled = schedule_attention(kernel, target)
         case Trait.CONVOLUTION:
             from graft.core.schedule.convolution import schedule_convolution
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from graft.core.operators import build as b
 from graft.core.schedule.epilogue import Epilogue
@@ -40,7 +41,7 @@ FMA_LATENCY = 4
 MAX_VECTORS = 8
 CUSTOM_REGISTERS = 10
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
-UNROLL = 4
+UNROLL = 2
 """Terms of a sum that one pass of the innermost loop adds."""
 CACHE_LINE = 64
 SECOND_LEVEL = Constant(2, INT64)
@@ -83,11 +84,15 @@ def split_evenly(length: int, most: int) -> Split:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The shape of a register tile: ``rows`` scalars times ``vectors`` vectors of ``lanes`` elements."""
+    """The shape of a register tile: ``rows`` scalars times ``vectors`` vectors of ``lanes`` elements.
+
+    One pass of its loop adds ``unroll`` terms.
+    """
 
     rows: int
     vectors: int
     lanes: int
+    unroll: int = UNROLL
 
     @property
     def columns(self) -> int:
@@ -105,6 +110,7 @@ def register_count(target: Target) -> int:
     return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
 
 
+@cache
 def choose_tile(rows: int, columns: int, dtype: str, target: Target) -> Tile:
     """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles."""
     lanes = lanes_of(dtype, target)
@@ -120,7 +126,7 @@ def choose_tile(rows: int, columns: int, dtype: str, target: Target) -> Tile:
             candidate = (across, -vectors, -height)
             best = min(best, candidate) if best else candidate
     assert best is not None, (rows, columns, dtype)
-    return Tile(-best[2], -best[1], lanes)
+    return Tile(-best[2], -best[1], lanes, 1 if is_custom(dtype) else UNROLL)
 
 
 def _cycles_down(rows: int, height: int, vectors: int) -> float:
@@ -146,7 +152,7 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of the innermost loop that is summed at one time, in steps of `UNROLL` terms.
+    """The part of the innermost loop that is summed at one time, in steps of as many terms as a tile unrolls.
 
     ``count`` steps from ``begin`` on, then ``rest`` terms more, if ``has_rest`` (None: always).
     """
@@ -157,24 +163,24 @@ class Span:
     has_rest: Expression | None = None
 
 
-def whole_span(extent: int) -> Span:
+def whole_span(extent: int, unroll: int) -> Span:
     """Return the span of a whole loop."""
-    return Span(b.index(0), b.index(extent // UNROLL), extent % UNROLL)
+    return Span(b.index(0), b.index(extent // unroll), extent % unroll)
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Memory that is fetched into the second-level cache meanwhile: ``lines`` cache lines in each step, from ``begin``."""
+    """Memory that is fetched into the second-level cache meanwhile: from ``begin`` on, ``advance`` elements a step."""
 
     buffer: Buffer
     begin: Expression
-    lines: int
+    advance: int
 
     def fetches(self, step: Expression) -> list[Statement]:
         """Return the fetches of one step."""
-        length = CACHE_LINE * 8 // element_bits(self.buffer.dtype)
-        start = b.add(self.begin, b.multiply(step, self.lines * length))
-        places = (b.add(start, line * length) for line in range(self.lines))
+        line = CACHE_LINE * 8 // element_bits(self.buffer.dtype)
+        start = b.add(self.begin, b.multiply(step, self.advance))
+        places = (b.add(start, offset) for offset in range(0, self.advance, line))
         return [CallExtern("prefetch", (Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]
 
 
@@ -212,22 +218,22 @@ def accumulate(
             lambda vector: substitute(right(vector), known),
         )
 
-    body = _steps(span or whole_span(inner.extent), step, ahead)
+    body = _steps(span or whole_span(inner.extent, tile.unroll), tile.unroll, step, ahead)
     for loop in reversed(outer):
         body = For(loop.variable, b.index(loop.extent), "serial", body) if loop.extent > 1 else _once(loop, body)
     return Allocate(totals, Block((begin(totals), body, finish(totals))))
 
 
-def _steps(span: Span, step: Callable[[Expression], Statement], ahead: Ahead | None) -> Statement:
-    """Return the loop over a span, `UNROLL` terms at a time, and the terms that are left."""
+def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahead: Ahead | None) -> Statement:
+    """Return the loop over a span, ``unroll`` terms at a time, and the terms that are left."""
     statements: list[Statement] = []
     if span.count != b.index(0):
         number = Variable("step")
-        place = b.add(span.begin, b.multiply(number, UNROLL))
-        terms = [step(b.add(place, term)) for term in range(UNROLL)]
+        place = b.add(span.begin, b.multiply(number, unroll))
+        terms = [step(b.add(place, term)) for term in range(unroll)]
         fetches = [] if ahead is None else ahead.fetches(number)
         statements.append(For(number, span.count, "serial", Block((*fetches, *terms))))
-    place = b.add(span.begin, b.multiply(span.count, UNROLL))
+    place = b.add(span.begin, b.multiply(span.count, unroll))
     rest = Block(tuple(step(b.add(place, term)) for term in range(span.rest)))
     if span.rest:
         statements.append(rest if span.has_rest is None else If(span.has_rest, rest))

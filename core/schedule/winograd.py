@@ -17,7 +17,19 @@ from graft.core.operators import build as b
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.tiling import UNROLL, Ahead, Reduced, Tile, accumulate, clear, column_mask, over, ramp, split_evenly, wide
+from graft.core.schedule.tiling import (
+    UNROLL,
+    Ahead,
+    Reduced,
+    Tile,
+    accumulate,
+    clear,
+    column_mask,
+    over,
+    ramp,
+    split_evenly,
+    wide,
+)
 from graft.core.schedule.vectorize import both
 from graft.core.schedule.winograd_cost import Plan, choose_plan
 from graft.core.schedule.winograd_transform import WINDOW, deinterleave, interleave
@@ -122,6 +134,9 @@ class _Scheduler:
 
     def scheduled(self) -> Scheduled:
         """Return the function and the transformed weights."""
+        return Scheduled(self._function, {self.weights: self._packed_weights()})
+
+    def _function(self) -> Function:
         image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
         place = _Place(image, b.multiply(block, self.plan.rows))
         apart = self.plan.blocks * b.dims(self.source)[0] >= MIN_PARALLEL_BLOCKS
@@ -134,8 +149,7 @@ class _Scheduler:
             body = self._with_matrices(body)
         inputs = (self.packed if buffer is self.weights else buffer for buffer in self.kernel.inputs)
         parameters = (*inputs, *self.kernel.outputs)
-        function = Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
-        return Scheduled(function, {self.weights: self._packed_weights()})
+        return Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
 
     def _with_matrices(self, body: Statement) -> Statement:
         return Allocate(self.images, Allocate(self.sums, body))

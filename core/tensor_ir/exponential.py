@@ -107,6 +107,17 @@ def exp(x: Value, kind: Format, halvings: int = 0) -> Value:
     return _scale(_exp_rest(rest, kind) + 1.0, exponent - halvings if halvings else exponent, kind)
 
 
+def exp_of_nonpositive(x: Value, kind: Format) -> Value:
+    """Return ``exp(x)`` for ``x`` at most 0 or NaN, and 0 instead of denormal numbers, which processors are slow at.
+
+    Made for Softmax, whose sum is at least 1: what is lost is below the rounding of every other term.
+    """
+    low = float(math.ceil(-(kind.bias - 1) * math.log(2)))
+    rest, exponent = _reduce_by_ln2(select(x < low, low, x), kind)
+    scale = ((exponent + kind.bias) << kind.mantissa).bits(kind.dtype)
+    return select(x < low, 0.0, (_exp_rest(rest, kind) + 1.0) * scale)
+
+
 def exp2(x: Value, kind: Format) -> Value:
     """Return ``2^x``."""
     low, high = kind.exp_limits

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from time import perf_counter
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -21,12 +23,16 @@ from graft.core.view import NodeView, ValueView
 from graft.datatypes.lower import lower_function, require
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.llvm.cache import KernelCache
 from graft.plugins.llvm.fusion import Group, fuse
-from graft.plugins.llvm.packing import SharedSchedule
+from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
-from graft.plugins.llvm.structure import Structures
+from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
+
+if TYPE_CHECKING:
+    from graft.plugins.llvm.codegen import Codegen
 
 DTYPES = FLOATS | INTEGERS | {"bool"}
 """The element types that generated code handles."""
@@ -78,19 +84,22 @@ class LlvmBackend(Backend):
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""
-        from graft.plugins.llvm.emit import compile_functions
+        from graft.plugins.llvm.codegen import Codegen
 
         without = options.target.without | self._without
         target = replace(options.target, threads=options.threads, without=without)
-        kernels = RegionKernels(region, self._table, target)
-        procedure, names = kernels.procedure(), tuple(function.name for function in kernels.functions)
-        if not names:
-            return CompiledRegion((), procedure, kernels.constants)
-        image = compile_functions(kernels.functions, options.target)
-        called = ", ".join(sorted(kernels.externs))
-        bound = f"it calls {called} at their addresses in this process" if called else ""
-        module = Module(region.name, "native", names, image, plugin="llvm", bound=bound)
-        return CompiledRegion((module,), procedure, kernels.constants)
+        cache = None if options.cache is None else KernelCache(options.cache / "kernels")
+        with Codegen(target, cache) as codegen:
+            kernels = RegionKernels(region, self._table, target, codegen)
+            procedure, names = kernels.procedure(), codegen.names
+            modules: tuple[Module, ...] = ()
+            if names:
+                called = ", ".join(sorted(kernels.externs))
+                bound = f"it calls {called} at their addresses in this process" if called else ""
+                modules = (Module(region.name, "native", names, codegen.image(), plugin="llvm", bound=bound),)
+        if cache is not None and kernels.functions:
+            cache.trim()
+        return CompiledRegion(modules, procedure, kernels.constants, {**kernels.seconds, **codegen.by_stage})
 
 
 def _refused(value: ValueView) -> Reject | None:
@@ -114,7 +123,10 @@ class RegionKernels:
     region: Region
     table: OperatorTable
     target: Target
+    codegen: Codegen | None = None
+    """Gets every function as soon as it is scheduled, and may have some already."""
     functions: list[Function] = field(default_factory=list)
+    """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
     externs: set[str] = field(default_factory=set)
@@ -122,17 +134,18 @@ class RegionKernels:
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
     _calls: list[Call] = field(default_factory=list)
-    _known: dict[int, SharedSchedule] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
+    _known: dict[str, Shared] = field(default_factory=dict)
     _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
-        self.groups = fuse(nodes, outputs, self.table)
+        self.groups = fuse(nodes, outputs, self.table, attention="attention" not in self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        values, structures = Values(self.table), Structures()
+        values = Values(self.table)
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:
@@ -143,8 +156,9 @@ class RegionKernels:
                 for empty in outside:
                     self._add(ValueView(empty), "arena")
                 continue
-            lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
-            self._call(lowered, self._schedule(lowered, structures))
+            with self._timed("lower"):
+                lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
+            self._call(lowered, *self._schedule(lowered))
         require(self._missing, "llvm", f"region '{self.region.name}'")
 
     def procedure(self) -> Procedure:
@@ -185,24 +199,32 @@ class RegionKernels:
 
     # ---- Kernels ----
 
-    def _schedule(self, lowered: Lowered, structures: Structures) -> Scheduled:
-        """The kernel in loops. A kernel like an earlier one shares its function; only its constants are packed."""
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
+        """The name of the kernel's function, shared with kernels like it, and its packed constants."""
         if lowered.loops is not None:
             self._define(lowered.loops.function)
-            return lowered.loops
-        number = structures.of(lowered.kernel)
-        shared = self._known.get(number)
-        if shared is not None:
-            return shared.of(lowered.kernel, self._scheduled)
-        scheduled = self._scheduled(lowered.kernel)
-        self._known[number] = SharedSchedule(lowered.kernel, scheduled)
-        self._define(scheduled.function)
-        return scheduled
+            return lowered.loops.function.name, lowered.loops.packed
+        kernel = lowered.kernel
+        with self._timed("lower"):
+            structure = structure_of(kernel)
+        shared = self._known.get(structure)
+        if shared is None and self.codegen is not None:
+            shared = self.codegen.find(structure, kernel.name)
+        if shared is None:
+            with self._timed("schedule"):
+                function, places = scheduled_and_places(kernel, self._scheduled)
+            self._define(function, structure, places)
+            shared = Shared(function.name, places)
+        self._known[structure] = shared
+        with self._timed("pack"):
+            return shared.name, shared.packed(kernel, self._scheduled)
 
-    def _define(self, function: Function) -> None:
+    def _define(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
         lowered = lower_function(function)
         self.functions.append(lowered.function)
+        if self.codegen is not None and not lowered.missing:
+            self.codegen.add(lowered.function, structure, places)
         self._tables[function.name] = lowered.tables
         self._missing |= lowered.missing
         self.externs |= lowered.externs
@@ -210,14 +232,20 @@ class RegionKernels:
     def _scheduled(self, kernel: Kernel) -> Scheduled:
         return schedule(kernel, self.target)
 
-    def _call(self, lowered: Lowered, scheduled: Scheduled) -> None:
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = perf_counter()
+        yield
+        self.seconds[stage] += perf_counter() - started
+
+    def _call(self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray]) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
-            packed = scheduled.packed.get(buffer, lowered.made.get(buffer))
+            packed = packed_constants.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
-        for buffer, table in self._tables.get(scheduled.function.name, {}).items():
-            inputs.append(self._packed(f"{scheduled.function.name}.{buffer.name}", table))
+        for buffer, table in self._tables.get(function, {}).items():
+            inputs.append(self._packed(f"{function}.{buffer.name}", table))
         outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
         self._calls.append(
             Call(
@@ -225,7 +253,7 @@ class RegionKernels:
                 tuple(inputs),
                 outputs,
                 0,
-                scheduled.function.name,
+                function,
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
             )

@@ -56,15 +56,26 @@ def compile_functions(functions: Sequence[Function], target: Target) -> bytes:
 
 def compile_object(function: Function, target: Target) -> bytes:
     """Return the ELF object of one function."""
-    text = module_ir((function,), target)
+    return object_of(module_ir((function,), target), function.name, target)
+
+
+def object_of(text: str, name: str, target: Target) -> bytes:
+    """Return the ELF object of an LLVM module; ``name`` stands in the error if LLVM refuses it."""
     machine = target_machine(target)
     # A context of its own: types and constants of one kernel do not pile up in a global one.
     try:
         module = llvm.parse_assembly(text, context=llvm.create_context())
     except RuntimeError as error:
-        raise CompileError(f"LLVM refused the code of '{function.name}': {error}", function=function.name) from error
+        raise CompileError(f"LLVM refused the code of '{name}': {error}", function=name) from error
     _optimise(module, machine)
     return bytes(machine.emit_object(module))
+
+
+def llvm_version() -> str:
+    """Return the version of LLVM and of what leads to it."""
+    import llvmlite
+
+    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 def assembly(function: Function, target: Target) -> str:

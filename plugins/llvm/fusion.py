@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
+from graft.plugins.llvm.attention import find_attention
 
 ANCHORS = (
     (Trait.CONTRACTION, Trait.CONVOLUTION),
@@ -96,15 +97,22 @@ class Uses:
         return []
 
 
-def fuse(nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable) -> list[Group]:
+def fuse(
+    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, attention: bool = True
+) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
-    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region.
+    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. Without
+    ``attention`` its products and its Softmax stay apart.
     """
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
-    views = [node for node in nodes if is_view(node, uses, table)]
-    anchors = [node for node in nodes if not is_view(node, uses, table)]
+    for whole in find_attention(nodes, uses.readers, outputs, table) if attention else ():
+        groups.append(Group(whole, Trait.ATTENTION))
+        uses.taken |= {node.node for node in whole}
+    rest = [node for node in nodes if node.node not in uses.taken]
+    views = [node for node in rest if is_view(node, uses, table)]
+    anchors = [node for node in rest if not is_view(node, uses, table)]
     for traits in ANCHORS:
         for node in anchors:
             trait = anchor_trait(node, table)

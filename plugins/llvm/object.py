@@ -55,9 +55,10 @@ class _Object:
     symbols: list[_Symbol]
 
 
-def link(objects: Sequence[bytes], exported: Sequence[str]) -> bytes:
+def link(objects: Sequence[bytes], exported: Sequence[str], symbols: Sequence[str] | None = None) -> bytes:
     """Return the image of some ELF64 relocatable objects with the symbols ``exported``.
 
+    With ``symbols`` there is one export an object: ``symbols[i]`` of ``objects[i]`` is exported as ``exported[i]``.
     Raises CompileError for an unknown relocation, an undefined symbol, writable data or a missing export.
     """
     parsed = [_parse(data) for data in objects]
@@ -70,6 +71,10 @@ def link(objects: Sequence[bytes], exported: Sequence[str]) -> bytes:
     for item in parsed:
         for place, kind, symbol, addend in _relocations(item):
             _RELOCATE[machine](image, place, kind, _address(item, symbol, addresses), addend, symbol.name)
+    if symbols is not None:
+        owned = [_defined([item]).get(symbol) for item, symbol in zip(parsed, symbols, strict=True)]
+        pairs = zip(exported, owned, strict=True)
+        addresses = {name: address for name, address in pairs if address is not None}
     missing = [name for name in exported if name not in addresses]
     if missing:
         raise CompileError(f"no object defines {', '.join(repr(name) for name in missing)}")

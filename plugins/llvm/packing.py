@@ -1,7 +1,8 @@
-"""Packing the constants of kernels that share a function, without scheduling each of them.
+"""Packing the constants of kernels without scheduling each of them.
 
-A schedule lays constants out anew: it moves elements and pads with zeros. What goes where is found once, by scheduling
-the kernel with the numbers of its elements as contents, and checked against what the schedule made of real contents.
+A schedule lays constants out anew: it moves elements and pads with zeros. What goes where is found by scheduling the
+first kernel of a structure with the numbers of its elements as contents: all others, in this model or in one compiled
+later, are packed by moving elements.
 """
 
 from __future__ import annotations
@@ -12,64 +13,56 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.ir import Buffer, Function
 
 EXACT = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
 """Up to which number every whole number is one of the type."""
 Schedule = Callable[[Kernel], Scheduled]
+Places = Mapping[int, np.ndarray]
+"""By the number of a packed input: for every packed element 1 + its flat position in the contents, 0 for padding."""
 
 
-@dataclass(slots=True)
-class SharedSchedule:
-    """The schedule of the first kernel of a structure, for all others of it.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What kernels of one structure share: how their constants are packed; None where packing computes."""
 
-    ``places`` gives, for the number of a packed input, the flat position of every packed element in the contents, one
-    more than that, 0 standing for padding. It is None until asked for, and empty where packing does more than move.
-    """
+    name: str
+    places: Places | None
 
-    kernel: Kernel
-    scheduled: Scheduled
-    places: Mapping[int, np.ndarray] | None = None
-
-    def of(self, kernel: Kernel, schedule: Schedule) -> Scheduled:
-        """Return the schedule of another kernel of the same structure: the same function, its own constants."""
-        if not self.scheduled.packed:
-            return self.scheduled
+    def packed(self, kernel: Kernel, schedule: Schedule) -> Mapping[Buffer, np.ndarray]:
+        """Return the constants of another kernel of the structure as the shared function wants them."""
         if self.places is None:
-            self.places = self._find_places(schedule)
-        if not self.places:
-            return Scheduled(self.scheduled.function, schedule(kernel).packed)
-        packed = {}
-        for number, places in self.places.items():
-            buffer = kernel.inputs[number]
-            packed[buffer] = moved(kernel.constants[buffer], places)
-        return Scheduled(self.scheduled.function, packed)
+            return schedule(kernel).packed
+        inputs = kernel.inputs
+        return {inputs[number]: moved(kernel.constants[inputs[number]], at) for number, at in self.places.items()}
 
-    def _find_places(self, schedule: Schedule) -> Mapping[int, np.ndarray]:
-        sources = list(self.scheduled.packed)
-        constants = dict(self.kernel.constants)
-        for source in sources:
-            contents = constants[source]
-            if contents.size >= EXACT.get(contents.dtype, 0):
-                return {}
-            constants[source] = np.arange(1, contents.size + 1, dtype=contents.dtype).reshape(contents.shape)
-        numbered = schedule(replace(self.kernel, constants=constants)).packed
-        found: dict[int, np.ndarray] = {}
-        for source in sources:
-            places = self._checked(source, numbered[source])
-            if places is None:
-                return {}
-            found[self.kernel.inputs.index(source)] = places
-        return found
 
-    def _checked(self, source: Buffer, numbered: np.ndarray) -> np.ndarray | None:
-        """The places as integers, None if moving the real contents there is not what the schedule made of them."""
-        contents = self.kernel.constants[source]
-        if not np.all((numbered >= 0) & (numbered <= contents.size) & (numbered == np.floor(numbered))):
-            return None
-        places = numbered.astype(np.int32 if contents.size < 1 << 31 else np.int64)
-        expected = self.scheduled.packed[source]
-        return places if np.array_equal(moved(contents, places), expected, equal_nan=True) else None
+def scheduled_and_places(kernel: Kernel, schedule: Schedule) -> tuple[Function, Places | None]:
+    """Return the function of a kernel, and where its packed constants come from (None where packing computes)."""
+    numbered = dict(kernel.constants)
+    for buffer, contents in kernel.constants.items():
+        if contents.size < EXACT.get(contents.dtype, 0):
+            # Negative, so that an absolute value or a clipping at zero does not pass for a move.
+            numbers = np.arange(-1, -1 - contents.size, -1, dtype=contents.dtype)
+            numbered[buffer] = numbers.reshape(contents.shape)
+    scheduled = schedule(replace(kernel, constants=numbered))
+    places: dict[int, np.ndarray] = {}
+    for source, packed in scheduled.packed.items():
+        found = None if numbered[source] is kernel.constants[source] else _places(packed, numbered[source])
+        if found is None:
+            return schedule(kernel).function, None
+        places[kernel.inputs.index(source)] = found
+    return scheduled.function, places
+
+
+def _places(packed: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:
+    """The places as integers; None unless ``packed`` holds zeros and each of the numbers at least once."""
+    if packed.dtype != numbers.dtype or not packed.size:
+        return None
+    places = (-packed).astype(np.int32 if numbers.size < 1 << 31 else np.int64)
+    if not np.array_equal(places, -packed) or places.min() < 0 or places.max() > numbers.size:
+        return None
+    return places if np.bincount(places.reshape(-1), minlength=numbers.size + 1)[1:].all() else None
 
 
 def moved(contents: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -26,36 +26,32 @@ from graft.core.tensor_ir.ir import (
 )
 
 
-class Structures:
-    """Gives kernels numbers: equal ones for kernels that differ in names only.
+def structure_of(kernel: Kernel) -> str:
+    """Return a text that is the same for kernels that differ only in names and in the contents of constants.
 
-    Expressions are shared graphs, so each is written once and referred to by number.
+    Expressions are shared graphs, so each is written once and referred to by number. The text does not depend on the
+    process: it is a key for what is kept on disk, too.
     """
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def of(self, kernel: Kernel) -> int:
-        """Return the number of a kernel's structure."""
-        writer = _Writer(self._numbers)
-        inputs = tuple((writer.buffer(buffer), buffer in kernel.constants) for buffer in kernel.inputs)
-        stages = tuple(writer.stage(stage) for stage in kernel.stages)
-        outputs = tuple(writer.buffer(buffer) for buffer in kernel.outputs)
-        operator = kernel.node.op_type if kernel.node is not None else ""
-        return writer.number(("kernel", kernel.anchor, kernel.anchor_stage, operator, inputs, outputs, stages))
+    writer = _Writer()
+    inputs = tuple((writer.buffer(buffer), buffer in kernel.constants) for buffer in kernel.inputs)
+    stages = tuple(writer.stage(stage) for stage in kernel.stages)
+    outputs = tuple(writer.buffer(buffer) for buffer in kernel.outputs)
+    operator = kernel.node.op_type if kernel.node is not None else ""
+    writer.number(("kernel", kernel.anchor.name, kernel.anchor_stage, operator, inputs, outputs, stages))
+    return repr(list(writer.numbers))
 
 
 class _Writer:
     """Writes one kernel; buffers and variables are numbered as they are met."""
 
-    def __init__(self, numbers: dict[Hashable, int]) -> None:
-        self._numbers = numbers
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
         self._buffers: dict[Buffer, int] = {}
         self._variables: dict[Variable, int] = {}
         self._written: dict[int, tuple[Expression, int]] = {}
 
     def number(self, form: Hashable) -> int:
-        return self._numbers.setdefault(form, len(self._numbers))
+        return self.numbers.setdefault(form, len(self.numbers))
 
     def buffer(self, buffer: Buffer) -> int:
         place = self._buffers.setdefault(buffer, len(self._buffers))
@@ -85,9 +81,9 @@ class _Writer:
         write = self.expression
         match expression:
             case Constant(value, kind):
-                return "constant", repr(value), kind
+                return "constant", repr(value), str(kind)
             case Variable(type=kind):
-                return "variable", self._variables.setdefault(expression, len(self._variables)), kind
+                return "variable", self._variables.setdefault(expression, len(self._variables)), str(kind)
             case Load(buffer, indices, mask):
                 return "load", self.buffer(buffer), tuple(map(write, indices)), None if mask is None else write(mask)
             case Ramp(base, stride, lanes):
@@ -105,7 +101,7 @@ class _Writer:
             case Bitcast(value, dtype):
                 return "bitcast", write(value), dtype
             case Intrinsic(name, arguments, kind):
-                return "intrinsic", name, tuple(map(write, arguments)), kind
+                return "intrinsic", name, tuple(map(write, arguments)), str(kind)
             case Shuffle(vectors, lanes):
                 return "shuffle", tuple(map(write, vectors)), lanes
             case Horizontal(operator, value):

@@ -90,7 +90,7 @@ def _find_datatypes() -> None:
     registry = importlib.import_module("graft.datatypes.registry").DATATYPES
 
     def discover() -> None:
-        importlib.import_module("graft.api").plugins().register_datatypes(registry)
+        importlib.import_module("graft.api").plugins().plugins()  # loading registers
 
     registry.discover = discover
 

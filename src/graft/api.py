@@ -47,6 +47,10 @@ def choose(backends: Sequence[str | Backend] | None, manager: PluginManager | No
             chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
     if not chosen:
         raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
+    names = [backend.name for backend in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"backend '{name}' is listed twice; list each backend once", backend=name)
     return chosen
 
 
@@ -115,6 +119,7 @@ def compile(
     threads: int | None = None,
     cpu: str = "native",
     strict: bool = False,
+    cache: bool = True,
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
@@ -127,11 +132,12 @@ def compile(
     the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
     ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. With ``strict`` a region
     that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
-    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`.
+    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
+    ``cache``, kernels that were compiled before are found in the user's cache directory.
     """
     options = compile_options(threads, strict, cpu)
     compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, plan=plan, policy=policy,
+        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, cache=cache, plan=plan, policy=policy,
         place=place, keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
@@ -159,6 +165,7 @@ def compile_model(
     threads: int | None = None,
     cpu: str = "native",
     strict: bool = False,
+    cache: bool = True,
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
@@ -168,7 +175,7 @@ def compile_model(
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     manager = manager or plugins()
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
-    options, wishes = compile_options(threads, strict, cpu), placed(policy, place)
+    options, wishes = compile_options(threads, strict, cpu, cache), placed(policy, place)
     compiler = Compiler(
         chosen,
         options,

@@ -94,7 +94,8 @@ def bench_program(
 
 
 def program_run(program: Program, feeds: Mapping[str, np.ndarray]) -> Run:
-    """Return a call of the program with these inputs, in the cheapest form."""
+    """Return a call of the program with these inputs, in the cheapest form; raise InputError if they do not fit."""
+    program.run(feeds)
     arrays = [feeds[one.name] for one in program.inputs]
     return lambda: program(*arrays)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -22,12 +23,15 @@ from graft.core.operators.all import OPERATORS
 from graft.core.passes.pipeline import record_of
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
-from graft.core.target import CompileOptions, available_threads, target_named
-from graft.errors import GraftError
+from graft.core.skeleton import LARGE_BYTES
+from graft.core.target import CompileOptions, available_threads, cache_directory, target_named
+from graft.core.view import dtype_of
+from graft.errors import GraftError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
@@ -58,7 +62,13 @@ class CompiledModel:
     passed: frozenset[str]
     """The backends whose constants go along with every call."""
     seconds: Mapping[str, float]
-    """Time spent, by stage (``prepare partition stitch``) and by region (``region:<name>``)."""
+    """Time spent, by stage (``load normalize partition stitch describe``) and by region (``region:<name>``), of which
+    ``region:<name>/<stage>`` are parts, in a thread of their own where they come to more."""
+
+    @property
+    def total_seconds(self) -> float:
+        """The time of the whole compilation."""
+        return sum(seconds for stage, seconds in self.seconds.items() if "/" not in stage)
 
     def region_calls(self) -> list[tuple[ir.Node, Region]]:
         """Return the nodes of the main graph that call a region, with the region."""
@@ -82,7 +92,22 @@ def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -
     record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
     normalize(model)
     require_static(model)
+    _require_numbers(model)
     return model
+
+
+def _require_numbers(model: ir.Model) -> None:
+    """Raise UnsupportedError if an input or output is no tensor of numbers: programs exchange nothing else."""
+    for what, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+        for value in values:
+            tensor = isinstance(value.type, ir.TensorType)
+            kind = "unknown" if value.dtype is None else dtype_of(value.dtype)
+            if not tensor or kind not in ELEMENT_TYPES:
+                raise UnsupportedError(
+                    f"{what} '{value.name}' is {'a tensor' if tensor else 'no tensor but a container'} of {kind}; a "
+                    f"program takes and returns tensors of {', '.join(ELEMENT_TYPES)}: cut the model there",
+                    value=value.name,
+                )
 
 
 class Compiler:
@@ -117,9 +142,10 @@ class Compiler:
 
     def compile(self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> CompiledModel:
         """Compile a model; raise GraftError if it is not valid, or no backend takes a part of it."""
-        started = perf_counter()
-        model = prepare(source, shapes)
-        self.seconds["prepare"] = perf_counter() - started
+        with self._timed("load"):
+            loaded = load(source, shapes=shapes)
+        with self._timed("normalize"):
+            model = prepare(loaded)
         self._write("01_normalized.onnx", model)
         refusals: dict[tuple[str, str], Reject] = {}
         while True:
@@ -131,25 +157,31 @@ class Compiler:
         found = {region.name: region for region in regions(partitioned.model)}
         compiled = {name: self._finished[(name, one.backend, one.origin)] for name, one in found.items()}
         passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
-        started = perf_counter()
-        stitcher = Stitcher(found, compiled, passed)
-        description = stitcher.stitch(partitioned.model.graph)
-        self.seconds["stitch"] = perf_counter() - started
-        description = self._with_facts(description, partitioned, stitcher.weights)
+        with self._timed("stitch"):
+            stitcher = Stitcher(found, compiled, passed)
+            description = stitcher.stitch(partitioned.model.graph)
+        with self._timed("describe"):
+            description = self._with_facts(description, partitioned, stitcher.weights)
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds)
         )
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
-        started = perf_counter()
         backends = list(self._backends.values())
-        result = partition(
-            model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
-            operators=OPERATORS,
-        )  # fmt: skip
+        with self._timed("partition"):
+            result = partition(
+                model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
+                operators=OPERATORS,
+            )  # fmt: skip
         result.plan.require_complete()
-        self.seconds["partition"] = self.seconds.get("partition", 0.0) + perf_counter() - started
         return result
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Add the time of the body to that of a stage."""
+        started = perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
 
     def _compile_regions(self, partitioned: Partitioned, refusals: dict[tuple[str, str], Reject]) -> bool:
         """Compile every region not compiled yet; turn failures into refusals and say whether there were any."""
@@ -174,6 +206,8 @@ class Compiler:
                 continue
             seconds = perf_counter() - started
             self.seconds[f"region:{region.name}"] = seconds
+            if isinstance(compiled, CompiledRegion):
+                self.seconds |= {f"region:{region.name}/{stage}": part for stage, part in compiled.seconds.items()}
             self._finished[key] = compiled
             self._keep_region(region, compiled)
             if self._manager is not None:
@@ -212,11 +246,16 @@ class Compiler:
             (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
 
 
-def compile_options(threads: int | None, strict: bool, cpu: str = "native") -> CompileOptions:
-    """Return the options of a compilation; ``threads=None`` means all that may be used here."""
+def compile_options(threads: int | None, strict: bool, cpu: str = "native", cache: bool = False) -> CompileOptions:
+    """Return the options of a compilation; ``threads=None`` means all that may be used here.
+
+    With ``cache``, compiled kernels are kept in the user's cache directory.
+    """
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
-    return CompileOptions(target_named(cpu), threads or available_threads(), strict)
+    return CompileOptions(
+        target_named(cpu), threads or available_threads(), strict, cache_directory() if cache else None
+    )
 
 
 def version() -> str:
@@ -228,9 +267,24 @@ def version() -> str:
 
 def model_without_weights(model: ir.Model) -> bytes:
     """Return a model's bytes with every large initialiser reduced to its type and shape."""
-    proto = ir.to_proto(model)
-    for tensor in proto.graph.initializer:
-        if len(tensor.raw_data) > 1024:
-            tensor.ClearField("raw_data")
-            tensor.doc_string = "weights are in constants.safetensors"
+    graph = model.graph
+    initializers = list(graph.initializers.values())
+    large = [value for value in initializers if value.const_value is not None and _is_weight(value.const_value)]
+    try:
+        for value in large:
+            del graph.initializers[value.name or ""]
+        proto = ir.to_proto(model)
+    finally:
+        graph.initializers.clear()
+        for value in initializers:
+            graph.initializers.add(value)
+    for value in large:
+        assert value.const_value is not None, value.name
+        tensor = proto.graph.initializer.add(name=value.name, data_type=value.const_value.dtype)
+        tensor.dims.extend(value.const_value.shape.numpy())
+        tensor.doc_string = "weights are in constants.safetensors"
     return bytes(proto.SerializeToString(deterministic=True))
+
+
+def _is_weight(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype is not ir.DataType.STRING and tensor.nbytes > LARGE_BYTES

@@ -25,48 +25,57 @@ BACKENDS = ("llvm", "reference")
 
 
 def recompile(description: ProgramDescription, missing: Collection[int], threads: int | None) -> ProgramDescription:
-    """Return the program without the modules numbered ``missing``; raise ArtifactError if that cannot be."""
-    if "model.onnx" not in description.files:
-        raise ArtifactError("the artifact holds no model to compile the regions anew that have no loader here")
-    model = _with_weights(description)
+    """Return the program without the modules numbered ``missing``; raise GraftError if that cannot be."""
+    model = _model_of(description)
     found = {region.name: region for region in regions(model)}
     rebuilt: dict[int, CompiledRegion] = {}
     for number in sorted(missing):
-        (name,) = description.modules[number].functions
-        rebuilt[number] = _compile(found[name], threads)
+        module = description.modules[number]
+        region = found.get(module.functions[0]) if len(module.functions) == 1 else None
+        if region is None:
+            raise ArtifactError(
+                f"module '{module.name}' of kind '{module.kind}' cannot be compiled anew: it is not one region of the "
+                "artifact's model",
+                module=module.name,
+            )
+        rebuilt[number] = _compile(region, threads)
     return _replace_modules(description, rebuilt)
 
 
-def _with_weights(description: ProgramDescription) -> ir.Model:
-    """Return the artifact's model with the weights that the artifact has."""
-    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(description.files["model.onnx"]))
-    keys: Mapping[str, str] = description.metadata.get("weights", {})
-    for name, value in model.graph.initializers.items():
-        if name in keys:
-            value.const_value = ir.tensor(description.constants[keys[name]], name=name)
+def _model_of(description: ProgramDescription) -> ir.Model:
+    """Return the artifact's model with the weights that the artifact has; raise ArtifactError if it has no such."""
+    if "model.onnx" not in description.files:
+        raise ArtifactError("the artifact holds no model to compile the regions anew that have no loader here")
+    try:
+        model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(description.files["model.onnx"]))
+        keys = dict(description.metadata.get("weights", {}))
+        for name, value in model.graph.initializers.items():
+            if name in keys:
+                value.const_value = ir.tensor(description.constants[keys[name]], name=name)
+    except Exception as error:  # protobuf's, onnx_ir's, or a missing key: each means that the file is not what we wrote
+        raise ArtifactError(
+            f"the artifact's model cannot be read ({type(error).__name__}: {error}); compile it again"
+        ) from error
     return model
 
 
 def _compile(region: Region, threads: int | None) -> CompiledRegion:
     """Compile a region's body as a model of its own."""
-    constants = set(region.constants)
-    body = region.function.clone()
-    graph = ir.Graph(
-        [value for value in body.inputs if value.name not in constants],
-        list(body.outputs),
-        nodes=list(body),
-        opset_imports=dict(body.opset_imports),
-        name=region.name,
-    )
-    for value in body.inputs:
-        if value.name in constants:
-            value.const_value = region.constants[value.name or ""]
-            graph.initializers.add(value)
+    graph = region.function.clone().graph
+    graph.name = region.name
+    for value in [one for one in graph.inputs if one.name in region.constants]:
+        graph.inputs.remove(value)
+        value.const_value = region.constants[value.name or ""]
+        graph.initializers.add(value)
     model = ir.Model(graph, ir_version=10, functions=[function.clone() for function in region.composites.values()])
     passes.InlinePass()(model)
     compiled = compile_model(model, BACKENDS, threads=threads).description
-    (procedure,) = compiled.procedures
-    return CompiledRegion(compiled.modules, procedure, compiled.constants)
+    if len(compiled.procedures) > 1:
+        raise ArtifactError(
+            f"region '{region.name}' cannot be compiled anew: it holds control flow; install what its module needs",
+            region=region.name,
+        )
+    return CompiledRegion(compiled.modules, compiled.procedures[0], compiled.constants)
 
 
 def _replace_modules(description: ProgramDescription, rebuilt: Mapping[int, CompiledRegion]) -> ProgramDescription:

@@ -16,13 +16,12 @@ from graft.core.memory_plan import Lifetime, plan_memory
 from graft.core.types import storage_dtype
 from graft.core.view import NodeView, ValueView, constant_tensor, dtype_of
 from graft.errors import UnsupportedError
+from graft.partition.graph import is_control_flow
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
 from graft.runtime.artifact import constant_key
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec, contiguous_bytes
-
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
 class ConstantStore:
@@ -291,7 +290,7 @@ class Stitcher:
     def _node(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
         if node.domain == REGION_DOMAIN:
             self._region(builder, node, tensors)
-        elif node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx"):
+        elif is_control_flow(node):
             self._control_flow(builder, node, tensors)
         elif any(constant_tensor(value) is None for value in node.outputs):
             raise UnsupportedError(

@@ -12,12 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from graft.api import compile_model, program_of
 from graft.core.load import load
 from graft.core.sample_inputs import sample_inputs
-from graft.errors import GraftError
+from graft.errors import GraftError, VerifyError
 
 if TYPE_CHECKING:
     from graft.compiler import CompiledModel
@@ -100,6 +101,8 @@ def verify(
     ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
     element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones.
     """
+    if against not in PEERS:
+        raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)
     original = load(model, shapes=shapes)
     feeds = dict(inputs) if inputs is not None else sample_inputs(original)
     compiled: CompiledModel | None = None
@@ -107,8 +110,8 @@ def verify(
         compiled = compile_model(original, backends, threads=threads, strict=strict, policy=policy, manager=manager)
         program = program or program_of(compiled.description, threads, backends, manager)
     names = [value.name or "" for value in original.graph.outputs]
+    actual = program.run(feeds)  # first: it says what is wrong with the inputs
     expected = evaluate(original, feeds, names, against)
-    actual = program.run(feeds)
     outputs = tuple(OutputReport(name, difference(actual[name], expected[name], rtol, atol)) for name in names)
     regions: tuple[RegionReport, ...] = ()
     if per_region:
@@ -124,40 +127,54 @@ def difference(actual: np.ndarray, expected: np.ndarray, rtol: float, atol: floa
         return Difference(float("inf"), float("inf"), False)
     if actual.size == 0:
         return Difference(0.0, 0.0, True)
-    if not np.issubdtype(actual.dtype, np.number):
+    if actual.dtype == np.bool_:
         same = bool(np.all(actual == expected))
         return Difference(0.0 if same else 1.0, 0.0 if same else 1.0, same)
-    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    wide = np.complex128 if np.iscomplexobj(actual) else np.float64
+    left, right = actual.astype(wide), expected.astype(wide)
     agree = (left == right) | (np.isnan(left) & np.isnan(right))
     with np.errstate(invalid="ignore", divide="ignore"):
         errors = np.where(agree, 0.0, np.abs(left - right))
-        relative = np.where(agree, 0.0, errors / np.abs(right))
-        ok = bool(np.all(agree | (errors <= atol + rtol * np.abs(right))))
-    return Difference(float(np.max(errors)), float(np.max(relative)), ok)
+        errors = np.where(np.isnan(errors), np.inf, errors)  # a NaN on one side only
+        relative = np.where(agree, 0.0, np.where(np.isinf(errors), np.inf, errors / np.abs(right)))
+        within = np.isfinite(errors) & (errors <= atol + rtol * np.abs(right))  # not where the reference is infinite
+    return Difference(float(np.max(errors)), float(np.max(relative)), bool(np.all(agree | within)))
 
 
 def evaluate(
     model: ir.Model, feeds: Mapping[str, np.ndarray], names: Sequence[str], against: str
 ) -> dict[str, np.ndarray]:
-    """Return the values called ``names`` of the model's main graph as the peer ``against`` computes them."""
+    """Return the values called ``names`` of the model's main graph as the peer ``against`` computes them.
+
+    Raises VerifyError if the peer cannot run the model, GraftError if it is not installed.
+    """
     proto = ir.to_proto(model)
     known = {value.name for value in proto.graph.output}
     values = {value.name: value for node in model.graph for value in node.outputs}
     for name in names:
         if name not in known:
             proto.graph.output.append(ir.to_proto(values[name]))
-    if against == "reference":
-        from onnx.reference import ReferenceEvaluator
-
-        results = ReferenceEvaluator(proto).run(list(names), dict(feeds))
-    elif against == "onnxruntime":
-        results = _onnxruntime(proto.SerializeToString(), feeds, names)
-    else:
-        raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)
+    run = _reference if against == "reference" else _onnxruntime
+    try:
+        results = run(proto, feeds, names)
+    except GraftError:
+        raise
+    except Exception as error:  # whatever the peer raises: it is the peer that cannot run the model
+        other = PEERS[against == PEERS[0]]
+        raise VerifyError(
+            f"{against} cannot run the model ({type(error).__name__}: {error}); verify against '{other}'",
+            against=against,
+        ) from error
     return dict(zip(names, (np.asarray(result) for result in results), strict=True))
 
 
-def _onnxruntime(model: bytes, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
+def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
+    from onnx.reference import ReferenceEvaluator
+
+    return list(ReferenceEvaluator(model).run(list(names), dict(feeds)))
+
+
+def _onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
     try:
         import onnxruntime
     except ImportError as error:
@@ -166,7 +183,7 @@ def _onnxruntime(model: bytes, feeds: Mapping[str, np.ndarray], names: Sequence[
         ) from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     results: list[Any] = session.run(list(names), dict(feeds))
     return results
 

@@ -59,6 +59,30 @@ def test_a_saved_plan_is_followed(graft, model, npu, tmp_path):
     assert outcome.out.startswith("npu 0/3 ops")
 
 
+def test_the_time_of_every_stage_is_printed(graft, model):
+    lines = graft("compile", model, "-b", "llvm", "--no-cache", "--time").out.splitlines()
+    assert lines[2].split() == ["STAGE", "MILLISECONDS", "SHARE", "%"]
+    stages = [line.split()[0] for line in lines[3:]]
+    assert stages[:4] == ["load", "normalize", "partition", "region:llvm_0"]
+    assert {"lower", "schedule", "emit", "llvm", "link"} <= set(stages[4:])
+    assert stages[-3:] == ["stitch", "describe", "save"]
+
+
+def test_a_second_compilation_finds_the_kernels_of_the_first(graft, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    arguments = ("compile", model, "-b", "llvm", "--json")
+    assert "region:llvm_0/llvm" in json.loads(graft(*arguments).out)["seconds"]
+    kept = json.loads(graft("cache", "--json").out)
+    assert kept["directory"] == str(tmp_path / "graft" / "kernels")
+    assert kept["kernels"] > 0
+    assert "region:llvm_0/llvm" not in json.loads(graft(*arguments).out)["seconds"]
+    assert "region:llvm_0/llvm" in json.loads(graft(*arguments, "--no-cache").out)["seconds"]
+    count = kept["kernels"]
+    assert graft("cache").out.startswith(f"{tmp_path}/graft/kernels: {count} kernels, ")
+    assert graft("cache", "clear").out == f"{count} kernels removed\n"
+    assert json.loads(graft("cache", "--json").out)["kernels"] == 0
+
+
 def test_an_edited_plan_is_followed_on_its_own_backends(graft, model, tmp_path):
     path = tmp_path / "plan.json"
     graft("plan", model, "-b", "llvm,reference", "-o", path)

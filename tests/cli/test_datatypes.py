@@ -12,12 +12,13 @@ from graft.cli.main import main
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 PLUGIN = """
+from graft.datatypes.registry import Datatype
 from graft.datatypes.small_float import SmallFloat
 from graft.plugins.hooks import hookimpl
 
 @hookimpl
 def graft_datatypes():
-    return [{"name": "mini", "format": {6: SmallFloat(6, 2)}.get, "widths": (6,)}, ("takum", 1717)]
+    return [Datatype("mini", formats={6: SmallFloat(6, 2)}.get, widths=(6,)), Datatype("takum", 1717)]
 """
 
 

@@ -3,7 +3,9 @@ import sys
 
 import pytest
 
-VERBS = ["backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes"]
+VERBS = [
+    *("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes", "cache"),
+]
 HEAVY = (
     "print(sorted({'numpy', 'onnx', 'onnx_ir', 'llvmlite', 'rich', 'onnxruntime'} & set(sys.modules)), file=sys.stderr)"
 )
@@ -18,7 +20,8 @@ def test_help_names_every_verb_and_the_exit_codes(graft):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself_and_has_the_common_options(graft, verb):
-    help_text = graft(verb, "--help").out + (graft(verb, "list", "--help").out if verb == "backends" else "")
+    is_group = verb in ("backends", "datatypes")
+    help_text = graft(verb, "--help").out + (graft(verb, "list", "--help").out if is_group else "")
     for option in ("--json", "--plugin", "--without", "-v"):
         assert option in help_text
 

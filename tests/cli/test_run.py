@@ -126,6 +126,32 @@ def test_profile_writes_a_trace_of_every_call(graft, model, tmp_path):
     events = json.loads(path.read_text())["traceEvents"]
     assert [event["name"] for event in events] == ["reference_0"]
     assert set(events[0]["args"]["nodes"]) == {"mm", "sig", "act"}
+    assert events[0]["args"]["gbytes"] > 0
+
+
+def test_profile_compares_every_call_with_the_limits_of_the_machine(graft, model):
+    outcome = graft("profile", model, "-b", "llvm", "--runs", 2)
+    head, first, *_, limits, _ = outcome.out.splitlines()
+    columns = ["MICROSECONDS", "SHARE", "%", "GFLOP/s", "GB/s", "OF", "LIMIT", "%", "FUNCTION", "NODES"]
+    assert head.split() == columns
+    assert first.split()[5].startswith("llvm_0_")
+    assert limits.startswith("one core: ")
+    (call, *_) = json.loads(graft("profile", model, "-b", "llvm", "--runs", 1, "--json").out)["calls"]
+    assert call["gbytes"] > 0
+    assert call["of_limit"] > 0
+
+
+def test_bench_measures_the_machine_by_itself(graft):
+    found = json.loads(graft("bench", "--roofline", "--json").out)
+    assert found["flops"] > 0
+    assert [size for size, _ in found["bandwidth"]] == [16 << 10, 512 << 10, 8 << 20, 256 << 20]
+    assert all(rate > 0 for _, rate in found["bandwidth"])
+
+
+def test_bench_needs_a_file_or_the_machine(graft):
+    outcome = graft("bench")
+    assert outcome.code == 2
+    assert "name a FILE to measure, or --roofline for the machine by itself" in outcome.err
 
 
 def test_inspecting_an_artifact_needs_neither_onnx_nor_a_compiler(artifact):

@@ -55,11 +55,7 @@ CASES: dict[str, tuple[str, Sequence[dict[str, Array]]]] = {
                },
                else_branch = e () => (float[2] q) { q = Neg(x) }>
            }""",
-        [
-            {"x": np.array([1, 2], F), "c": np.array(c), "d": np.array(d)}
-            for c in (True, False)
-            for d in (True, False)
-        ],
+        [{"x": np.array([1, 2], F), "c": np.array(c), "d": np.array(d)} for c in (True, False) for d in (True, False)],
     ),
     "if whose branches differ in shape": (
         """g (float[4] x, bool c) => (float[N] y) {

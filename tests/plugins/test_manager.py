@@ -368,12 +368,12 @@ def test_a_plugin_file_may_define_dataclasses(tmp_path):
 
 
 def test_datatypes_of_plugins_are_registered_under_their_names(tmp_path: Path) -> None:
-    from graft.datatypes.registry import DatatypeRegistry
+    from graft.datatypes.shipped import DATATYPES
 
     code = HOOK + (
         "from graft.datatypes.posit import Posit\nfrom graft.datatypes.registry import Datatype\n"
         "@hookimpl\ndef graft_datatypes():\n    return [Datatype('posit24', formats=lambda bits: Posit(24))]\n"
     )
-    registry = DatatypeRegistry()
-    manager_of(tmp_path, more=code).register_datatypes(registry)
-    assert registry.of("custom[posit24]24").owner == "plugin 'more'"
+    manager_of(tmp_path, more=code).plugins()
+    manager_of(tmp_path, more=code).plugins()
+    assert DATATYPES.of("custom[posit24]24").owner == "plugin 'more'"

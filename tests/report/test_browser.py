@@ -106,6 +106,12 @@ def test_the_wheel_zooms_and_the_mouse_moves(page: Browser) -> None:
     assert [after - first for after, first in zip(place(moved), place(closer), strict=True)] == pytest.approx([60, -90])
     page.click("#zoom-fit")
     assert scale(page.run(TRANSFORM)) < scale(closer)
+    assert page.run(
+        "const stage = document.querySelector('#canvas').getBoundingClientRect(); "
+        "return [...document.querySelectorAll('[data-vertex] rect')].map(one => one.getBoundingClientRect())"
+        ".every(box => box.top >= stage.top && box.bottom <= stage.bottom && box.left >= stage.left "
+        "&& box.right <= stage.right)"
+    )
     page.click("#zoom-in")
     page.click("#zoom-out")
 

@@ -16,12 +16,13 @@ from graft.cli.common import (
     names_argument,
     names_or_none,
 )
-from graft.cli.output import print_json, print_table
+from graft.cli.output import print_json, print_table, size
 from graft.cli.programs import inputs_of, load_artifact
 
 
 @click.command("bench")
-@click.argument("file", type=MODEL)
+@click.argument("file", type=MODEL, required=False)
+@click.option("--roofline", is_flag=True, help="Measure what this machine can do at most, instead of a FILE.")
 @click.option("--model", type=MODEL, help="The model that the artifact FILE was compiled from, for --compare.")
 @click.option(
     "--compare",
@@ -37,7 +38,8 @@ from graft.cli.programs import inputs_of, load_artifact
 @click.pass_obj
 def command(
     state: State,
-    file: Path,
+    file: Path | None,
+    roofline: bool,
     model: Path | None,
     compare: tuple[str, ...] | None,
     threads: int | None,
@@ -46,6 +48,10 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:
     """Measure the latency of FILE, an artifact or a model."""
+    if roofline:
+        return _roofline(state, threads or 1)
+    if file is None:
+        raise click.UsageError("name a FILE to measure, or --roofline for the machine by itself")
     from graft.benchmark import bench, bench_program
 
     program = load_artifact(state, file, threads) if is_artifact(file) else None
@@ -69,4 +75,18 @@ def command(
         ]
         print_table(columns, rows)
         click.echo(f"{report.threads} thread{'' if report.threads == 1 else 's'}; ratio: median over rounds")
+    return ExitCode.OK
+
+
+def _roofline(state: State, threads: int) -> int:
+    """Print the limits of one core."""
+    from graft.roofline import measure_roofline
+
+    found = measure_roofline(threads)
+    if state.json:
+        print_json(found.to_json())
+        return ExitCode.OK
+    rows = [("float32 multiply-add", found.flops / 1e9, "GFLOP/s")]
+    rows += [(f"reading {size(limit)}", rate / 1e9, "GB/s") for limit, rate in found.bandwidth]
+    print_table(("LIMIT OF ONE CORE", "RATE", "UNIT"), rows)
     return ExitCode.OK

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +19,11 @@ from graft.cli.common import (
     policy_of,
     policy_options,
 )
-from graft.cli.output import print_json, size
+from graft.cli.output import print_json, print_table, size
 from graft.cli.plan import check_gates, gate_options, read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @click.command("compile")
@@ -36,6 +40,8 @@ from graft.cli.plan import check_gates, gate_options, read_plan
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
+@click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
+@click.option("--time", "show_time", is_flag=True, help="Print where the time of compiling went.")
 @common_options
 @click.pass_obj
 def command(
@@ -52,6 +58,8 @@ def command(
     required: tuple[str, ...],
     cpu: str,
     keep: Path | None,
+    no_cache: bool,
+    show_time: bool,
     **wishes: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
@@ -65,6 +73,7 @@ def command(
         threads=threads,
         cpu=cpu,
         strict=strict,
+        cache=not no_cache,
         policy=policy_of(wishes),
         plan=None if plan_file is None else read_plan(plan_file),
         keep_intermediates=keep,
@@ -74,12 +83,25 @@ def command(
     if gate:
         return gate
     path = output or model.with_suffix(".graft")
+    started = perf_counter()
     save(compiled.description, path)
-    seconds = sum(compiled.seconds.values())
+    seconds = {**compiled.seconds, "save": perf_counter() - started}
+    total = sum(part for stage, part in seconds.items() if "/" not in stage)
     if state.json:
         facts = {"artifact": str(path), "bytes": path.stat().st_size, "summary": compiled.plan.summary()}
-        print_json({**facts, "seconds": dict(compiled.seconds)})
+        print_json({**facts, "seconds": seconds})
     else:
         click.echo(compiled.plan.summary())
-        click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {seconds:.1f} s")
+        click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {total:.1f} s")
+        if show_time:
+            print_times(seconds, total)
     return ExitCode.OK
+
+
+def print_times(seconds: Mapping[str, float], total: float) -> None:
+    """Print a table of the stages, those of a region below it; ``llvm`` runs beside the others."""
+    rows = []
+    for stage, part in seconds.items():
+        region, _, inner = stage.partition("/")
+        rows.append((f"  {inner}" if inner else region, 1e3 * part, 100 * part / total))
+    print_table(("STAGE", "MILLISECONDS", "SHARE %"), rows)

@@ -21,7 +21,7 @@ from graft.cli.common import ExitCode, State
 from graft.cli.output import print_json
 from graft.errors import GraftError, PluginError, VerifyError
 
-VERBS = ("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes")
+VERBS = ("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes", "cache")
 
 
 class Verbs(click.Group):

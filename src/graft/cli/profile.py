@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def command(
     strict: bool,
 ) -> int:
     """Show which calls of FILE, an artifact or a model, take the time."""
+    from graft.roofline import achieved, measure_roofline, traffic_of
+
     program = open_program(state, file, backends, shapes, threads, strict)
+    roofline = measure_roofline(program.threads) if find_spec("llvmlite") else None
     feeds = inputs_of(program, given, 0)
     arrays = [feeds[one.name] for one in program.inputs]
     profiles = [program.profile(*arrays) for _ in range(runs)]
@@ -45,6 +49,8 @@ def command(
         {"function": function, "origin": list(origin), "nanoseconds": nanoseconds}
         for origin, function, nanoseconds in calls
     ]
+    for row, traffic in zip(rows, traffic_of(program.description), strict=True):
+        row |= achieved(traffic, row["nanoseconds"], roofline)
     if output is not None:
         output.write_text(json.dumps(trace(rows)), encoding="utf-8")
     if state.json:
@@ -53,12 +59,21 @@ def command(
     total = sum(row["nanoseconds"] for row in rows) or 1
     slowest = sorted(rows, key=lambda row: -row["nanoseconds"])[:top]
     print_table(
-        ("MICROSECONDS", "SHARE %", "FUNCTION", "NODES"),
+        ("MICROSECONDS", "SHARE %", "GFLOP/s", "GB/s", "OF LIMIT %", "FUNCTION", "NODES"),
         [
-            (row["nanoseconds"] / 1e3, 100 * row["nanoseconds"] / total, row["function"], _shortened(row["origin"]))
+            (
+                row["nanoseconds"] / 1e3, 100 * row["nanoseconds"] / total, row["gflops"], row["gbytes"],
+                row["of_limit"], row["function"], _shortened(row["origin"]),
+            )
             for row in slowest
         ],
-    )
+    )  # fmt: skip
+    if roofline is not None:
+        reached = sum(row["of_limit"] * row["nanoseconds"] for row in rows) / total
+        click.echo(
+            f"one core: {roofline.flops / 1e9:.0f} GFLOP/s, {roofline.bandwidth[-1][1] / 1e9:.0f} GB/s from memory; "
+            f"all calls together reach {reached:.0f} % of their limits"
+        )
     click.echo(f"{len(rows)} calls, {total / 1e6:.3f} ms in the fastest of {runs} runs")
     return ExitCode.OK
 
@@ -68,7 +83,8 @@ def trace(rows: list[dict[str, Any]]) -> dict[str, Any]:
     events, start = [], 0.0
     for row in rows:
         duration = row["nanoseconds"] / 1e3
-        arguments = {"nodes": row["origin"]}
+        arguments: dict[str, Any] = {"nodes": row["origin"]}
+        arguments |= {key: row[key] for key in ("gflops", "gbytes", "of_limit")}
         events.append(
             {"name": row["function"], "ph": "X", "ts": start, "dur": duration, "pid": 0, "tid": 0, "args": arguments}
         )

@@ -81,11 +81,11 @@ function show(name, keep = false) {
 }
 function fit(least) {
   const { clientWidth, clientHeight } = canvas;
-  scale = Math.min(1.1, clientWidth / (view.width + 60), clientHeight / (view.height + 60));
-  if (scale < least) scale = Math.min(least, Math.max(scale, clientWidth / (view.width + 60)), 1.1);
+  const edge = 24, across = (clientWidth - 2 * edge) / view.width;
+  scale = Math.min(1.1, across, (clientHeight - 2 * edge) / view.height);
+  if (scale < least) scale = Math.min(least, Math.max(scale, across), 1.1);
   left = (clientWidth - view.width * scale) / 2;
-  top_ = Math.max(24, (clientHeight - view.height * scale) / 2);
-  if (view.height * scale > clientHeight) top_ = 24;
+  top_ = Math.max(edge, (clientHeight - view.height * scale) / 2);
   schedule();
 }
 function zoom(factor, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {

@@ -89,3 +89,28 @@ def test_what_lies_behind_the_last_pixel_is_cleared() -> None:
     ]
     assert store.value == Constant(0.0, FLOAT32.with_lanes(16))
     check(kernel, arrays)
+
+
+@pytest.mark.parametrize(
+    ("weights", "attributes"),
+    [
+        ((32, 256, 1, 1), {}),
+        ((32, 256, 1, 1), {"strides": [2, 2]}),
+        ((16, 30, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((64, 30, 3, 3), {"group": 2, "strides": [2, 2], "pads": [1, 0, 1, 0]}),
+    ],
+    ids=["1x1", "strided 1x1", "patches", "groups"],
+)
+def test_few_pixels_are_computed_with_channels_on_the_lanes(
+    weights: tuple[int, ...], attributes: dict[str, object]
+) -> None:
+    channels = weights[1] * int(str(attributes.get("group", 1)))
+    kernel, arrays = convolution((2, channels, 7, 5), weights, residual=True, **attributes)
+    check(kernel, arrays)
+    packed = schedule_convolution(kernel, WIDE).packed
+    assert [buffer.name for buffer in packed] == ["w"]
+
+
+def test_channels_on_the_lanes_need_constant_weights_if_patches_are_copied() -> None:
+    attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    check(*convolution((1, 30, 7, 5), (16, 30, 3, 3), constant=False, **attributes))

@@ -99,24 +99,6 @@ def test_a_convolution_with_what_follows_is_one_call(load_image: Any) -> None:
     assert [call.function for call in compiled.procedure.calls] == ["r_0_conv_add_relu"]
 
 
-def test_attention_is_computed(load_image: Any) -> None:
-    check(
-        "g (float[1,6,8] x, float[8,8] q, float[8,8] k, float[8,8] v, int64[4] s, int64[3] t, float s8)"
-        " => (float[1,6,8] y) {"
-        " a = MatMul (x, q)  b = MatMul (x, k)  c = MatMul (x, v)"
-        " a4 = Reshape (a, s)  b4 = Reshape (b, s)  c4 = Reshape (c, s)"
-        " ah = Transpose <perm = [0,2,1,3]> (a4)  bh = Transpose <perm = [0,2,3,1]> (b4)"
-        " ch = Transpose <perm = [0,2,1,3]> (c4)"
-        " d = MatMul (ah, bh)  e = Mul (d, s8)  f = Softmax (e)  h = MatMul (f, ch)"
-        " i = Transpose <perm = [0,2,1,3]> (h)  y = Reshape (i, t) }",
-        load_image,
-        {
-            "q": weights(8, 8), "k": weights(8, 8), "v": weights(8, 8), "s8": np.float32(0.5),
-            "s": np.array([1, 6, 2, 4], np.int64), "t": np.array([1, 6, 8], np.int64),
-        },
-    )  # fmt: skip
-
-
 def test_a_constant_scalar_becomes_part_of_the_code(load_image: Any) -> None:
     compiled = check("g (float[40] x, float s) => (float[40] y) { y = Mul (x, s) }", load_image, {"s": np.float32(3)})
     assert not compiled.constants

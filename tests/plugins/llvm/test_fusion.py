@@ -139,3 +139,43 @@ def test_every_node_is_in_one_group_and_groups_run_in_order(seed: int) -> None:
         read = {value for node in group.nodes for value in node.node.inputs if value is not None}
         assert read - inside <= written
         written |= set(group.tail.node.outputs)
+
+
+ATTENTION = "g (float[1,5,2,4] q, float[1,6,2,4] k, float[1,6,2,4] v, float[1,1,5,6] m) => ({results}) {{" \
+    " a = Transpose <perm = [0,2,1,3]> (q)  b = Transpose <perm = [0,2,3,1]> (k)" \
+    " c = Transpose <perm = [0,2,1,3]> (v)  d = MatMul (a, b)  e = Add (d, m)  f = Softmax {axis} (e)" \
+    " h = MatMul (f, c)  y = Transpose <perm = [0,2,1,3]> (h)  {rest} }}"  # fmt: skip
+
+
+def attention(results: str = "float[1,5,2,4] y", axis: str = "", rest: str = "") -> list[str]:
+    return groups(ATTENTION.format(results=results, axis=axis, rest=rest))
+
+
+def test_attention_is_one_kernel_with_the_transpositions_around_it() -> None:
+    assert attention() == [
+        "attention: Transpose Transpose Transpose MatMul Add Softmax MatMul Transpose"
+    ]  # fmt: skip
+
+
+def test_attention_whose_weights_are_seen_outside_is_taken_apart() -> None:
+    assert "row_wise: Softmax" in attention("float[1,5,2,4] y, float[1,2,5,6] f")
+
+
+def test_softmax_along_another_axis_is_no_attention() -> None:
+    assert "row_wise: Softmax" in attention(axis="<axis = 2>")
+
+
+def test_a_transposition_with_another_reader_stays_outside_attention() -> None:
+    assert attention("float[1,5,2,4] y, float[1,2,5,4] r", rest="r = Relu (a)") == [
+        "injective: Transpose",
+        "attention: Transpose Transpose MatMul Add Softmax MatMul Transpose",
+        "elementwise: Relu",
+    ]
+
+
+def test_a_chain_that_takes_two_products_is_no_attention() -> None:
+    text = (
+        "g (float[2,5,4] q, float[2,4,6] k, float[2,6,4] v) => (float[2,5,4] y) {"
+        " a = MatMul (q, k)  b = Neg (a)  c = Add (a, b)  d = Softmax (c)  y = MatMul (d, v) }"
+    )
+    assert groups(text) == ["contraction: MatMul Neg Add", "row_wise: Softmax", "contraction: MatMul"]

@@ -1,5 +1,7 @@
 """Constants of kernels that share a function are packed as the schedule would have packed them."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,9 @@ from graft.core.operators.build import compute, index, load, multiply
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Block, Buffer, Function
-from graft.plugins.llvm.packing import SharedSchedule
+from graft.plugins.llvm.packing import Shared, scheduled_and_places
+
+GENERATOR = np.random.default_rng(0)
 
 
 def kernel_of(contents: np.ndarray) -> Kernel:
@@ -18,37 +22,54 @@ def kernel_of(contents: np.ndarray) -> Kernel:
 
 
 class Packer:
-    """A schedule that turns its constant round, pads it, and scales it."""
+    """A schedule that packs its constant in some way; counts its calls."""
 
-    def __init__(self, scale: float) -> None:
-        self.scale, self.calls = np.float32(scale), 0
+    def __init__(self, pack: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.pack, self.calls = pack, 0
 
     def __call__(self, kernel: Kernel) -> Scheduled:
         self.calls += 1
         weights = kernel.inputs[1]
-        packed = np.concatenate([kernel.constants[weights][::-1], np.zeros(2, np.float32)]) * self.scale
         function = Function(kernel.name, (*kernel.inputs, *kernel.outputs), 1, Block(()))
-        return Scheduled(function, {weights: packed})
+        return Scheduled(function, {weights: self.pack(kernel.constants[weights])})
 
 
-@pytest.mark.parametrize(("scale", "calls"), [(1.0, 2), (2.0, 7)])
-def test_constants_are_packed_as_the_schedule_does(scale: float, calls: int) -> None:
-    generator, pack = np.random.default_rng(0), Packer(scale)
-    first = kernel_of(generator.standard_normal(6).astype(np.float32))
-    shared = SharedSchedule(first, pack(first))
+def reverse_and_pad(array: np.ndarray) -> np.ndarray:
+    return np.concatenate([array[::-1], np.zeros(2, array.dtype)])
+
+
+def check(packer: Packer, calls: int) -> None:
+    """Pack the constants of six kernels, and compare with what the schedule does to each."""
+    _, places = scheduled_and_places(kernel_of(GENERATOR.standard_normal(6, np.float32)), packer)
+    shared = Shared("k", places)
     for _ in range(5):
-        other = kernel_of(generator.standard_normal(6).astype(np.float32))
-        found = shared.of(other, pack)
-        assert found.function is shared.scheduled.function
-        np.testing.assert_array_equal(found.packed[other.inputs[1]], Packer(scale)(other).packed[other.inputs[1]])
-    assert pack.calls == calls
+        other = kernel_of(GENERATOR.standard_normal(6, np.float32))
+        found = shared.packed(other, packer)
+        np.testing.assert_array_equal(found[other.inputs[1]], packer.pack(other.constants[other.inputs[1]]))
+    assert packer.calls == calls
+
+
+def test_a_packing_that_moves_elements_is_scheduled_once() -> None:
+    check(Packer(reverse_and_pad), calls=1)
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        lambda array: array * np.float32(2),
+        lambda array: array + np.float32(1),
+        lambda array: array - np.float32(1),
+        np.abs,
+        lambda array: np.maximum(array, 0),
+        lambda array: array[:-1] + array[1:],
+        lambda array: array[:3],
+        lambda array: array.astype(np.float16),
+    ],
+)
+def test_a_packing_that_computes_is_scheduled_for_each_kernel(pack: Callable[[np.ndarray], np.ndarray]) -> None:
+    check(Packer(pack), calls=7)
 
 
 def test_too_many_elements_to_number_are_scheduled_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graft.plugins.llvm.packing.EXACT", {np.dtype(np.float32): 6})
-    pack = Packer(1.0)
-    first = kernel_of(np.arange(6, dtype=np.float32))
-    shared = SharedSchedule(first, pack(first))
-    other = kernel_of(np.ones(6, np.float32))
-    np.testing.assert_array_equal(shared.of(other, pack).packed[other.inputs[1]], [1, 1, 1, 1, 1, 1, 0, 0])
-    assert pack.calls == 2
+    check(Packer(reverse_and_pad), calls=7)

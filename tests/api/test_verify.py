@@ -1,0 +1,159 @@
+"""`graft.verify` and `graft.bench`: what they report, and what they say to bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+import graft
+from graft.errors import GraftError, InputError, PluginError, VerifyError
+from graft.verification import difference
+
+from .models import Vendor, feeds, model
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+def wrong(region: Any) -> Any:
+    """Compile a region of one Relu to one that is off by 1."""
+    from graft.plugins.reference.backend import ReferenceBackend
+
+    module = ReferenceBackend().compile(region, None)  # type: ignore[arg-type]
+    broken = onnx.load_model_from_string(module.data)
+    (node,) = broken.graph.node
+    node.op_type = "Sign"
+    data = broken.SerializeToString()
+    return graft.Module(module.name, module.kind, module.functions, data, module.constants, "reference")
+
+
+@pytest.mark.parametrize("against", ["reference", "onnxruntime"])
+def test_a_right_program_is_verified(against: str) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    report = graft.verify(model(), ["llvm"], against=against, threads=1)
+    assert report.ok
+    assert [row.name for row in report.outputs] == ["y"]
+    assert report.outputs[0].difference.max_abs < 1e-5
+    assert json.loads(json.dumps(report.to_json()))["ok"] is True
+
+
+def test_errors_are_told_apart_as_isolated_and_accumulated() -> None:
+    report = graft.verify(model(), [Vendor("Relu", compile_=wrong), "llvm"], per_region=True, threads=1)
+    assert not report.ok
+    rows = {row.output: row for row in report.regions}
+    assert not rows["r"].isolated.ok
+    assert not rows["r"].accumulated.ok
+    assert rows["r"].backend == "vendor"
+    assert rows["h"].isolated.ok
+    assert rows["h"].accumulated.ok
+    assert rows["y"].isolated.ok
+    assert not rows["y"].accumulated.ok
+
+
+def test_each_region_of_the_digits_model_is_right() -> None:
+    reason = graft.api.plugins().backends(["onednn"])[0].available()
+    if reason is not None:
+        pytest.skip(reason)
+    report = graft.verify(str(DIGITS), ["onednn", "llvm"], per_region=True, threads=1)
+    assert report.ok
+    assert "onednn" in {row.backend for row in report.regions}
+    assert all(row.isolated.ok and row.accumulated.ok for row in report.regions)
+
+
+def test_a_program_from_an_artifact_is_verified(tmp_path: Path) -> None:
+    graft.compile(model(), ["llvm"], threads=1).save(tmp_path / "m.graft")
+    program = graft.runtime.load(tmp_path / "m.graft", threads=1)
+    assert graft.verify(model(), program=program).ok
+    other = model("h = MatMul(x, w)\n r = Neg(h)\n y = Neg(r)")
+    assert not graft.verify(other, program=program).ok
+
+
+def test_wrong_questions_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GraftError) as caught:
+        graft.verify(model(), ["llvm"], against="tflite")
+    assert caught.value.message == "cannot verify against 'tflite'; choose one of reference, onnxruntime"
+    with pytest.raises(InputError) as wrong_name:
+        graft.verify(model(), ["llvm"], inputs={"z": np.zeros(1)}, threads=1)
+    assert wrong_name.value.message == "no input 'z'; the program takes 'x', 'w'"
+    with pytest.raises(InputError):
+        graft.bench(model(), ["llvm"], inputs={"x": feeds(model())["x"]}, threads=1, seconds=0.01)
+    with pytest.raises(GraftError) as peer:
+        graft.bench(model(), ["llvm"], compare=["tflite"], threads=1, seconds=0.01)
+    assert peer.value.message == "cannot compare with 'tflite'; choose among onnxruntime"
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for call in (
+        lambda: graft.verify(model(), ["llvm"], against="onnxruntime", threads=1),
+        lambda: graft.bench(model(), ["llvm"], compare=["onnxruntime"], threads=1, seconds=0.01),
+    ):
+        with pytest.raises(GraftError) as missing:
+            call()
+        assert missing.value.message == "onnxruntime is not installed; pip install 'graft-compiler[onnxruntime]'"
+
+
+def test_a_peer_that_cannot_run_the_model_is_told() -> None:
+    body = """c = Constant <value = bool {0}> ()
+      y, z = Loop(, c, x) < body = b (int64 i, bool go, float[2] s) => (bool more, float[2] t, float[2] u)
+        { more = Identity(go) t = Exp(s) u = Neg(s) } >"""
+    proto = model(body, "float[2] x", "float[2] y, float[N,2] z")
+    with pytest.raises(VerifyError) as caught:
+        graft.verify(proto, ["llvm", "reference"], threads=1)
+    assert caught.value.message == (
+        "reference cannot run the model (ValueError: need at least one array to concatenate); verify against "
+        "'onnxruntime'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "ok"),
+    [
+        ([1.0, 2.0], [1.0, 2.0005], True),
+        ([1.0, 2.0], [1.0, 2.1], False),
+        ([math.nan, math.inf], [math.nan, math.inf], True),
+        ([math.nan], [1.0], False),
+        ([1.0], [math.nan], False),
+        ([1.0], [math.inf], False),
+        ([math.inf], [-math.inf], False),
+        ([math.inf], [1.0], False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
+def test_differences_are_judged(actual: list[float], expected: list[float], ok: bool, dtype: type) -> None:
+    result = difference(np.array(actual, dtype), np.array(expected, dtype), 1e-3, 1e-4)
+    assert result.ok is ok
+    assert ok == (result.max_abs < 1e-2)
+
+
+def test_other_types_and_shapes_are_judged() -> None:
+    assert difference(np.array([True]), np.array([True]), 0, 0).ok
+    assert not difference(np.array([True]), np.array([False]), 1, 1).ok
+    assert not difference(np.zeros(2), np.zeros(3), 1, 1).ok
+    assert not difference(np.zeros(2, np.float32), np.zeros(2), 1, 1).ok
+    assert difference(np.zeros((0, 2)), np.zeros((0, 2)), 0, 0).ok
+    assert not difference(np.array([1 + 1j]), np.array([1 - 1j]), 1e-3, 1e-3).ok
+
+
+def test_a_benchmark_has_a_row_for_each() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    report = graft.bench(model(), ["llvm"], compare=["onnxruntime"], threads=1, seconds=0.05, warmup=0.01)
+    assert [row.name for row in report.rows] == ["graft", "onnxruntime"]
+    assert report.rows[0].ratio == 1.0
+    for row in report.rows:
+        assert row.rounds >= 5
+        assert 0 < row.min_ms <= row.median_ms <= row.p90_ms <= row.p99_ms
+    assert json.loads(json.dumps(report.to_json()))["threads"] == 1
+
+
+def test_a_backend_that_fails_is_an_error_of_strict_verification() -> None:
+    def fail(region: object) -> object:
+        raise OSError("no license")
+
+    assert graft.verify(model(), [Vendor("Relu", compile_=fail), "llvm"], threads=1).ok
+    with pytest.raises(PluginError):
+        graft.verify(model(), [Vendor("Relu", compile_=fail), "llvm"], threads=1, strict=True)

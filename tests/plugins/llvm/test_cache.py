@@ -1,0 +1,132 @@
+"""Kernels kept on disk: found again by any process, never believed if damaged, bounded in size."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graft
+from graft.core.target import LEVELS, cache_directory
+from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
+
+MODEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+two (float[4, 8] x) => (float[4, 8] z)
+<float[8, 8] w = {WEIGHTS}>
+{
+  y = MatMul(x, w)
+  z = Tanh(y)
+}
+"""
+PLACES = {1: np.array([[3, 2, 1], [0, 4, 0]], np.int32)}
+ENTRY = Entry("kernel", b"object", PLACES)
+
+
+def same(left: Entry | None, right: Entry) -> bool:
+    assert left is not None
+    assert (left.symbol, left.object) == (right.symbol, right.object)
+    if right.places is None:
+        return left.places is None
+    assert left.places is not None
+    return all(np.array_equal(left.places[number], at) for number, at in right.places.items())
+
+
+def model(scale: float) -> ir.Model:
+    weights = ", ".join(str(float(value)) for value in (np.eye(8) * scale).reshape(-1))
+    return ir.from_onnx_text(MODEL.replace("WEIGHTS", weights))
+
+
+@pytest.mark.parametrize("places", [PLACES, {}, None])
+def test_an_entry_is_read_as_it_was_written(tmp_path: Path, places: dict[int, np.ndarray] | None) -> None:
+    entry = Entry("kernel", b"object", places)
+    KernelCache(tmp_path).put("ab12", entry)
+    assert same(KernelCache(tmp_path).get("ab12"), entry)
+    assert KernelCache(tmp_path).get("ab13") is None
+
+
+def test_a_damaged_entry_is_no_entry(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path)
+    cache.put("ab12", ENTRY)
+    path = tmp_path / "ab" / "12"
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place])
+        assert cache.get("ab12") is None, f"cut at {place}"
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        assert cache.get("ab12") is None, f"changed at {place}"
+    path.write_bytes(whole)
+    assert same(cache.get("ab12"), ENTRY)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: str, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    KernelCache(tmp_path).put("ab12", ENTRY)
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_a_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = KernelCache(tmp_path / "file")
+    cache.put("ab12", ENTRY)
+    assert cache.get("ab12") is None
+    assert cache.size() == (0, 0)
+
+
+def test_the_entries_used_longest_ago_go_first(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path)
+    for number in range(10):
+        cache.put(f"ab{number}", ENTRY)
+        os.utime(tmp_path / "ab" / str(number), (number, number))
+    each = cache.size()[1] // 10
+    assert cache.trim() == 0
+    assert cache.get("ab0") is not None
+    assert KernelCache(tmp_path, 5 * each).trim() == 6 * each
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["0", "7", "8", "9"]
+    assert cache.clear() == 4
+    assert cache.size() == (0, 0)
+
+
+def test_a_key_depends_on_everything_that_code_depends_on() -> None:
+    keys = [
+        kernel_key("matmul", LEVELS["x86-64-v3"], "LLVM 22"),
+        kernel_key("tanh", LEVELS["x86-64-v3"], "LLVM 22"),
+        kernel_key("matmul", LEVELS["x86-64-v4"], "LLVM 22"),
+        kernel_key("matmul", LEVELS["x86-64-v3"], "LLVM 23"),
+    ]
+    assert len(set(keys)) == 4
+
+
+def test_a_second_compilation_schedules_and_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    x = np.random.default_rng(0).standard_normal((4, 8), np.float32)
+    first = graft.compile(model(2), ["llvm"])
+    assert KernelCache(cache_directory() / "kernels").size()[0] == 1
+
+    def forbidden(*arguments: object) -> None:
+        raise AssertionError("a kernel was scheduled")
+
+    monkeypatch.setattr("graft.plugins.llvm.backend.schedule", forbidden)
+    second = graft.compile(model(3), ["llvm"])
+    np.testing.assert_allclose(first(x), np.tanh(2 * x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second(x), np.tanh(3 * x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(graft.errors.GraftError, match="a kernel was scheduled"):
+        graft.compile(model(3), ["llvm"], cache=False, strict=True)
+
+
+def test_nothing_is_kept_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    graft.compile(model(2), ["llvm"], cache=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cache_is_under_the_users_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache_directory() == Path("/home/somebody/.cache/graft")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert cache_directory() == Path("/elsewhere/graft")

@@ -1,0 +1,58 @@
+"""Winograd's algorithm in whole programs: switched off, and on several threads."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import graft
+from graft.plugins.llvm.backend import LlvmBackend
+from graft.runtime.program import Program
+
+SHAPE = (1, 48, 27, 30)
+IMAGE = np.random.default_rng(7).standard_normal(SHAPE, np.float32)
+
+
+def two_convolutions() -> onnx.ModelProto:
+    """Conv, Relu, Conv, addition of the input, Relu: 48 channels of 27 x 30 pixels throughout."""
+    random = np.random.default_rng(1)
+    weights = [(random.standard_normal((48, 48, 3, 3)) / 20).astype(np.float32) for _ in range(2)]
+    tensors = [onnx.numpy_helper.from_array(array, f"w{number}") for number, array in enumerate(weights)]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c", "x"], ["d"]),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "convolutions", values[:1], values[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def program(threads: int = 1, **options: object) -> Program:
+    return graft.compile(two_convolutions(), [LlvmBackend(**options)], threads=threads, strict=True)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def usual() -> Program:
+    return program()
+
+
+def weight_bytes(program: Program) -> int:
+    return sum(array.nbytes for array in program.description.constants.values())
+
+
+def test_switching_winograd_off_keeps_the_answer(usual: Program) -> None:
+    direct = program(without={"winograd"})
+    assert weight_bytes(usual) == 4 * weight_bytes(direct)
+    np.testing.assert_allclose(usual(IMAGE), direct(IMAGE), rtol=1e-4, atol=1e-4)
+
+
+def test_the_fingerprint_names_what_is_switched_off() -> None:
+    backend = LlvmBackend(without={"winograd"})
+    assert backend.fingerprint() == f"{LlvmBackend().fingerprint()} without winograd"
+
+
+def test_two_threads_give_the_same_bits(usual: Program) -> None:
+    np.testing.assert_array_equal(program(threads=2)(IMAGE), usual(IMAGE))

@@ -1,0 +1,133 @@
+"""Placement by times that are measured on this machine, and the promises of placement by cost on real models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+
+import graft
+from benchmarks.zoo import path_of
+from graft.api import choose, placed, program_of
+from graft.compiler import compile_options, prepare
+from graft.core.operators.all import OPERATORS
+from graft.errors import PlanError
+from graft.measure import default_database, measured_here
+from graft.partition.costs import Work, value_bytes
+from graft.partition.estimators import Estimator, Measured, Roofline
+from graft.partition.partitioner import Partitioned, partition
+from graft.partition.placement import handed_over
+from graft.partition.policy import Policy
+from graft.partition.region import Region, regions
+from graft.plugins.backend import Backend
+from graft.runtime.procedure import Module
+
+
+def priced(result: Partitioned, estimator: Estimator) -> float:
+    moved = sum(estimator.copy_seconds(value_bytes(value)) for value in handed_over(result.model))
+    return sum(map(estimator.region_seconds, regions(result.model))) + moved
+
+
+def rivals(model: ir.Model, backends: Sequence[Backend]) -> list[Partitioned]:
+    """Return the greedy plan and those of each single backend, with the last one to take what is left."""
+    *vendors, rest = backends
+    return [partition(model, backends), *(partition(model, [one, rest]) for one in vendors)]
+
+
+def available(*names: str) -> list[Backend]:
+    chosen = choose(names)
+    for one in chosen:
+        reason = one.available()
+        if reason is not None:
+            pytest.skip(reason)
+    return chosen
+
+
+def measuring(backends: Sequence[Backend], database: Path) -> Measured:
+    options = compile_options(1, False)
+    return measured_here(backends, options, partial(program_of, threads=1, backends=backends), database)
+
+
+@pytest.mark.parametrize("name", ["light_squeezenet", "lstm", "light_shufflenet"])
+@pytest.mark.parametrize("names", [("onednn", "llvm"), ("onednn", "llvm", "reference")])
+def test_the_model_never_chooses_a_plan_that_it_holds_dearer(name: str, names: tuple[str, ...]) -> None:
+    backends, model = available(*names), prepare(str(path_of(name)))
+    estimator = Roofline(backends, Work(OPERATORS))
+    found = partition(model, backends, policy=Policy(placement="model", search_budget=12))
+    for rival in rivals(model, backends):
+        assert priced(found, estimator) <= priced(rival, estimator) * (1 + 1e-9)
+
+
+def test_measuring_never_chooses_a_plan_that_it_measured_slower(tmp_path: Path) -> None:
+    backends, model = available("onednn", "llvm", "reference"), prepare(str(path_of("digits")))
+    estimator = measuring(backends, tmp_path / "times.sqlite3")
+    found = partition(model, backends, policy=Policy(placement="measured", search_budget=10), estimator=estimator)
+    assert 0 < priced(found, estimator) < math.inf
+    for rival in rivals(model, backends):
+        assert priced(found, estimator) <= priced(rival, estimator) * (1 + 1e-9)
+
+
+@dataclass
+class Counting(Backend):
+    """A backend that counts what it is asked to compile, and can fail."""
+
+    inner: Backend
+    failing: bool = False
+    compiled: list[str] = field(default_factory=list)
+    name = "counting"
+
+    def supports(self, node: object) -> bool:
+        return getattr(node, "op_type", "") == "Relu"
+
+    def compile(self, region: Region, options: object) -> Module:
+        self.compiled.append(region.name)
+        if self.failing:
+            raise OSError("no license")
+        made = self.inner.compile(region, compile_options(1, False))
+        assert isinstance(made, Module)
+        return made
+
+
+def test_a_structure_is_compiled_once_and_known_to_the_next_process(tmp_path: Path) -> None:
+    model, policy = prepare(str(path_of("digits"))), Policy(placement="measured", search_budget=3)
+    (reference,) = choose(["reference"])
+    for expected in (True, False):
+        counting = Counting(reference)
+        backends = choose([counting, "reference"])
+        partition(model, backends, policy=policy, estimator=measuring(backends, tmp_path / "times.sqlite3"))
+        assert bool(counting.compiled) is expected
+        assert len(set(counting.compiled)) == len(counting.compiled)
+
+
+def test_what_cannot_be_compiled_is_not_chosen_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (reference,) = choose(["reference"])
+    counting = Counting(reference, failing=True)
+    backends = choose([counting, "reference"])
+    model, policy = prepare(str(path_of("digits"))), Policy(placement="measured", search_budget=8)
+    estimator = measuring(backends, tmp_path / "times.sqlite3")
+    plan = partition(model, backends, policy=policy, estimator=estimator).plan
+    assert plan.coverage("counting") == 0
+    assert (
+        "region 'counting_0' cannot be measured on 'counting': plugin 'counting' raised OSError in compile of region "
+        "'counting_0': no license"
+    ) in caplog.messages
+
+
+def test_the_database_is_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_database() == tmp_path / "graft" / "times.sqlite3"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_database() == tmp_path / ".cache" / "graft" / "times.sqlite3"
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(PlanError) as caught:
+        graft.plan(str(path_of("digits")), ["reference"], place="best")  # type: ignore[arg-type]
+    assert str(caught.value) == "unknown placement 'best'; choose one of greedy, model, measured"
+    assert placed(Policy(placement="model"), None).placement == "model"

@@ -1,0 +1,45 @@
+"""Limits of the machine, and what a call may take by them."""
+
+import numpy as np
+import pytest
+
+from graft.core.target import LEVELS
+from graft.roofline import Roofline, Traffic, achieved, peak_flops, read_bandwidth, traffic_of
+from graft.runtime.procedure import Call, Procedure, ProgramDescription, TensorSpec
+
+ROOFLINE = Roofline(2, 100e9, ((1000, 80e9), (100_000, 20e9), (10_000_000, 10e9)))
+
+
+def test_data_is_read_as_fast_as_the_level_that_holds_it() -> None:
+    rates = [ROOFLINE.bytes_per_second(size) for size in (1, 1000, 1001, 10_000_001)]
+    assert rates == [80e9, 80e9, 20e9, 10e9]
+
+
+def test_a_call_is_limited_by_arithmetic_or_by_what_it_moves() -> None:
+    assert ROOFLINE.seconds(Traffic(1000, 0, 0, 0)) == pytest.approx(1000 / 100e9 / 2)
+    moving = Traffic(1000, 400, 800, 50_000)
+    assert ROOFLINE.seconds(moving) == pytest.approx((400 / 20e9 + 800 / 80e9) / 2)
+
+
+def test_what_a_call_achieves_is_told_in_rates_and_against_its_limit() -> None:
+    found = achieved(Traffic(2000, 0, 400, 0), 20, ROOFLINE)
+    assert found == pytest.approx({"gflops": 100, "gbytes": 20, "of_limit": 50})
+    assert achieved(Traffic(2000, 0, 400, 0), 20, None)["of_limit"] == 0
+
+
+def test_the_traffic_of_a_call_is_that_of_its_tensors() -> None:
+    tensors = (
+        TensorSpec("x", "float16", (4, 8), "input", index=0),
+        TensorSpec("w", "float32", (8,), "constant", constant="w"),
+        TensorSpec("y", "float32", (4, 8), "output", index=0),
+    )
+    call = Call("call", (0, 1, 0), (2,), module=0, function="f", flops=7)
+    constants = {"w": np.zeros(8, np.float32), "v": np.zeros(8, np.float32)}
+    description = ProgramDescription((Procedure("main", tensors, (0,), (2,), (call,)),), (), constants)
+    assert traffic_of(description) == [Traffic(flops=7, weights=32, others=64 + 128, footprint=64)]
+
+
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
+def test_the_limits_are_measured_for_other_targets_too(level: str) -> None:
+    assert peak_flops(LEVELS[level]) > 0
+    assert read_bandwidth(1 << 14, LEVELS[level]) > 0

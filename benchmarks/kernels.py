@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 import graft
 from graft.core.target import host_target
 from graft.plugins.llvm.backend import LlvmBackend
-from graft.roofline import peak_flops
+from graft.roofline_kernels import peak_flops
 
 ROUNDS, SECONDS = 15, 0.02
 
@@ -78,6 +78,10 @@ CASES = (
     matmul("bert up", (128, 768), (768, 3072)),
     matmul("bert down", (128, 3072), (3072, 768)),
     matmul("bert scores", (12, 128, 64), (12, 64, 128), constant=False),
+    matmul("matmul 1024", (1024, 1024), (1024, 1024)),
+    matmul("vit dense", (197, 768), (768, 768)),
+    matmul("gpt2 up", (64, 768), (768, 3072)),
+    matmul("matrix-vector 4096", (1, 4096), (4096, 4096)),
     matmul("classifier", (1, 2048), (2048, 1000)),
     conv("resnet first", 3, 224, 64, 7, 2),
     conv("resnet 56 1x1", 64, 56, 256, 1),

@@ -1,71 +1,146 @@
-"""Latency of whole models beside ONNX Runtime, in turns in one run.
+"""Latency and accuracy of whole models beside other runtimes, in turns in one run.
 
-    python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends onednn,llvm] [--seconds 4]
+    python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm] [--against onnxruntime,openvino]
+                               [--seconds 4] [--markdown]
 
-Prints a Markdown table: the median latency of each, and the median of ours / theirs round by round. ``error`` is the
-largest absolute difference to ONNX Runtime, relative to the largest output.
+Prints the median latency of each in milliseconds; ``of best`` is the median, round by round, of our time by that of the
+peer with the smallest median. ``error`` is the largest difference to the same model computed in float64 by Graft,
+relative to the largest output. All compute in float32.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
 from time import perf_counter
 
 import numpy as np
+import onnx_ir as ir
 
 import graft
 from benchmarks.zoo import NAMES, model
-from graft.benchmark import measure, peer, program_run
+from graft.benchmark import COMPARE, measure, peer, program_run
+from graft.compiler import prepare
 from graft.core.sample_inputs import sample_inputs
 
+ROUNDS = 30
 
-def machine() -> str:
+
+def machine(peers: Sequence[str]) -> str:
     """Return one line about this machine and the versions that matter."""
-    import llvmlite
-    import onnxruntime
-
     name = platform.processor() or platform.machine()
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         name = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), name)
-    versions = f"graft {graft.__version__}, onnxruntime {onnxruntime.__version__}, llvmlite {llvmlite.__version__}"
-    return f"{name}, {os.cpu_count()} processors, Python {platform.python_version()}, {versions}"
+    versions = ", ".join(f"{package} {version(package)}" for package in ("llvmlite", *peers))
+    python = platform.python_version()
+    return f"{name}, {os.cpu_count()} processors, Python {python}, graft {graft.__version__}, {versions}"
 
 
-def row(name: str, threads: int, backends: list[str], seconds: float) -> str:
-    """Measure one model and return its table row."""
+def in_float64(source: ir.Model) -> ir.Model:
+    """Return a model, normalised, with float64 in place of float32 everywhere."""
+    wide = prepare(source)
+    for graph in wide.graphs():
+        for value in ir.convenience.create_value_mapping(graph).values():
+            if value.dtype is ir.DataType.FLOAT:
+                value.type = ir.TensorType(ir.DataType.DOUBLE)  # a clone shares its types with the original
+            if value.const_value is not None and value.const_value.dtype is ir.DataType.FLOAT:
+                value.const_value = ir.tensor(value.const_value.numpy().astype(np.float64), name=value.name)
+        for node in graph:
+            for name, attribute in node.attributes.items():
+                if attribute.type is ir.AttributeType.TENSOR and attribute.as_tensor().dtype is ir.DataType.FLOAT:
+                    contents = ir.tensor(attribute.as_tensor().numpy().astype(np.float64))
+                    node.attributes[name] = ir.AttrTensor(name, contents)
+                elif node.op_type == "Cast" and name == "to" and attribute.as_int() == ir.DataType.FLOAT:
+                    node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.DOUBLE))
+    return wide
+
+
+def reference(source: ir.Model, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Return the outputs of a model computed in float64."""
+    wide = {name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in feeds.items()}
+    program = graft.compile(in_float64(source), ["llvm", "reference"])
+    results = program.run(wide)
+    return [results[one.name] for one in program.outputs]
+
+
+def error(found: object, expected: Sequence[np.ndarray]) -> float:
+    """Return the largest difference, relative to the largest number of the output that it is in."""
+    arrays = list(found) if isinstance(found, list | tuple) else [found]
+    rows = zip(arrays, expected, strict=True)
+    return max(float(np.max(np.abs(a - e)) / max(1e-30, float(np.max(np.abs(e))))) for a, e in rows)
+
+
+class Table:
+    """Rows as they come, in Markdown or aligned."""
+
+    def __init__(self, peers: Sequence[str], markdown: bool) -> None:
+        names = ("graft", *peers)
+        self._markdown = markdown
+        self._columns = ("model", "threads", *(f"{name} ms" for name in names), "of best",
+                         *(f"{name} error" for name in names), "compile s")  # fmt: skip
+        self.row(*self._columns)
+        if markdown:
+            print("|---|" + "---:|" * (len(self._columns) - 1))
+
+    def row(self, *cells: str) -> None:
+        """Print a row."""
+        if self._markdown:
+            print("| " + " | ".join(cells) + " |", flush=True)
+            return
+        widths = [22, *(max(9, len(column)) for column in self._columns[1:])]
+        first, *rest = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+        print(" ".join((first.strip().ljust(widths[0]), *rest)), flush=True)
+
+
+def compare(
+    name: str, threads: int, options: argparse.Namespace, expected: Sequence[np.ndarray], table: Table
+) -> float:
+    """Measure one model, print its row, and return our time relative to that of the best peer."""
     source = model(name)
     feeds = sample_inputs(source)
     started = perf_counter()
-    program = graft.compile(source, backends, threads=threads)
+    program = graft.compile(source, options.backends, threads=threads, cache=False)
     compiled = perf_counter() - started
-    theirs = peer("onnxruntime", source, feeds, threads)
-    expected = np.asarray(theirs()[0])  # type: ignore[index]
-    actual = program.run(feeds)[program.outputs[0].name]
-    error = float(np.max(np.abs(actual - expected)) / max(1e-30, float(np.max(np.abs(expected)))))
-    ours, other = measure({"graft": program_run(program, feeds), "onnxruntime": theirs}, seconds)
-    return (
-        f"| {name} | {threads} | {ours.median_ms:.2f} | {other.median_ms:.2f} | {ours.ratio:.2f} | {error:.1e} "
-        f"| {compiled:.1f} |"
-    )
+    runs = {"graft": program_run(program, feeds)}
+    runs |= {one: peer(one, source, feeds, threads) for one in options.against}
+    errors = [error(run(), expected) for run in runs.values()]
+    rows = measure(runs, options.seconds, minimum=ROUNDS)
+    best = min(rows[1:], key=lambda row: row.median_ms) if len(rows) > 1 else rows[0]
+    table.row(
+        name, str(threads), *(f"{row.median_ms:.2f}" for row in rows), f"{best.ratio:.2f}",
+        *(f"{one:.0e}" for one in errors), f"{compiled:.1f}",
+    )  # fmt: skip
+    return best.ratio
 
 
 def main() -> None:
+    """Print the table and the geometric mean of the ratios, by number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    installed = [name for name in COMPARE if find_spec(name)]
     parser.add_argument("models", nargs="*", default=list(NAMES))
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--backends", default="llvm")
+    parser.add_argument("--threads", default=[1, 2], type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--backends", default=["llvm"], type=lambda text: text.split(","))
+    parser.add_argument("--against", default=installed, type=lambda text: text.split(","))
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
-    print(machine(), f"backends {options.backends}", sep="; ")
-    print(
-        "\n| model | threads | graft ms | onnxruntime ms | ratio | error | compile s |\n|---|---|---|---|---|---|---|"
-    )
+    print(machine(options.against), f"backends {','.join(options.backends)}", sep="; ", end="\n\n")
+    table = Table(options.against, options.markdown)
+    ratios: dict[int, list[float]] = {threads: [] for threads in options.threads}
     for name in options.models:
-        for threads in map(int, options.threads.split(",")):
-            print(row(name, threads, options.backends.split(","), options.seconds), flush=True)
+        expected = reference(model(name), sample_inputs(model(name)))
+        for threads in options.threads:
+            ratios[threads].append(compare(name, threads, options, expected, table))
+    print()
+    for threads, found in ratios.items():
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        print(f"{threads} thread{'' if threads == 1 else 's'}: geometric mean of the ratios {mean:.2f}")
 
 
 if __name__ == "__main__":

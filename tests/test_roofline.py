@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from graft.core.target import LEVELS
-from graft.roofline import Roofline, Traffic, achieved, peak_flops, read_bandwidth, traffic_of
+from graft.roofline import Roofline, Traffic, achieved, traffic_of
+from graft.roofline_kernels import peak_flops, read_bandwidth
 from graft.runtime.procedure import Call, Procedure, ProgramDescription, TensorSpec
 
 ROOFLINE = Roofline(2, 100e9, ((1000, 80e9), (100_000, 20e9), (10_000_000, 10e9)))

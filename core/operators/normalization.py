@@ -38,6 +38,22 @@ def _one_axis(lowering: Lowering, default: int) -> Axes:
 # ---- Softmax ------------------------------------------------------------------------------------------------------
 
 
+NORMAL_EXPONENTS = {"float32": -87.0, "float64": -708.0}
+"""The least whole numbers whose exponentials are no denormal numbers."""
+
+
+def _power(difference: Expression) -> Expression:
+    """Return ``exp`` of a number below 0; 0 instead of denormal numbers, which processors are slow at.
+
+    The sum of a row is at least 1: what is lost is far below its rounding.
+    """
+    low = NORMAL_EXPONENTS.get(difference.type.dtype)
+    if low is None:
+        return b.intrinsic("exp", difference)
+    small = b.less(difference, low)
+    return b.select(small, 0.0, b.intrinsic("exp", b.select(small, low, difference)))
+
+
 def _exponentials(lowering: Lowering, axes: Axes) -> tuple[list[Stage], Source, Buffer]:
     """Stages for the row's maximum and the sum of ``exp(x - maximum)``, the difference, and the sum's buffer."""
     x = loaded(lowering.input(0))
@@ -49,7 +65,7 @@ def _exponentials(lowering: Lowering, axes: Axes) -> tuple[list[Stage], Source, 
 
     stages = [
         rows(top, "max", axes, x),
-        rows(total, "add", axes, lambda place: b.intrinsic("exp", difference(place))),
+        rows(total, "add", axes, lambda place: _power(difference(place))),
     ]
     return stages, difference, total
 
@@ -59,7 +75,7 @@ def _lower_softmax(lowering: Lowering) -> tuple[Stage, ...]:
     stages, difference, total = _exponentials(lowering, axes)
 
     def value(position: Indices) -> Expression:
-        return b.divide(b.intrinsic("exp", difference(position)), b.load(total, *axes.row(position)))
+        return b.divide(_power(difference(position)), b.load(total, *axes.row(position)))
 
     return (*stages, b.compute(lowering.output(), value))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from graft.core.schedule.tiling import Split, Tile, split_evenly
 from graft.core.target import Target
+from graft.core.tensor_ir.ir import Buffer, Expression
 
 BLOCK_BYTES = 3 << 18
 """Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
@@ -42,6 +43,44 @@ class Blocking:
     def largest_block(self) -> int:
         """The tiles of the largest block of rows."""
         return self.rows.sizes[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel of columns: which, where it begins, its vectors, and whether the last vector is cut off."""
+
+    number: Expression
+    begin: Expression
+    vectors: int
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """``count`` tiles or panels from ``first`` on."""
+
+    first: Expression
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the sums of a group of panels: its number, the panels, and where sums wait for the next part."""
+
+    number: Expression
+    panels: Range
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One tile: its number, its number among the tiles of its block, its panel, and the part of its sums."""
+
+    number: Expression
+    step: Expression
+    tiles: Range
+    panel: Panel
+    part: Part | None
 
 
 def wanted_tasks(target: Target) -> int:

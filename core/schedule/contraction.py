@@ -10,13 +10,14 @@ columns as high as a tile.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.schedule.blocking import Blocking, choose_blocking, wanted_tasks
+from graft.core.schedule.blocking import Blocking, Part, Place, Range, choose_blocking, wanted_tasks
+from graft.core.schedule.blocking import Panel as Panel
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -87,44 +88,6 @@ def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled:
     if parts is None:
         return schedule_generic(kernel, target)
     return ContractionScheduler(kernel, parts, target).scheduled()
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One panel of columns: which, where it begins, its vectors, and whether the last vector is cut off."""
-
-    number: Expression
-    begin: Expression
-    vectors: int
-    cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """``count`` tiles or panels from ``first`` on."""
-
-    first: Expression
-    count: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of the sums of a group of panels: its number, the panels, and where sums wait for the next part."""
-
-    number: Expression
-    panels: Range
-    buffer: Buffer
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One tile: its number, its number among the tiles of its block, its panel, and the part of its sums."""
-
-    number: Expression
-    step: Expression
-    tiles: Range
-    panel: Panel
-    part: Part | None
 
 
 class ContractionScheduler:
@@ -439,8 +402,6 @@ class ContractionScheduler:
 
     def _ahead(self, outer: Outer, place: Place) -> Ahead | None:
         """Return what to fetch while a tile is summed: its share of the panel, or part of one, that is read next."""
-        if self.left_packed is not None:
-            return self._columns_ahead(self.left_packed, outer, place)
         packed, panel, part = self.right_packed, place.panel, place.part
         if packed is None or self.is_streamed or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
             return None
@@ -459,18 +420,6 @@ class ContractionScheduler:
         share = self.blocking.span // self.tile.unroll * advance
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
         return Ahead(packed.buffer, begin, advance)
-
-    def _columns_ahead(self, packed: PackedFactor, outer: Outer, place: Place) -> Ahead | None:
-        """Return what to fetch of a packed left factor while a tile is summed: the same terms for the next tile."""
-        if packed.contents.nbytes < AHEAD_BYTES or not self.parts.depth:
-            return None
-        height, inner = self.split.size, self.parts.depth[-1].variable
-        term = substitute(self.parts.term(), {inner: b.index(0)})
-        if place.part is not None:
-            term = b.add(term, b.multiply(place.part.number, self.blocking.span))
-        following = b.multiply(self.split.begin(b.add(place.number, 1)), self.parts.terms)
-        begin = b.add(b.add(packed.begin(outer), following), b.multiply(term, height))
-        return Ahead(packed.buffer, begin, -(-self.tile.unroll * height * self.bytes // CACHE_LINE))
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

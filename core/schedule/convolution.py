@@ -212,8 +212,8 @@ class _CopiedPatches(ContractionScheduler):
         kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
         super().__init__(kernel, product, target)
 
-    def _product(self, outer: Outer) -> Statement:
-        return Allocate(self.patches, Block((self._copy_patches(outer), super()._product(outer))))
+    def _blocks(self, outer: Outer) -> Statement:
+        return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))
 
     def _copy_patches(self, outer: Outer) -> Statement:
         """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""

@@ -18,7 +18,6 @@ from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.tiling import (
-    UNROLL,
     Ahead,
     Reduced,
     Tile,
@@ -133,10 +132,11 @@ class _Scheduler:
         return Buffer(name, "float32", shape, None, "scratch", 64)
 
     def scheduled(self) -> Scheduled:
-        """Return the function and the transformed weights."""
+        """Return the function, still to be built, and the transformed weights."""
         return Scheduled(self._function, {self.weights: self._packed_weights()})
 
     def _function(self) -> Function:
+        """Return the loops over images and blocks."""
         image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
         place = _Place(image, b.multiply(block, self.plan.rows))
         apart = self.plan.blocks * b.dims(self.source)[0] >= MIN_PARALLEL_BLOCKS
@@ -323,7 +323,8 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), -(-shape.rows * UNROLL // CACHE_LINE))
+            lines = -(-shape.rows * shape.unroll // CACHE_LINE)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), lines)
             start = clear(shape, b.constant(0, "float32"))
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead)
 

@@ -171,7 +171,8 @@ def evaluate(
 def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
     from onnx.reference import ReferenceEvaluator
 
-    return list(ReferenceEvaluator(model).run(list(names), dict(feeds)))
+    results = list(ReferenceEvaluator(model).run(list(names), dict(feeds)))
+    return results
 
 
 def _onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:

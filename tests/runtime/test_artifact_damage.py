@@ -317,7 +317,7 @@ def test_an_archive_has_one_form(path: Path, tmp_path: Path) -> None:
 
 
 MUTATIONS = """
-import json, random, sys
+import copy, json, random, sys
 sys.path.insert(0, sys.argv[3])
 from graft.errors import ArtifactError
 from graft.runtime.loading import load
@@ -344,11 +344,11 @@ for _ in range(int(sys.argv[4])):
         container, key = generator.choice(places(facts, []))
         match generator.randrange(4):
             case 0:
-                container[key] = generator.choice(VALUES)
+                container[key] = copy.deepcopy(generator.choice(VALUES))
             case 1:
                 del container[key]
             case 2 if isinstance(container, list):
-                container.append(container[key])
+                container.append(copy.deepcopy(container[key]))
             case _ if isinstance(container[key], int):
                 container[key] += generator.choice([-64, -1, 1, 64, 4096])
     open(path, "wb").write(packed({**members, "manifest.json": json.dumps(facts).encode()}))

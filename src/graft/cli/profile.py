@@ -40,7 +40,7 @@ def command(
     from graft.roofline import achieved, measure_roofline, traffic_of
 
     program = open_program(state, file, backends, shapes, threads, strict)
-    roofline = measure_roofline(program.threads) if find_spec("llvmlite") else None
+    roofline = measure_roofline(program.threads) if find_spec("llvmlite") and find_spec("onnx_ir") else None
     feeds = inputs_of(program, given, 0)
     arrays = [feeds[one.name] for one in program.inputs]
     profiles = [program.profile(*arrays) for _ in range(runs)]

@@ -1,4 +1,4 @@
-"""Attention in one kernel, against onnx.reference and against the same graph with its operators apart."""
+"""Attention in one kernel and Softmax, against onnx.reference; attention also with its operators apart."""
 
 from typing import Any
 
@@ -114,3 +114,11 @@ def test_keys_and_values_that_broadcast_over_heads_are_read_in_place(load_image:
     random = np.random.default_rng(1)
     feeds = [random.standard_normal(s).astype(np.float32) for s in [(2, 3, 19, 16), (2, 1, 16, 33), (2, 1, 33, 16)]]
     np.testing.assert_allclose(run(text, feeds, load_image), expected(text, feeds), rtol=1e-4, atol=1e-5)
+
+
+def test_softmax_gives_zero_instead_of_denormal_numbers(load_image: Any) -> None:
+    text = "g (float[1,5] x) => (float[1,5] y) { y = Softmax (x) }"
+    x = np.array([[3.0, -77.0, -87.0, -90.0, -np.inf]], np.float32)
+    result = run(text, [x], load_image)
+    np.testing.assert_allclose(result[0, :2], [1.0, np.exp(-80.0)], rtol=1e-5)
+    assert (result[0, 2:] == 0.0).all()

@@ -1,6 +1,6 @@
 """Custom datatypes beside SoftPosit's C library called for every scalar, in turns, on one thread.
 
-    python -m benchmarks.datatypes [--folder DIR] [--models digits,light_resnet50] [--scalar] [--threads N]
+    python -m benchmarks.datatypes [--folder DIR] [--models digits,light_resnet50] [--scalar] [--quire] [--threads N]
 
 Needs a C compiler and, once, PyPI (see `benchmarks.softposit`). ``--scalar`` also runs the models by scalar calls:
 seconds for digits, minutes for light_resnet50.
@@ -96,7 +96,7 @@ def register_scalar(peer: SoftPosit) -> None:
     DATATYPES.register_op(to_float, "Cast", "llvm", "float32", "softposit")
 
 
-def network(name: str, threads: int, scalar: bool) -> None:
+def network(name: str, threads: int, scalar: bool, quire: bool) -> None:
     """Print the time of a model in every form, and whether scalar calls give the same bits."""
     source = model(name)
     feeds = sample_inputs(source)
@@ -104,10 +104,11 @@ def network(name: str, threads: int, scalar: bool) -> None:
         "float32": source,
         "posit16, each operation rounded": convert(source, "custom[posit]16"),
         "posit16, sums in float32": convert(source, "custom[posit]16", accumulate="float32"),
-        "posit16, quire": convert(source, "custom[posit]16", accumulate="quire"),
         "posit8, each operation rounded": convert(source, "custom[posit]8"),
         "bfloat16, each operation rounded": convert(source, "custom[bfloat]16"),
     }
+    if quire:
+        forms["posit16, quire"] = convert(source, "custom[posit]16", accumulate="quire")
     if scalar:
         forms["posit16 by SoftPosit's scalars"] = convert(source, "custom[softposit]16")
     results, base = {}, 0.0
@@ -138,6 +139,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where SoftPosit is built and kept; a temporary one by default")
     parser.add_argument("--models", default="digits")
     parser.add_argument("--scalar", action="store_true", help="run the models by scalar calls too")
+    parser.add_argument("--quire", action="store_true", help="run the models with exact sums too")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -149,7 +151,7 @@ def main() -> None:
             register_scalar(peer)
         print(f"\n| model, {options.threads} thread(s) | form | ms | / float32 | compile s |\n|---|---|---:|---:|---:|")
         for name in options.models.split(","):
-            network(name, options.threads, options.scalar)
+            network(name, options.threads, options.scalar, options.quire)
 
 
 if __name__ == "__main__":

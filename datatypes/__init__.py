@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from graft.datatypes.conversion import convert
     from graft.datatypes.lowering import create_lower_func, lookup, via
     from graft.datatypes.registry import Datatype
-    from graft.datatypes.shipped import DATATYPES, register, register_op, small_float
+    from graft.datatypes.shipped import DATATYPES, register, register_float, register_op
 
 __all__ = [
     "DATATYPES",
@@ -21,8 +21,8 @@ __all__ = [
     "encode",
     "lookup",
     "register",
+    "register_float",
     "register_op",
-    "small_float",
     "via",
 ]
 
@@ -36,7 +36,7 @@ _HOMES = {
     "lookup": "lowering",
     "register": "shipped",
     "register_op": "shipped",
-    "small_float": "shipped",
+    "register_float": "shipped",
     "via": "lowering",
 }
 

@@ -46,7 +46,7 @@ def ship(registry: DatatypeRegistry) -> None:
     registry.register("lns", format=logarithmic.get, widths=tuple(logarithmic), owner=OWNER)
 
 
-def small_float(
+def register_float(
     name: str, exponent: int, mantissa: int, *, infinities: bool = True, subnormals: bool = True, saturate: bool = False
 ) -> Datatype:
     """Register a float of any widths, ``custom[name]bits`` with ``bits = 1 + exponent + mantissa`` (at most 16)."""

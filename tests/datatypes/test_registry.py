@@ -8,7 +8,7 @@ import pytest
 from graft.datatypes.lowering import create_lower_func, lookup, via
 from graft.datatypes.posit import Posit
 from graft.datatypes.registry import Datatype, DatatypeRegistry
-from graft.datatypes.shipped import DATATYPES, small_float
+from graft.datatypes.shipped import DATATYPES, register_float
 from graft.errors import DatatypeError, GraftError
 
 
@@ -123,7 +123,7 @@ def test_the_shipped_datatypes_are_registered() -> None:
 
 
 def test_a_small_float_is_registered_in_one_line() -> None:
-    small_float("fp6e3m2", 3, 2, infinities=False, saturate=True)
+    register_float("fp6e3m2", 3, 2, infinities=False, saturate=True)
     format = DATATYPES.format("custom[fp6e3m2]6")
     assert format is not None
     assert format.largest == 14.0  # the top exponent is NaN's

@@ -1,14 +1,15 @@
 """Latency of a program, beside peers measured in turns in the same run.
 
 Machines are shared and noisy, so a time by itself says little: every round runs each contestant once, and the ratio
-is taken round by round.
+is taken round by round. Threads of a contestant that spin after its call (ONNX Runtime's do so for tens of milliseconds)
+would take the next one's processors, so every turn waits until they rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from time import perf_counter
+from time import perf_counter, process_time, sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from graft.runtime.program import Program
 
 Run = Callable[[], object]
+WAKING = 0.05  # seconds: in a longer call it does not show that threads wake first
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,21 +161,42 @@ INSTALL = {
 
 def measure(runs: Mapping[str, Run], seconds: float, warmup: float = 0.2, minimum: int = 5) -> list[BenchRow]:
     """Run all contestants in turns for ``seconds`` in total (at least ``minimum`` rounds); the first is ours."""
-    for run in runs.values():
+    first_call: dict[str, float] = {}
+    for name, run in runs.items():
         deadline = perf_counter() + warmup / len(runs)
         run()
+        first_call[name] = _timed(run)
         while perf_counter() < deadline:
             run()
     times: dict[str, list[float]] = {name: [] for name in runs}
     deadline, rounds = perf_counter() + seconds, 0
     while rounds < minimum or perf_counter() < deadline:
         for name, run in runs.items():
-            started = perf_counter()
-            run()
-            times[name].append(perf_counter() - started)
+            if len(runs) > 1 and _wait_for_rest() and first_call[name] < WAKING:
+                run()  # one call to wake its threads
+            times[name].append(_timed(run))
         rounds += 1
     ours = np.array(next(iter(times.values())))
     return [_row(name, np.array(theirs), ours) for name, theirs in times.items()]
+
+
+def _timed(run: Run) -> float:
+    """Return the seconds that a call takes."""
+    started = perf_counter()
+    run()
+    return perf_counter() - started
+
+
+def _wait_for_rest() -> bool:
+    """Wait until no thread of this process computes, at most 0.2 s; return whether any did."""
+    deadline, waited = perf_counter() + 0.2, False
+    while perf_counter() < deadline:
+        used = process_time()
+        sleep(0.01)  # the kernel adds up the time of a running thread every few milliseconds
+        if process_time() - used < 0.002:
+            break
+        waited = True
+    return waited
 
 
 def _row(name: str, times: np.ndarray, ours: np.ndarray) -> BenchRow:

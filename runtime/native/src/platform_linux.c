@@ -57,6 +57,17 @@ void graft_wake(atomic_uint *word, int32_t count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
+void graft_keep_away(pthread_t thread) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int here = sched_getcpu();
+  if (here < 0 || sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) < 2) {
+    return;
+  }
+  CPU_CLR((size_t)here, &set);
+  pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
 void *graft_map_image(const void *image, size_t size, size_t text_size, const char **failed) {
   *failed = "mmap";
   char *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

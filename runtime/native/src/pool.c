@@ -6,7 +6,7 @@
 #include "memory.h"
 #include "platform.h"
 
-enum { SPIN_NANOSECONDS = 40000, SPINS_PER_CLOCK = 32 };
+enum { SPIN_NANOSECONDS = 200000, SPINS_PER_CLOCK = 32 };
 
 /* Part p of job g is free while its ticket is 2g and taken once it is 2g + 1. A ticket of the running job can only be
  * taken before that job ends, so whoever takes it may read the job; a worker that comes late takes nothing. */
@@ -180,6 +180,9 @@ static void announce(Pool *pool, int32_t parts, PoolFunction function, void *job
   atomic_store(&pool->newest, pool->number);
   atomic_fetch_add(&pool->announced, 1);
   if (atomic_load(&pool->sleepers)) {
+    for (int32_t i = 1; i <= pool->started; i++) {
+      graft_keep_away(pool->workers[i].thread);
+    }
     graft_wake(&pool->announced, parts - 1);
   }
 }

@@ -1,8 +1,8 @@
 """Latency of a program, beside peers measured in turns in the same run.
 
 Machines are shared and noisy, so a time by itself says little: every round runs each contestant once, and the ratio
-is taken round by round. Threads of a contestant that spin after its call (ONNX Runtime's do so for tens of milliseconds)
-would take the next one's processors, so every turn waits until they rest.
+is taken round by round. Threads of a contestant that spin after its call (ONNX Runtime's do so for tens of
+milliseconds) would take the next one's processors, so every turn waits until they rest.
 """
 
 from __future__ import annotations

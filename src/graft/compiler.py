@@ -20,7 +20,7 @@ import onnx_ir as ir
 from graft.core.load import Source, load
 from graft.core.normalize import normalize
 from graft.core.operators.all import OPERATORS
-from graft.core.passes.pipeline import record_of
+from graft.core.passes.pipeline import record_of, verify_model
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
@@ -87,10 +87,21 @@ class CompiledModel:
 
 def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
     """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
-    loaded = load(source, shapes=shapes)
-    model = loaded.clone()
-    record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
-    normalize(model)
+    return simplified(load(source, shapes=shapes), source, shapes)
+
+
+def simplified(loaded: ir.Model, source: Source, shapes: Mapping[str, Sequence[int]] | None) -> ir.Model:
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``."""
+    model = loaded
+    if loaded is source:
+        model = loaded.clone()
+        record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
+    normalize(model, verify=False)
+    try:
+        verify_model(model, "normalize")
+    except AssertionError:
+        normalize(load(source, shapes=shapes).clone())  # checked after every pass, this names the one that is wrong
+        raise
     require_static(model)
     _require_numbers(model)
     return model
@@ -145,7 +156,7 @@ class Compiler:
         with self._timed("load"):
             loaded = load(source, shapes=shapes)
         with self._timed("normalize"):
-            model = prepare(loaded)
+            model = simplified(loaded, source, shapes)
         self._write("01_normalized.onnx", model)
         refusals: dict[tuple[str, str], Reject] = {}
         while True:

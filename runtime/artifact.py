@@ -2,8 +2,9 @@
 
 A stored ZIP64 archive whose members start at multiples of 64 bytes, so that weights are mapped and not copied:
 ``manifest.json`` (format, ABI, targets, modules, procedures, and the SHA-256 of every other member),
-``constants.safetensors`` (each constant once, by content), ``modules/`` and further files. The same program gives the
-same bytes. A file is written beside its place and then renamed, so a failure leaves what was there.
+``constants.safetensors`` (each constant once, named by the hash of its content), ``modules/`` and further files. The
+same program gives the same bytes. A file is written beside its place and then renamed, so a failure leaves what was
+there.
 """
 
 from __future__ import annotations
@@ -73,15 +74,18 @@ def module_path(number: int, module: Module) -> str:
 
 
 def constant_key(array: np.ndarray) -> str:
-    """Return the content key of a constant: the SHA-256 of dtype, shape and bytes."""
-    contiguous = np.ascontiguousarray(array)
-    digest = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}".encode())
-    digest.update(contiguous.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    """Return the content key of a constant: ``<hash of its bytes>-<dtype>-<shape>``.
+
+    The hash (runtime/native/src/content.h) is fast, 128 bits long and not cryptographic: arrays of one key are equal
+    unless somebody made them differ on purpose.
+    """
+    contiguous = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return f"{_native.content_hash(contiguous.data)}-{array.dtype.name}-{'x'.join(map(str, array.shape))}"
 
 
 def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
     """Write a program to ``path``; raise ArtifactError if that fails, leaving the old file as it was."""
+    check(description)
     for module in description.modules:
         if module.bound:
             raise ArtifactError(
@@ -98,6 +102,8 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
     members |= description.files
     facts = manifest(description, keys)
     facts["members"] = {name: _fingerprint(content) for name, content in sorted(members.items())}
+    header = _chunks(members["constants.safetensors"])[0]
+    facts["members"]["constants.safetensors"]["header"] = hashlib.sha256(header).hexdigest()
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     target = Path(path)
     try:
@@ -110,13 +116,16 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
         ) from error
 
 
-def read(path: str | os.PathLike[str]) -> ProgramDescription:
+def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescription:
     """Return the program in an artifact; its constants are read-only and mapped, not copied.
 
-    Everything is checked first: structure, format version, and the SHA-256 of every member. The procedures are checked
-    when a program is made of them. Raises ArtifactError.
+    Everything is checked first: structure, format version, and the hash of every member and constant. With ``later``
+    the bytes of constants are not: the program that is made of the description does it when it first runs, and `check`
+    before anything else uses them. The procedures are checked when a program is made of them. Raises ArtifactError.
     """
-    members, constants = _native.open_artifact(path)
+    members, constants, artifact = _native.open_artifact(path)
+    if not later:
+        _native.check_artifact(artifact)
     facts = json.loads(bytes(members["manifest.json"]))
     try:
         if facts["abi"] != ABI_VERSION:
@@ -130,13 +139,20 @@ def read(path: str | os.PathLike[str]) -> ProgramDescription:
         own = {row["member"] for row in facts["modules"]} | {"manifest.json", "constants.safetensors"}
         files = {name: bytes(content) for name, content in members.items() if name not in own}
         targets = tuple(dict(target) for target in facts["targets"])
-        return ProgramDescription(procedures, modules, constants, targets, dict(facts["metadata"]), files)
+        metadata, unchecked = dict(facts["metadata"]), artifact if later else None
+        return ProgramDescription(procedures, modules, constants, targets, metadata, files, unchecked)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ArtifactError(
             f"artifact '{path}' is damaged: its manifest lacks a field, or has one of another kind ({error}); "
             "compile it again",
             path=str(path),
         ) from error
+
+
+def check(description: ProgramDescription) -> None:
+    """Check the constants of a description that was read for later; raise ArtifactError if they are damaged."""
+    if description.artifact is not None:
+        _native.check_artifact(description.artifact)
 
 
 def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> Module:

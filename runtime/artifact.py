@@ -25,6 +25,7 @@ import numpy as np
 
 import graft.runtime._native as _native
 from graft.errors import ArtifactError
+from graft.runtime.constants import ConstantStore
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.procedure import (
     ABI_VERSION,
@@ -73,16 +74,6 @@ def module_path(number: int, module: Module) -> str:
     return f"modules/{number:04d}.{module.kind.replace(':', '_')}"
 
 
-def constant_key(array: np.ndarray) -> str:
-    """Return the content key of a constant: ``<hash of its bytes>-<dtype>-<shape>``.
-
-    The hash (runtime/native/src/content.h) is fast, 128 bits long and not cryptographic: arrays of one key are equal
-    unless somebody made them differ on purpose.
-    """
-    contiguous = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return f"{_native.content_hash(contiguous.data)}-{array.dtype.name}-{'x'.join(map(str, array.shape))}"
-
-
 def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
     """Write a program to ``path``; raise ArtifactError if that fails, leaving the old file as it was."""
     check(description)
@@ -92,12 +83,9 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
                 f"module '{module.name}' cannot be saved: {module.bound}; compile the model where it is to run",
                 module=module.name,
             )
-    constants = dict(description.constants)
-    keys: list[dict[str, str]] = []
-    for module in description.modules:
-        keys.append({name: constant_key(array) for name, array in module.constants.items()})
-        constants.update(zip(keys[-1].values(), module.constants.values(), strict=True))
-    members: dict[str, Content] = {"constants.safetensors": safetensors(constants)}
+    store = ConstantStore(description.constants)
+    keys = [{name: store.add(array) for name, array in module.constants.items()} for module in description.modules]
+    members: dict[str, Content] = {"constants.safetensors": safetensors(store.arrays)}
     members |= {module_path(number, module): module.data for number, module in enumerate(description.modules)}
     members |= description.files
     facts = manifest(description, keys)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from graft.errors import ArtifactError
-from graft.runtime.artifact import constant_key, read, safetensors, save
+from graft.runtime.artifact import read, safetensors, save
+from graft.runtime.constants import constant_key
 from graft.runtime.loading import load
 
 from .artifacts import LOADER, WEIGHT, changed, description, members_of, packed, resealed, write

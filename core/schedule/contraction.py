@@ -22,6 +22,7 @@ from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
+from graft.core.schedule.parameters import ContractionParameters, Packing, Parameters, of_family
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
     CACHE_LINE,
@@ -31,6 +32,7 @@ from graft.core.schedule.tiling import (
     Split,
     Tile,
     accumulate,
+    adjusted_tile,
     choose_tile,
     clear,
     column_mask,
@@ -77,27 +79,31 @@ STREAMS, FEW_ROWS = 8, 4
 
 Outer = dict[int, Expression]
 Totals = Callable[[Buffer], Statement]
-Mode = Literal["in place", "packed before", "packed by product", "packed by panel", "packed at once"]
+Mode = Literal["in place", "packed before"] | Packing
 
 
-def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled:
+def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if parts is None:
         return schedule_generic(kernel, target)
-    return ContractionScheduler(kernel, parts, target).scheduled()
+    return ContractionScheduler(kernel, parts, target, of_family(parameters, ContractionParameters)).scheduled()
 
 
 class ContractionScheduler:
     """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
 
-    def __init__(self, kernel: Kernel, parts: Contraction, target: Target) -> None:
+    def __init__(
+        self, kernel: Kernel, parts: Contraction, target: Target, parameters: ContractionParameters | None = None
+    ) -> None:
         self.kernel, self.parts, self.target = kernel, parts, target
+        self.parameters = wanted = parameters or ContractionParameters()
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
-        self.tile = choose_tile(parts.height, parts.width, self.kind.dtype, target)
+        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target)
+        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
@@ -143,8 +149,9 @@ class ContractionScheduler:
         if not self.is_streamed:
             cuttable = len(parts.depth) == 1
             return choose_blocking(
-                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict()
-            )
+                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict(),
+                block_bytes=self.parameters.block_bytes, span_bytes=self.parameters.span_bytes,
+            )  # fmt: skip
         by_rows = len(parts.depth) == 1 and self.right_packed is None and whole >= PACK_BYTES and not self.must_pack()
         span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
         groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
@@ -154,6 +161,8 @@ class ContractionScheduler:
         """Decide when and how much of the right factor is packed at one time."""
         if self.right_packed is not None:
             return "packed before"
+        if self.parameters.packing is not None and not self.is_streamed:
+            return self.parameters.packing
         if not self.must_pack():
             return "in place"
         whole = self.padded * self.parts.terms * self.bytes

@@ -93,6 +93,15 @@ def winograd_plans(kernel: Kernel, stages: Sequence[Stage], target: Target) -> l
     return ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
 
 
+def own_plan(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Plan | None:
+    """Return the plan that `schedule_winograd` would choose."""
+    found = _analyse(kernel, stages)
+    if found is None:
+        return None
+    _, source, weights, windows = found
+    return choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
+
+
 def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:
     """Return the epilogue, the image, the weights and the windows of a plain float32 convolution of 3 x 3 windows."""
     epilogue = epilogue_of(stages, kernel.outputs)

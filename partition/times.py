@@ -38,6 +38,6 @@ class TimesDatabase(MutableMapping[str, float]):
         rows = self._database.rows("SELECT count(*) FROM times")
         return int(rows[0][0]) if rows else 0
 
-    def clear(self) -> None:
-        """Forget all times."""
-        self._database.clear()
+    def forget(self) -> int:
+        """Forget all times; return how many there were."""
+        return self._database.clear()

@@ -33,8 +33,10 @@ from graft.core.target import Target
 from graft.core.types import is_custom
 
 STAGES = 3
-TILES, PLANS = 5, 3
-"""Register tiles and plans of Winograd's algorithm that are measured in one stage."""
+TILES, OF_A_WIDTH = 6, 2
+"""Register tiles that are measured in one stage, and those of one width among them."""
+PLANS = 6
+"""Plans of Winograd's algorithm that are measured in one stage."""
 UNROLLS = (1, 4, 8)
 BLOCK_BYTES = (1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22)
 SPAN_BYTES = (1 << 10, 1 << 11, 1 << 13, 1 << 20)
@@ -67,11 +69,14 @@ def candidates(kernel: Kernel, target: Target, stage: int, best: Parameters | No
 
 
 def best_tiles(height: int, width: int, dtype: str, target: Target) -> list[Tile]:
-    """Return the tiles of fewest cycles, one of each width, and only one of those that cut the rows alike."""
-    widths: dict[int, Tile] = {}
-    for _, tile in ranked_tiles(height, width, dtype, target):
-        widths.setdefault(tile.vectors, replace(tile, rows=split_evenly(height, tile.rows).sizes[0][1]))
-    return list(widths.values())[:TILES]
+    """Return the tiles of fewest cycles, few of each width, and only one of those that cut the rows alike."""
+    ranked = (tile for _, tile in ranked_tiles(height, width, dtype, target))
+    different = dict.fromkeys(replace(tile, rows=split_evenly(height, tile.rows).sizes[0][1]) for tile in ranked)
+    found: list[Tile] = []
+    for tile in different:
+        if sum(one.vectors == tile.vectors for one in found) < OF_A_WIDTH:
+            found.append(tile)
+    return found[:TILES]
 
 
 def _of_contraction(
@@ -170,7 +175,7 @@ def _of_winograd(
     kernel: Kernel, target: Target, stage: int, best: WinogradParameters, plans: Sequence[WinogradParameters]
 ) -> Iterator[WinogradParameters]:
     if stage == 1:
-        yield from [plan for plan in plans if plan.pieces == best.pieces][: 2 * PLANS]
+        yield from [plan for plan in plans if plan.pieces == best.pieces][:PLANS]
         return
     outputs, *pixels = b.dims(kernel.stages[0].buffer)[1:]
     vectors = best.lines * -(-pixels[-1] // best.pieces)

@@ -1,7 +1,7 @@
 """Races: candidates run in turns, and the slower half drops out after each round (successive halving).
 
-Turns keep the comparison fair on a machine whose speed wanders; of each candidate's times the lower quartile counts,
-since what disturbs a run only ever makes it slower (Jamieson and Talwalkar, 2016; Chen and Revels, 2016).
+Turns keep the comparison fair on a machine whose speed wanders; of each candidate's times the two fastest count, since
+what disturbs a run only ever makes it slower (Jamieson and Talwalkar, 2016; Chen and Revels, 2016).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-ROUNDS = (2, 3, 6, 12)
+ROUNDS = (3, 3, 6, 9)
 """Runs of each candidate that is left, by round."""
 HOPELESS = 1.5
 """Candidates that are slower than the best by this factor drop out after any round."""
@@ -49,20 +49,20 @@ def race(candidates: Sequence[Run], is_over: Callable[[], bool]) -> Outcome | No
 
 
 def _better_half(left: list[int], times: list[list[float]]) -> list[int]:
-    ranked = sorted(left, key=lambda number: quartile(times[number]))
-    limit = HOPELESS * quartile(times[ranked[0]])
-    kept = [number for number in ranked[: max(2, -(-len(ranked) // 2))] if quartile(times[number]) <= limit]
+    ranked = sorted(left, key=lambda number: undisturbed(times[number]))
+    limit = HOPELESS * undisturbed(times[ranked[0]])
+    kept = [number for number in ranked[: max(2, -(-len(ranked) // 2))] if undisturbed(times[number]) <= limit]
     return sorted({0, *kept})
 
 
 def _decided(left: list[int], times: list[list[float]]) -> Outcome:
-    first = quartile(times[0])
-    best = min(left, key=lambda number: quartile(times[number]))
-    if quartile(times[best]) > (1 - MARGIN) * first:
+    first = undisturbed(times[0])
+    best = min(left, key=lambda number: undisturbed(times[number]))
+    if undisturbed(times[best]) > (1 - MARGIN) * first:
         best = 0
-    return Outcome(best, quartile(times[best]), first)
+    return Outcome(best, undisturbed(times[best]), first)
 
 
-def quartile(times: Sequence[float]) -> float:
-    """Return the lower quartile."""
-    return sorted(times)[len(times) // 4]
+def undisturbed(times: Sequence[float]) -> float:
+    """Return the mean of the two smallest."""
+    return sum(sorted(times)[:2]) / min(len(times), 2)

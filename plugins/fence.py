@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from graft.core.operators.table import Cost
     from graft.core.target import CompileOptions
+    from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.core.view import NodeView
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
@@ -165,6 +166,10 @@ class FencedBackend(Backend):
                     plugin=self.name,
                     region=region.name,
                 )
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Return the backend's report."""
+        return self._call("tune", lambda: self.backend.tune(regions, options, wish))
 
     def _signed(self, module: Module) -> Module:
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed

@@ -25,7 +25,6 @@ from graft.core.tensor_ir.ir import (
     Constant,
     Expression,
     Intrinsic,
-    Load,
     Reduction,
     Select,
     Stage,

@@ -24,7 +24,8 @@ from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
-from graft.core.target import CompileOptions, available_threads, cache_directory, target_named
+from graft.core.target import CompileOptions, available_threads, cache_directory, target_named, tuned_database
+from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.view import dtype_of
 from graft.errors import GraftError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
@@ -64,6 +65,8 @@ class CompiledModel:
     seconds: Mapping[str, float]
     """Time spent, by stage (``load normalize partition stitch describe``) and by region (``region:<name>``), of which
     ``region:<name>/<stage>`` are parts, in a thread of their own where they come to more."""
+    tuning: TuneReport | None = None
+    """What tuning has found, where it was asked for and a backend has something to tune."""
 
     @property
     def total_seconds(self) -> float:
@@ -138,7 +141,7 @@ class Compiler:
     ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
     GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
     policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
-    is to have it.
+    is to have it. ``tune`` has the backends measure before they compile.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class Compiler:
         estimator: Estimator | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
+        tune: TuneOptions | None = None,
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
@@ -159,6 +163,8 @@ class Compiler:
         self._estimator = estimator
         self._manager = manager
         self._keep = keep_intermediates
+        self._tune = tune
+        self._report: TuneReport | None = None
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
         self.seconds: dict[str, float] = {}
 
@@ -172,6 +178,9 @@ class Compiler:
         refusals: dict[tuple[str, str], Reject] = {}
         while True:
             partitioned = self._partition(model, refusals)
+            if self._tune is not None and not refusals:
+                with self._timed("tune"):
+                    self._report = self._tuned(partitioned, self._tune)
             failed = self._compile_regions(partitioned, refusals)
             if not failed:
                 break
@@ -185,8 +194,9 @@ class Compiler:
         with self._timed("describe"):
             description = self._with_facts(description, partitioned, stitcher.weights)
         return CompiledModel(
-            description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds)
-        )
+            description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
+            self._report,
+        )  # fmt: skip
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
         backends = list(self._backends.values())
@@ -204,6 +214,19 @@ class Compiler:
         started = perf_counter()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
+
+    def _tuned(self, partitioned: Partitioned, wish: TuneOptions) -> TuneReport | None:
+        """Let each backend tune its regions, within one budget."""
+        report: TuneReport | None = None
+        left: TuneOptions | None = wish
+        found = list(regions(partitioned.model))
+        for name, backend in self._backends.items():
+            own = [region for region in found if region.backend == name]
+            left = remaining(wish, 0.0 if report is None else report.spent)
+            part = backend.tune(own, self._options, left) if own and left is not None else None
+            if part is not None:
+                report = part if report is None else report + part
+        return report
 
     def _compile_regions(self, partitioned: Partitioned, refusals: dict[tuple[str, str], Reject]) -> bool:
         """Compile every region not compiled yet; turn failures into refusals and say whether there were any."""
@@ -268,15 +291,22 @@ class Compiler:
             (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
 
 
-def compile_options(threads: int | None, strict: bool, cpu: str = "native", cache: bool = False) -> CompileOptions:
+def compile_options(
+    threads: int | None, strict: bool, cpu: str = "native", cache: bool = False, tuned: bool = False
+) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
-    With ``cache``, compiled kernels are kept in the user's cache directory.
+    With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
+    used and kept there.
     """
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
-        target_named(cpu), threads or available_threads(), strict, cache_directory() if cache else None
+        target_named(cpu),
+        threads or available_threads(),
+        strict,
+        cache_directory() if cache else None,
+        tuned_database() if tuned else None,
     )
 
 

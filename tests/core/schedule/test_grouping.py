@@ -97,7 +97,11 @@ def test_products_of_bytes_of_any_shape_sign_and_zero_point_are_exact(
 
 @settings(max_examples=20, deadline=None)
 @given(
-    m=extents, k=st.integers(1, 9), n=extents, dtypes=st.tuples(kinds, kinds), points=st.tuples(zero_points, zero_points)
+    m=extents,
+    k=st.integers(1, 9),
+    n=extents,
+    dtypes=st.tuples(kinds, kinds),
+    points=st.tuples(zero_points, zero_points),
 )  # fmt: skip
 def test_a_grouped_stage_means_the_same(
     m: int, k: int, n: int, dtypes: tuple[str, str], points: tuple[str, str]

@@ -9,6 +9,7 @@ directly, a vector of a row at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +21,10 @@ from graft.core.schedule.depthwise import schedule_depthwise
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
+from graft.core.schedule.grouping import Sum, group
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import evaluate
-from graft.core.schedule.product import Contraction, analyse
+from graft.core.schedule.product import Contraction, analyse, factors_of
 from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.winograd import schedule_winograd
@@ -66,16 +68,34 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     winograd = None if "winograd" in target.without else schedule_winograd(kernel, stages, target)
     if winograd is not None:
         return winograd
-    flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
+    anchor = _channels_last(stages[0])
+    grouped = group(anchor, kernel.constants, target)
+    if grouped is not None:
+        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), groups, target, grouped.sums)
+        if scheduled is not None:
+            return scheduled
+    return _product(kernel, (anchor, *stages[1:]), groups, target)
+
+
+def _product(
+    kernel: Kernel, stages: tuple[Stage, ...], groups: int, target: Target, sums: Sequence[Sum] = ()
+) -> Scheduled | None:
+    """Return the product of weights and patches; None if it is none, or its start needs sums that are not known."""
+    flat = flatten(kernel, stages, groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if flat is None or parts is None or parts.columns != 3:
         return None
-    scheduled = _channels_wide(flat, parts, target) if _wants_channels_wide(parts, target) else None
-    if scheduled is None and uses_pixels_apart(parts.right, parts.column):
-        scheduled = _PatchScheduler(flat, parts, target).scheduled()
-    elif scheduled is None:
-        scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
+    sums = flat.of(sums)
+    scheduled = _channels_wide(flat, parts, target, sums) if _wants_channels_wide(parts, target) else None
+    if scheduled is None:
+        apart = uses_pixels_apart(parts.right, parts.column)
+        scheduler = ContractionScheduler(flat.kernel, parts, target, sums)
+        if apart:
+            scheduler = _PatchScheduler(flat, parts, target, sums)
+        scheduled = scheduler.scheduled()
+        if not scheduler.starts.are_known:
+            return None
     return replace(scheduled, packed=packed_constants(scheduled, flat.original))
 
 
@@ -87,7 +107,7 @@ def _wants_channels_wide(parts: Contraction, target: Target) -> bool:
     return parts.width / (-(-parts.width // lanes) * lanes) < MIN_FILLED and parts.terms >= MIN_TERMS
 
 
-def _channels_wide(flat: Flattened, parts: Contraction, target: Target) -> Scheduled | None:
+def _channels_wide(flat: Flattened, parts: Contraction, target: Target, sums: Sequence[Sum] = ()) -> Scheduled | None:
     """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
     assert parts.rows is not None, "a convolution without channels"
     if isinstance(parts.right, Load) and parts.right.mask is None:
@@ -97,8 +117,11 @@ def _channels_wide(flat: Flattened, parts: Contraction, target: Target) -> Sched
     if found is None:
         return None
     source, matrix, axes = found
-    weights = Buffer(source.name, source.dtype, tuple(map(b.index, matrix.shape)))
-    scheduled = _CopiedPatches(flat, parts, target, weights, matrix, axes, source).scheduled()
+    weights = Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
+    scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, sums)
+    scheduled = scheduler.scheduled()
+    if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
+        return None
     return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
 
 
@@ -121,8 +144,8 @@ def _channels_last(anchor: Stage) -> Stage:
 class _PatchScheduler(ContractionScheduler):
     """A contraction whose right factor is a patch of the input: panels are filled by runs of an output row."""
 
-    def __init__(self, flat: Flattened, parts: Contraction, target: Target) -> None:
-        super().__init__(flat.kernel, parts, target)
+    def __init__(self, flat: Flattened, parts: Contraction, target: Target, sums: Sequence[Sum] = ()) -> None:
+        super().__init__(flat.kernel, parts, target, sums)
         self.flat = flat
         self.row_length = flat.extents[-1]
         self.row_count = math.prod(flat.extents[:-1])
@@ -168,8 +191,8 @@ class _PatchScheduler(ContractionScheduler):
     def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
         """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
         anchor = self.flat.anchor
-        factors = [anchor.value.left, anchor.value.right] if isinstance(anchor.value, Binary) else []
-        (patch,) = [factor for factor in factors if self.flat.spatial[-1] in free_variables(factor)]
+        factors = factors_of(anchor.value) or ()
+        (patch,) = [one for one in factors if not isinstance(one, str) and self.flat.spatial[-1] in free_variables(one)]
         group = self.parts.shape[2]
         places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}
         places[anchor.axes[1]] = b.multiply(outer[1], group)
@@ -193,6 +216,7 @@ class _CopiedPatches(ContractionScheduler):
         matrix: np.ndarray,
         axes: tuple[int, ...],
         source: Buffer,
+        sums: Sequence[Sum] = (),
     ) -> None:
         self.origin = _PatchScheduler(flat, parts, target)
         width = parts.width + self.origin.tile.lanes
@@ -207,10 +231,11 @@ class _CopiedPatches(ContractionScheduler):
             rows=parts.columns,
             columns=parts.rows,
             depth=(Reduced(term, parts.terms),),
+            multiply=replace(parts.multiply, turned=not parts.multiply.turned),
         )
         inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
         kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
-        super().__init__(kernel, product, target)
+        super().__init__(kernel, product, target, sums)
 
     def _blocks(self, outer: Outer) -> Statement:
         return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))

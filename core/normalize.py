@@ -15,6 +15,7 @@ from graft.core.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.passes.fold_constants import FoldConstants
 from graft.core.passes.inline_conditions import InlineConditions
 from graft.core.passes.lift_constants import LiftConstants
+from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
 
 FOLD_LIMIT = FoldConstants().limit
@@ -29,6 +30,7 @@ PASSES: Mapping[str, type[Pass]] = {
         CanonicalizeOperators,
         CanonicalizeShapes,
         FoldBatchNormalization,
+        MoveTransposes,
         EliminateCommonSubexpressions,
         EliminateDeadCode,
     )

@@ -16,6 +16,7 @@ from graft.core.passes.fold_constants import FoldConstants
 from graft.core.passes.inline_conditions import InlineConditions
 from graft.core.passes.integer_arithmetic import IntegerArithmetic
 from graft.core.passes.lift_constants import LiftConstants
+from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
 from graft.errors import GraftError
 
@@ -32,6 +33,7 @@ PASSES: Mapping[str, type[Pass]] = {
         CanonicalizeOperators,
         CanonicalizeShapes,
         FoldBatchNormalization,
+        MoveTransposes,
         EliminateCommonSubexpressions,
         EliminateDeadCode,
     )

@@ -19,7 +19,10 @@ LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
     "zfnet512",
 )  # fmt: skip
-EXPORTED = ("bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm")
+EXPORTED = (
+    "bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm", "swin_tiny", "distilbert",
+    "whisper_tiny_encoder", "llama", "llama_opset23",
+)  # fmt: skip
 SMALL = ("light_squeezenet", "light_shufflenet", "mobilenet_v2", "lstm")
 QUANTIZED = {"int8_resnet50": "light_resnet50", "int8_mobilenet_v2": "mobilenet_v2", "int8_digits": "digits"}
 """Models in QDQ form, and what they are made from."""

@@ -89,7 +89,7 @@ def _is_depthwise(kernel: Kernel) -> bool:
     )
     if shape is None or output is None or shape[1] != 1:
         return False
-    return shape[0] == kernel.node.attribute("group", 1) == output[-1]
+    return shape[0] == int(kernel.node.attribute("group", 1)) == output[-1]
 
 
 @dataclass(frozen=True, slots=True)

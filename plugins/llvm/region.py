@@ -99,7 +99,7 @@ class Values:
         return Lowered(group, kernel, loops, read, tuple(self.values[buffer] for buffer in outputs))
 
     def _with_scalars(self, stage: Stage) -> Stage:
-        """The stage with loads of constants of one element replaced by their value."""
+        """The stage with loads of constants that are one number everywhere replaced by it."""
         found = {load.buffer for load in loads(*stage_expressions(stage))}
         known = {buffer: self._scalar(buffer) for buffer in found if buffer in self.values}
         if not any(value is not None for value in known.values()):
@@ -113,10 +113,14 @@ class Values:
 
     def _scalar(self, buffer: Buffer) -> Expression | None:
         value = ValueView(self.values[buffer])
-        if not value.is_constant or np.prod(value.static_shape or (), dtype=np.int64) != 1:
+        size = np.prod(value.static_shape or (), dtype=np.int64)
+        is_zero_point = buffer.dtype in ("uint8", "int8") and len(buffer.shape) == 1 and size > 0
+        if not value.is_constant or (size != 1 and not is_zero_point):
             return None
         array = value.constant
         assert array is not None
+        if size != 1 and (array != array.reshape(-1)[0]).any():
+            return None
         number = constant(array.reshape(-1)[0].item(), storage_dtype(buffer.dtype))
         return Bitcast(number, buffer.dtype) if is_custom(buffer.dtype) else number
 

@@ -42,7 +42,7 @@ def computed_before(nodes: Sequence[NodeView], trait: Trait, widening: Mapping[i
             continue
         for value in node.inputs:
             producer = None if value is None else value.value.producer()
-            if producer in widening and producer not in own:
+            if producer is not None and producer in widening and producer not in own:
                 found[producer] = widening[producer]
     return list(found.values())
 

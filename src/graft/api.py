@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -127,6 +127,7 @@ def compile(
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
+    disable: Collection[str] = (),
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> Program:
@@ -140,12 +141,14 @@ def compile(
     ``cache``, kernels that were compiled before are found in the user's cache directory.
 
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
-    best; later compilations use them unless ``tuned`` is False.
+    best; later compilations use them unless ``tuned`` is False. ``disable`` names passes over the graph that are left
+    out, such as ``integer-arithmetic``.
     """
     options = compile_options(threads, strict, cpu)
     compiled = compile_model(
         model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, cache=cache, tune=tune,
-        tuned=tuned, plan=plan, policy=policy, place=place, keep_intermediates=keep_intermediates, manager=manager,
+        tuned=tuned, plan=plan, policy=policy, place=place, disable=disable, keep_intermediates=keep_intermediates,
+        manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
 
@@ -178,6 +181,7 @@ def compile_model(
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
+    disable: Collection[str] = (),
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> CompiledModel:
@@ -197,5 +201,6 @@ def compile_model(
         manager=manager,
         keep_intermediates=None if keep_intermediates is None else Path(keep_intermediates),
         tune=measuring,
+        disable=disable,
     )
     return compiler.compile(model, shapes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,20 +99,27 @@ def prepare(
 
 
 def simplified(
-    loaded: ir.Model, source: Source, shapes: Mapping[str, Sequence[int]] | None, manager: PluginManager | None
+    loaded: ir.Model,
+    source: Source,
+    shapes: Mapping[str, Sequence[int]] | None,
+    manager: PluginManager | None,
+    disable: Collection[str] = (),
 ) -> ir.Model:
-    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``."""
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
+
+    The passes named in ``disable`` are left out.
+    """
     model = loaded
     if loaded is source:
         model = loaded.clone()
         record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
     more = manager.passes("import") if manager else ()
-    normalize(model, more=more, verify=False)
+    normalize(model, disable=disable, more=more, verify=False)
     try:
         verify_model(model, "normalize")
     except AssertionError:
         again = load(source, shapes=shapes).clone()
-        normalize(again, more=more)  # checked after every pass, this names the one that is wrong
+        normalize(again, disable=disable, more=more)  # checked after every pass, this names the one that is wrong
         raise
     require_static(model)
     _require_numbers(model)
@@ -155,6 +162,7 @@ class Compiler:
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
         tune: TuneOptions | None = None,
+        disable: Collection[str] = (),
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
@@ -164,6 +172,7 @@ class Compiler:
         self._manager = manager
         self._keep = keep_intermediates
         self._tune = tune
+        self._disable = disable
         self._report: TuneReport | None = None
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
         self.seconds: dict[str, float] = {}
@@ -173,7 +182,7 @@ class Compiler:
         with self._timed("load"):
             loaded = load(source, shapes=shapes)
         with self._timed("normalize"):
-            model = simplified(loaded, source, shapes, self._manager)
+            model = simplified(loaded, source, shapes, self._manager, self._disable)
         self._write("01_normalized.onnx", model)
         refusals: dict[tuple[str, str], Reject] = {}
         while True:

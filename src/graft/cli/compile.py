@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-tuned", is_flag=True, help="Use nothing of what tuning has found before.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
+@click.option("--disable", metavar="PASS", multiple=True, help="Leave out a pass over the model's graph.")
 @click.option("--time", "show_time", is_flag=True, help="Print where the time of compiling went.")
 @common_options
 @click.pass_obj
@@ -71,6 +72,7 @@ def command(
     tune_seconds: float | None,
     no_tuned: bool,
     no_cache: bool,
+    disable: tuple[str, ...],
     show_time: bool,
     **wishes: Any,
 ) -> int:
@@ -90,6 +92,7 @@ def command(
             cpu=cpu,
             strict=strict,
             cache=not no_cache,
+            disable=disable,
             tune=wish,
             tuned=not no_tuned,
             policy=policy_of(wishes),

@@ -262,9 +262,23 @@ def store(
     elif lanes == 1:
         safe = emitter.let(f"select i1 {condition.text}, ptr {address}, ptr {emitter.dummy(memory, 'sink')}")
         emitter.emit(f"store {memory} {text}, ptr {safe}, align {align}")
+    elif (lane := _only_lane(condition)) is not None:
+        element = emitter.let(f"extractelement {memory} {text}, i64 {lane}")
+        scalar = memory_type(type.with_lanes(1))
+        place = emitter.let(f"getelementptr {scalar}, ptr {address}, i64 {lane}")
+        emitter.emit(f"store {scalar} {element}, ptr {place}, align {align}")
     else:
         arguments = [(memory, text), (f"ptr align {align}", address), (f"<{lanes} x i1>", condition.text)]
         emitter.intrinsic("masked.store", "void", arguments, [memory, "ptr"])
+
+
+def _only_lane(condition: Value) -> int | None:
+    """Return the lane of a constant mask that has only one.
+
+    LLVM 22 stores the whole 32 bits of that lane where the value was narrowed just before.
+    """
+    bits = condition.text.strip("<>").split(", ")
+    return bits.index("i1 true") if condition.text.startswith("<") and bits.count("i1 true") == 1 else None
 
 
 def address_of(emitter: ExpressionEmitter, expression: Load) -> str:

@@ -28,6 +28,7 @@ from graft.core.view import NodeView, ValueView, constant_tensor, data_type
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower import FunctionLowering, require
 from graft.datatypes.prepare import EACH, QUIRE, prepare
+from graft.datatypes.quire import require_quire
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
@@ -64,6 +65,10 @@ def convert(
     """
     for name in (dtype, *(types or {}).values()):
         _require_type(name, registry)
+        if accumulate == QUIRE:
+            require_quire(name, registry)
+    if isinstance(keep, str):
+        raise DatatypeError(f"keep takes a list of patterns; write keep=['{keep}']", keep=keep)
     if accumulate not in (EACH, QUIRE) and accumulate not in FLOATS:
         _require_type(accumulate, registry, f"accumulate='{accumulate}' is neither 'each' nor 'quire'")
     converted = load(model, shapes=shapes).clone()
@@ -77,8 +82,8 @@ def convert(
     return converted
 
 
-def _require_type(dtype: str, registry: DatatypeRegistry, otherwise: str = "") -> None:
-    if not is_custom(dtype):
+def _require_type(dtype: object, registry: DatatypeRegistry, otherwise: str = "") -> None:
+    if not isinstance(dtype, str) or not is_custom(dtype):
         lead = f"{otherwise}, and " if otherwise else ""
         raise DatatypeError(f"{lead}'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16")
     parse_custom(dtype)

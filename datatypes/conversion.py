@@ -35,7 +35,7 @@ from graft.errors import DatatypeError
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 PLAIN = frozenset({
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "LSTM", "GRU", "RNN", "If", "Loop", "Scan",
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "If", "Loop", "Scan",
     "Constant", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
     "EyeLike", "BitCast", "IsInf", "NonMaxSuppression", "StringNormalizer",
 })  # fmt: skip
@@ -160,6 +160,12 @@ class _Conversion:
         if node.op_type == "Cast" and is_custom(ValueView(node.outputs[0]).dtype):
             node.attributes["to"] = ir.AttrInt64("to", data_type(storage_dtype(dtype)).value)
         operator = OPERATORS.of(NodeView(node))
+        if self.accumulate != EACH and operator is not None and Trait.RECURRENT in operator.traits:
+            raise DatatypeError(
+                f"{node.op_type} (node '{node.name}') rounds each operation, not accumulate='{self.accumulate}'; keep "
+                f"it in its own type with keep=['{node.op_type}']",
+                node=node.name,
+            )
         if self.accumulate != EACH and operator is not None and operator.traits & SUMS:
             node.attributes["accumulate"] = ir.AttrString("accumulate", self.accumulate)
         self._converted.append(node)

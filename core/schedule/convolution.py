@@ -97,7 +97,7 @@ def _channels_wide(flat: Flattened, parts: Contraction, target: Target) -> Sched
     if found is None:
         return None
     source, matrix, axes = found
-    weights = Buffer(source.name, source.dtype, tuple(map(b.index, matrix.shape)))
+    weights = Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
     scheduled = _CopiedPatches(flat, parts, target, weights, matrix, axes, source).scheduled()
     return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
@@ -83,8 +83,6 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
-        if Trait.RECURRENT in operator.traits and is_custom(node.dtype):
-            return Reject("dtype", f"{node.op_type} of {node.dtype}; recurrent operators are compiled in floats")
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 

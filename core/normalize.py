@@ -16,6 +16,7 @@ from graft.core.passes.fold_constants import FoldConstants
 from graft.core.passes.inline_conditions import InlineConditions
 from graft.core.passes.lift_constants import LiftConstants
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
+from graft.core.passes.split_heads import SplitHeads
 
 FOLD_LIMIT = FoldConstants().limit
 
@@ -27,6 +28,7 @@ PASSES: Mapping[str, type[Pass]] = {
         InlineConditions,
         EliminateIdentity,
         CanonicalizeOperators,
+        SplitHeads,
         CanonicalizeShapes,
         FoldBatchNormalization,
         EliminateCommonSubexpressions,

@@ -26,6 +26,8 @@ def schedule(kernel: Kernel, target: Target) -> Scheduled:
             from graft.core.schedule.contraction import schedule_contraction
 
             scheduled = schedule_contraction(kernel, target)
+        case Trait.ATTENTION if "attention" in target.without:
+            return schedule_generic(kernel, target)
         case Trait.ATTENTION:
             from graft.core.schedule.attention import schedule_attention
 

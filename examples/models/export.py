@@ -191,7 +191,7 @@ def export(row: Export) -> onnx.ModelProto:
 
 
 def is_weight(tensor: onnx.TensorProto) -> bool:
-    """Whether an initialiser is a large float tensor that is no mask or table (several whole numbers, or infinities)."""
+    """Whether an initialiser is a large float tensor; masks and tables (whole numbers, infinities) are none."""
     if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_ELEMENTS:
         return False
     array = numpy_helper.to_array(tensor)
@@ -204,7 +204,7 @@ def is_small_mask(tensor: onnx.TensorProto) -> bool:
     if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_MASK or is_weight(tensor):
         return False
     array = numpy_helper.to_array(tensor)
-    return bool(np.isfinite(array).all()) and -128 <= array.min() and array.max() <= 127
+    return bool(np.isfinite(array).all()) and array.min() >= -128 and array.max() <= 127
 
 
 def strip_weights(model: onnx.ModelProto) -> None:

@@ -20,7 +20,7 @@ from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
 
 ANCHORS = (
-    (Trait.CONTRACTION, Trait.CONVOLUTION),
+    (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION),
     (Trait.ROW_WISE, Trait.REDUCTION, Trait.POOLING),
     (Trait.INJECTIVE, Trait.ELEMENTWISE),
 )
@@ -145,7 +145,7 @@ def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> 
     """The group of an anchor and everything elementwise that can follow it in the same loops."""
     group = Group([anchor], trait)
     uses.taken.add(anchor.node)
-    if trait is Trait.RECURRENT:
+    if trait in (Trait.RECURRENT, Trait.ATTENTION):
         return group
     while len(outputs := uses.used_outputs(group.tail)) == 1:
         shape = squeezed(ValueView(outputs[0]))

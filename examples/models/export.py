@@ -191,7 +191,7 @@ def export(row: Export) -> onnx.ModelProto:
 
 
 def is_weight(tensor: onnx.TensorProto) -> bool:
-    """Whether an initialiser is a large float tensor; masks and tables (whole numbers, infinities) are none."""
+    """Whether an initialiser is a large float tensor that is no mask or table (whole numbers, infinities)."""
     if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_ELEMENTS:
         return False
     array = numpy_helper.to_array(tensor)

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graft
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.build import index
 from graft.core.operators.lower import lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.target import host_target
@@ -83,5 +84,5 @@ def test_threads_share_the_hidden_units_of_a_step() -> None:
     function = lower(lowering_of(NodeView(model.graph.node(-1))), OPERATORS)
     assert isinstance(function, Function)
     loops = [one for one in walk_statements(function.body) if isinstance(one, For) and one.variable.name == "chunk"]
-    assert [(one.kind, str(one.extent)) for one in loops] == [("parallel", "4")] * 2
+    assert [(one.kind, one.extent) for one in loops] == [("parallel", index(4))] * 2
     assert module_ir((function,), host_target()).count("define internal i32 @") >= 4

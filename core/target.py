@@ -46,13 +46,15 @@ class CompileOptions:
     """What the user asked for, as every backend's ``compile`` receives it.
 
     ``threads`` is the number of threads the program will run with; ``strict`` makes a failed region an error;
-    ``cache`` is the directory in which a backend may keep compiled code, None to keep none.
+    ``cache`` is the directory in which a backend may keep compiled code, None to keep none; ``tuned`` is the database
+    of what tuning has found, None to use nothing of it.
     """
 
     target: Target
     threads: int = 1
     strict: bool = False
     cache: Path | None = None
+    tuned: Path | None = None
 
 
 _LEVEL_1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
@@ -82,6 +84,11 @@ def cache_directory() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
     return root / "graft"
+
+
+def tuned_database() -> Path:
+    """Return the file of what tuning has found for this user: ``tuned.sqlite3`` in the cache directory."""
+    return cache_directory() / "tuned.sqlite3"
 
 
 def available_threads() -> int:

@@ -23,6 +23,7 @@ from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.grouping import Sum, group
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
+from graft.core.schedule.parameters import ContractionParameters, Packing, Parameters, of_family
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
     CACHE_LINE,
@@ -32,6 +33,7 @@ from graft.core.schedule.tiling import (
     Split,
     Tile,
     accumulate,
+    adjusted_tile,
     begin_with,
     choose_tile,
     clear,
@@ -84,20 +86,23 @@ STREAMS, FEW_ROWS = 8, 4
 
 Outer = dict[int, Expression]
 Totals = Callable[[Buffer], Statement]
-Mode = Literal["in place", "packed before", "packed by product", "packed by panel", "packed at once"]
+Mode = Literal["in place", "packed before"] | Packing
 
 
-def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled:
+def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if parts is None:
         return schedule_generic(kernel, target)
-    return _in_groups(kernel, parts, target) or ContractionScheduler(kernel, parts, target).scheduled()
+    wanted = of_family(parameters, ContractionParameters)
+    return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
 
 
-def _in_groups(kernel: Kernel, plain: Contraction, target: Target) -> Scheduled | None:
+def _in_groups(
+    kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
+) -> Scheduled | None:
     """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
     grouped = group(plain.epilogue.anchor, kernel.constants, target)
     parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
@@ -109,7 +114,7 @@ def _in_groups(kernel: Kernel, plain: Contraction, target: Target) -> Scheduled 
     if len(plain.depth) == 1:
         value = grouped.factors[int(parts.multiply.turned)].value
         small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
-    scheduler = ContractionScheduler(kernel, parts, target, grouped.sums, small)
+    scheduler = ContractionScheduler(kernel, parts, target, wanted, grouped.sums, small)
     scheduled = scheduler.scheduled()
     return scheduled if scheduler.starts.are_known else None
 
@@ -125,14 +130,17 @@ class ContractionScheduler:
         kernel: Kernel,
         parts: Contraction,
         target: Target,
+        parameters: ContractionParameters | None = None,
         sums: Sequence[Sum] = (),
         small: SmallRows | None = None,
     ) -> None:
         self.kernel, self.parts, self.target, self.small = kernel, parts, target, small
+        self.parameters = wanted = parameters or ContractionParameters()
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
         busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
-        self.tile = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
+        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
+        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
@@ -202,8 +210,9 @@ class ContractionScheduler:
         if not self.is_streamed:
             cuttable = len(parts.depth) == 1
             return choose_blocking(
-                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict()
-            )
+                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict(),
+                block_bytes=self.parameters.block_bytes, span_bytes=self.parameters.span_bytes,
+            )  # fmt: skip
         by_rows = len(parts.depth) == 1 and self.right_packed is None and whole >= PACK_BYTES and not self.must_pack()
         span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
         groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
@@ -213,6 +222,8 @@ class ContractionScheduler:
         """Decide when and how much of the right factor is packed at one time."""
         if self.right_packed is not None:
             return "packed before"
+        if self.parameters.packing is not None and not self.is_streamed:
+            return self.parameters.packing
         if not self.must_pack():
             return "in place"
         whole = self.padded * self.parts.terms * self.bytes

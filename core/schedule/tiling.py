@@ -38,7 +38,7 @@ from graft.core.tensor_ir.visit import substitute
 from graft.core.types import INT64, Type, element_bits, is_custom
 
 FMA_LATENCY = 4
-MAX_VECTORS = 8
+MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
 CUSTOM_REGISTERS = 10
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
 UNROLL = 2
@@ -116,20 +116,37 @@ def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int =
 
     ``busy`` registers are needed for other things.
     """
+    return ranked_tiles(rows, columns, dtype, target, busy)[0][1]
+
+
+def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[tuple[float, Tile]]:
+    """Return all tiles that fit the registers with the cycles of a step over the result, the fewest first."""
     lanes = lanes_of(dtype, target)
     registers = CUSTOM_REGISTERS if is_custom(dtype) else register_count(target) - busy
     total = -(-columns // lanes)
-    best: tuple[float, int, int] | None = None
+    unroll = 1 if is_custom(dtype) else UNROLL
+    found: list[tuple[float, Tile]] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar.
         for height in range(1, min(rows, (registers - 1 - vectors) // vectors) + 1):
             across = total // vectors * _cycles_down(rows, height, vectors)
             if total % vectors:
                 across += _cycles_down(rows, height, total % vectors)
-            candidate = (across, -vectors, -height)
-            best = min(best, candidate) if best else candidate
-    assert best is not None, (rows, columns, dtype)
-    return Tile(-best[2], -best[1], lanes, 1 if is_custom(dtype) else UNROLL)
+            found.append((across, Tile(height, vectors, lanes, unroll)))
+    assert found, (rows, columns, dtype)
+    return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))
+
+
+def adjusted_tile(
+    tile: Tile, height: int, width: int, rows: int | None, vectors: int | None, unroll: int | None = None
+) -> Tile:
+    """Return a tile with what is given in place of its own, as far as it fits a ``height x width`` result."""
+    return Tile(
+        min(rows or tile.rows, height, MAX_ROWS),
+        min(vectors or tile.vectors, -(-width // tile.lanes), MAX_VECTORS),
+        tile.lanes,
+        min(unroll or tile.unroll, MAX_UNROLL),
+    )
 
 
 def _cycles_down(rows: int, height: int, vectors: int) -> float:

@@ -43,8 +43,8 @@ def _convert(builder: Builder, value: Value, to: Type) -> Value:
         return Value(builder.let(f"{compare} {value.text}, {literal(0, source)}"), to)
     if source.is_float and to.is_float:
         operation = "fpext" if to.dtype == "float64" else "fptrunc"
-    elif source.is_float and element_bits(to.dtype) <= 16:
-        return _to_small_integer(builder, value, to)
+    elif source.is_float and element_bits(to.dtype) < 32:
+        return _narrowed(builder, value, to)
     elif source.is_float:
         name = "fptosi.sat" if to.dtype in SIGNED else "fptoui.sat"
         return Value(builder.intrinsic(name, result, [(kind, value.text)], [result, kind]), to)
@@ -61,23 +61,23 @@ def _convert(builder: Builder, value: Value, to: Type) -> Value:
     return Value(builder.let(f"{operation} {kind} {value.text} to {result}"), to)
 
 
-def _to_small_integer(builder: Builder, value: Value, to: Type) -> Value:
-    """Saturate and truncate: LLVM would convert one lane at a time. A NaN becomes the lowest number first, then 0."""
-    source, middle, signed = value.type, Type("int32", to.lanes), to.dtype in SIGNED
+def _narrowed(builder: Builder, value: Value, to: Type) -> Value:
+    """Return a float as an integer of 8 or 16 bits: put in range while it is a float, then by way of 32 bits.
+
+    LLVM's own saturating conversion to such an integer takes vectors apart.
+    """
+    source, wide = value.type, Type("int32", to.lanes)
     kind, bits = register_type(source), element_bits(to.dtype)
-    condition = register_type(Type("bool", to.lanes))
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    text = value.text
-    for comparison, limit in (("ogt", low), ("olt", high)):
-        bound = literal(float(limit), source)
-        inside = builder.let(f"fcmp {comparison} {kind} {text}, {bound}")
-        text = builder.let(f"select {condition} {inside}, {kind} {text}, {kind} {bound}")
-    whole = register_type(middle)
-    number = builder.let(f"fptosi {kind} {text} to {whole}")
-    if signed:
-        nan = builder.let(f"fcmp uno {kind} {value.text}, {value.text}")
-        number = builder.let(f"select {condition} {nan}, {whole} {literal(0, middle)}, {whole} {number}")
-    return Value(builder.let(f"trunc {whole} {number} to {register_type(to)}"), to)
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.dtype in SIGNED else (0, (1 << bits) - 1)
+    number = value.text
+    if low:  # otherwise NaN becomes the lower bound, which is 0
+        ordered = builder.let(f"fcmp ord {kind} {number}, {number}")
+        condition = register_type(Type("bool", to.lanes))
+        number = builder.let(f"select {condition} {ordered}, {kind} {number}, {kind} {literal(0.0, source)}")
+    for name, bound in (("maxnum", low), ("minnum", high)):
+        number = builder.intrinsic(name, kind, [(kind, number), (kind, literal(float(bound), source))], [kind])
+    whole = builder.let(f"fptosi {kind} {number} to {register_type(wide)}")
+    return Value(builder.let(f"trunc {register_type(wide)} {whole} to {register_type(to)}"), to)
 
 
 def widen(builder: Builder, value: Value) -> Value:

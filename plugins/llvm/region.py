@@ -13,7 +13,7 @@ from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
-from graft.core.schedule.inline import map_stage, stage_expressions
+from graft.core.schedule.inline import map_stage, reordered, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.recurrent import schedule_recurrent
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
@@ -62,7 +62,7 @@ class Values:
         stages: list[Stage] = []
         anchor_stage = 0
         aliases = Aliases()
-        for node in group.nodes:
+        for node in (*group.before, *group.nodes):
             source = node.input(0)
             view = self.table.has(node, Trait.VIEW) and node is not group.anchor
             if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
@@ -76,7 +76,7 @@ class Values:
             stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
             if node is group.anchor:
                 anchor_stage = _anchor_stage(stages)
-        inlined = [self._with_scalars(stage) for stage in stages]
+        inlined = [self._with_scalars(stage) for stage in reordered(stages)]
         outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         prepared = prepare(kernel, accumulation(group.nodes))

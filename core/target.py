@@ -7,8 +7,12 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from graft.errors import GraftError
+
+Precision = Literal["float32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,8 @@ class Target:
     """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
 
     ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
-    the optimisations that schedules for this target do without: ``attention``, ``winograd``.
+    the optimisations that schedules for this target do without: ``attention``, ``winograd``. ``precision`` is that of
+    float32 products in matrix products and convolutions: ``bf16`` rounds the factors to bfloat16 and sums in float32.
     """
 
     arch: str
@@ -24,6 +29,7 @@ class Target:
     features: frozenset[str] = frozenset()
     threads: int = 0
     without: frozenset[str] = frozenset()
+    precision: Precision = "float32"
 
     @property
     def vector_bytes(self) -> int:
@@ -77,6 +83,14 @@ def target_named(cpu: str) -> Target:
     if cpu not in LEVELS:
         raise GraftError(f"unknown cpu '{cpu}'; choose native, {', '.join(LEVELS)}", cpu=cpu)
     return LEVELS[cpu]
+
+
+def precision_named(name: str) -> Precision:
+    """Return a precision by its name; raise GraftError if there is none of that name."""
+    for known in PRECISIONS:
+        if name == known:
+            return known
+    raise GraftError(f"unknown precision '{name}'; choose {' or '.join(PRECISIONS)}", precision=name)
 
 
 def cache_directory() -> Path:

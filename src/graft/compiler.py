@@ -24,7 +24,14 @@ from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
-from graft.core.target import CompileOptions, available_threads, cache_directory, target_named, tuned_database
+from graft.core.target import (
+    CompileOptions,
+    available_threads,
+    cache_directory,
+    precision_named,
+    target_named,
+    tuned_database,
+)
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.view import dtype_of
 from graft.errors import GraftError, UnsupportedError
@@ -269,6 +276,7 @@ class Compiler:
             "plan": partitioned.plan.to_json(),
             "summary": partitioned.plan.summary(),
             "threads": self._options.threads,
+            "precision": target.precision,
             "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
@@ -292,7 +300,12 @@ class Compiler:
 
 
 def compile_options(
-    threads: int | None, strict: bool, cpu: str = "native", cache: bool = False, tuned: bool = False
+    threads: int | None,
+    strict: bool,
+    cpu: str = "native",
+    cache: bool = False,
+    tuned: bool = False,
+    precision: str = "float32",
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
@@ -302,7 +315,7 @@ def compile_options(
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
-        target_named(cpu),
+        replace(target_named(cpu), precision=precision_named(precision)),
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,

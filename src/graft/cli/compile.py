@@ -20,6 +20,7 @@ from graft.cli.common import (
     names_or_none,
     policy_of,
     policy_options,
+    precision_option,
 )
 from graft.cli.output import print_json, print_table, size
 from graft.cli.plan import check_gates, gate_options, read_plan
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 )
 @backend_options
 @compile_options
+@precision_option
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
@@ -62,6 +64,7 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     threads: int | None,
     strict: bool,
+    precision: str,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
@@ -88,6 +91,7 @@ def command(
             shapes=dict(shapes),
             threads=threads,
             cpu=cpu,
+            precision=precision,
             strict=strict,
             cache=not no_cache,
             tune=wish,

@@ -29,7 +29,9 @@ def rounded(array: np.ndarray) -> np.ndarray:
     return array.astype(BFLOAT16).astype(np.float32)
 
 
-def check(kernel: Kernel, arrays: list[np.ndarray], factors: str, target: Target, schedule=schedule_contraction) -> None:
+def check(
+    kernel: Kernel, arrays: list[np.ndarray], factors: str, target: Target, schedule=schedule_contraction
+) -> None:
     """The function computes the kernel of the rounded ``factors``, to the order of its sums."""
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(array.shape).astype(np.float32) for array in arrays]

@@ -77,7 +77,7 @@ def _schedule(
         return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
     wanted = of_family(parameters, ContractionParameters)
     winograd: Scheduled | None = None
-    if wanted is None and "winograd" not in target.without:
+    if wanted is None and target.precision == "float32" and "winograd" not in target.without:
         winograd = schedule_winograd(kernel, stages, target, parameters=of_family(parameters, WinogradParameters))
     if winograd is not None:
         return winograd

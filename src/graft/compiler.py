@@ -30,6 +30,7 @@ from graft.core.target import (
     available_threads,
     cache_directory,
     check_switches,
+    precision_named,
     target_named,
     tuned_database,
 )
@@ -286,6 +287,7 @@ class Compiler:
             "plan": partitioned.plan.to_json(),
             "summary": partitioned.plan.summary(),
             "threads": self._options.threads,
+            "precision": target.precision,
             "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
@@ -315,6 +317,7 @@ def compile_options(
     cache: bool = False,
     tuned: bool = False,
     without: Collection[str] = (),
+    precision: str = "float32",
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
@@ -324,7 +327,11 @@ def compile_options(
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
-        replace(target_named(cpu), without=check_switches(without, (*OPTIMISATIONS, *PASSES))),
+        replace(
+            target_named(cpu),
+            without=check_switches(without, (*OPTIMISATIONS, *PASSES)),
+            precision=precision_named(precision),
+        ),
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,

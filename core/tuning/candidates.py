@@ -52,7 +52,7 @@ def is_tunable(kernel: Kernel) -> bool:
 
 
 def candidates(kernel: Kernel, target: Target, stage: int, best: Parameters | None) -> list[Parameters]:
-    """Return what to measure in a stage beside ``best``, None of which is the schedule's own choice."""
+    """Return what to measure in a stage beside ``best``; a ``best`` of None is the schedule's own choice."""
     found: Sequence[Parameters]
     match kernel.anchor:
         case Trait.CONTRACTION:

@@ -33,6 +33,14 @@ class Target:
         return 32 if "avx2" in self.features else 16
 
 
+DOT_FEATURES = {"dot4_u8s8": "avx512vnni", "dot2_bf16": "avx512bf16"}
+
+
+def has_dot(name: str, target: Target) -> bool:
+    """Whether the target has an instruction for a dot product of the tensor IR."""
+    return DOT_FEATURES[name] in target.features and "avx512vl" in target.features
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What the user asked for, as every backend's ``compile`` receives it.

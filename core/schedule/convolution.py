@@ -89,7 +89,7 @@ def _schedule(
     if scheduled is None and uses_pixels_apart(parts.right, parts.column):
         scheduled = _PatchScheduler(flat, parts, target, wanted).scheduled()
     elif scheduled is None:
-        scheduled = ContractionScheduler(flat.kernel, parts, target, wanted).scheduled()
+        scheduled = ContractionScheduler(flat.kernel, parts, target, parameters=wanted).scheduled()
     return replace(scheduled, packed=packed_constants(scheduled, flat.original))
 
 
@@ -110,7 +110,7 @@ def _channels_wide(
     assert parts.rows is not None, "a convolution without channels"
     if isinstance(parts.right, Load) and parts.right.mask is None:
         swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        return ContractionScheduler(flat.kernel, swapped, target, wanted).scheduled()
+        return ContractionScheduler(flat.kernel, swapped, target, parameters=wanted).scheduled()
     found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
@@ -142,7 +142,7 @@ class _PatchScheduler(ContractionScheduler):
     def __init__(
         self, flat: Flattened, parts: Contraction, target: Target, wanted: ContractionParameters | None = None
     ) -> None:
-        super().__init__(flat.kernel, parts, target, wanted)
+        super().__init__(flat.kernel, parts, target, parameters=wanted)
         self.flat = flat
         self.row_length = flat.extents[-1]
         self.row_count = math.prod(flat.extents[:-1])
@@ -231,7 +231,7 @@ class _CopiedPatches(ContractionScheduler):
         )
         inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
         kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
-        super().__init__(kernel, product, target, wanted)
+        super().__init__(kernel, product, target, parameters=wanted)
 
     def _blocks(self, outer: Outer) -> Statement:
         return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))

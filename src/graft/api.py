@@ -86,10 +86,11 @@ def partitioned(
     manager: PluginManager | None = None,
 ) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
+    manager = manager or plugins()
     chosen = choose(backends, manager)
     wishes = placed(policy, place)
     estimator = estimator_for(wishes, chosen, compile_options(threads, False), manager)
-    return partition(prepare(model, shapes), chosen, policy=wishes, estimator=estimator, operators=OPERATORS)
+    return partition(prepare(model, shapes, manager), chosen, policy=wishes, estimator=estimator, operators=OPERATORS)
 
 
 def placed(policy: Policy | None, place: PlacementMode | None) -> Policy:

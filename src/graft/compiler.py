@@ -20,7 +20,7 @@ import onnx_ir as ir
 from graft.core.load import Source, load
 from graft.core.normalize import normalize
 from graft.core.operators.all import OPERATORS
-from graft.core.passes.pipeline import record_of
+from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
@@ -89,14 +89,36 @@ class CompiledModel:
         return Stitcher(self.regions, self.modules, self.passed).stitch_region(region)
 
 
-def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
-    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
-    loaded = load(source, shapes=shapes)
-    model = loaded.clone()
-    record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
-    normalize(model)
+def prepare(
+    source: Source, shapes: Mapping[str, Sequence[int]] | None = None, manager: PluginManager | None = None
+) -> ir.Model:
+    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed.
+
+    The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
+    """
+    return simplified(load(source, shapes=shapes), source, shapes, manager)
+
+
+def simplified(
+    loaded: ir.Model, source: Source, shapes: Mapping[str, Sequence[int]] | None, manager: PluginManager | None
+) -> ir.Model:
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``."""
+    model = loaded
+    if loaded is source:
+        model = loaded.clone()
+        record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
+    more = manager.passes("import") if manager else ()
+    normalize(model, more=more, verify=False)
+    try:
+        verify_model(model, "normalize")
+    except AssertionError:
+        again = load(source, shapes=shapes).clone()
+        normalize(again, more=more)  # checked after every pass, this names the one that is wrong
+        raise
     require_static(model)
     _require_numbers(model)
+    if manager and (last := manager.passes("before-partition")):
+        Pipeline(tuple(last)).run(model)
     return model
 
 
@@ -154,7 +176,7 @@ class Compiler:
         with self._timed("load"):
             loaded = load(source, shapes=shapes)
         with self._timed("normalize"):
-            model = prepare(loaded)
+            model = simplified(loaded, source, shapes, self._manager)
         self._write("01_normalized.onnx", model)
         refusals: dict[tuple[str, str], Reject] = {}
         while True:

@@ -5,7 +5,8 @@
 
 Prints the median latency of each in milliseconds (``-``: it cannot run the model); ``of best`` is the median, round by
 round, of our time by that of the peer with the smallest median. ``error`` is the largest difference to the same model
-computed in float64 by Graft, relative to the largest output. All compute in float32.
+computed in float64 by Graft, relative to the largest output. All compute in float32; for models of 8-bit integers
+(int8_...) the difference is to the float model that they were made from.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 import graft
-from benchmarks.zoo import NAMES, model
+from benchmarks.zoo import NAMES, QUANTIZED, model
 from graft.benchmark import measure, program_run
 from graft.compiler import prepare
 from graft.core.sample_inputs import sample_inputs
@@ -138,7 +139,7 @@ def main() -> None:
     """Print the table and the geometric mean of the ratios, by number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     installed = [name for name in COMPARE if find_spec(PACKAGES[name])]
-    parser.add_argument("models", nargs="*", default=list(NAMES))
+    parser.add_argument("models", nargs="*", default=[*NAMES, *QUANTIZED])
     parser.add_argument("--threads", default=[1, 2], type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--backends", default=["llvm"], type=lambda text: text.split(","))
     parser.add_argument("--against", default=installed, type=lambda text: text.split(","))
@@ -150,7 +151,7 @@ def main() -> None:
     table = Table(options.against, options.markdown)
     ratios: dict[int, list[float]] = {threads: [] for threads in options.threads}
     for name in options.models:
-        expected = reference(model(name), sample_inputs(model(name)))
+        expected = reference(model(QUANTIZED.get(name, name)), sample_inputs(model(name)))
         for threads in options.threads:
             ratios[threads].append(compare(name, threads, options, expected, table))
     print()

@@ -97,8 +97,7 @@ def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters 
     if parts is None:
         return schedule_generic(kernel, target)
     wanted = of_family(parameters, ContractionParameters)
-    grouped = _in_groups(kernel, parts, target, wanted)
-    return grouped or ContractionScheduler(kernel, parts, target, parameters=wanted).scheduled()
+    return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
 
 
 def _in_groups(
@@ -115,7 +114,7 @@ def _in_groups(
     if len(plain.depth) == 1:
         value = grouped.factors[int(parts.multiply.turned)].value
         small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
-    scheduler = ContractionScheduler(kernel, parts, target, grouped.sums, small, wanted)
+    scheduler = ContractionScheduler(kernel, parts, target, wanted, grouped.sums, small)
     scheduled = scheduler.scheduled()
     return scheduled if scheduler.starts.are_known else None
 
@@ -131,9 +130,9 @@ class ContractionScheduler:
         kernel: Kernel,
         parts: Contraction,
         target: Target,
+        parameters: ContractionParameters | None = None,
         sums: Sequence[Sum] = (),
         small: SmallRows | None = None,
-        parameters: ContractionParameters | None = None,
     ) -> None:
         self.kernel, self.parts, self.target, self.small = kernel, parts, target, small
         self.parameters = wanted = parameters or ContractionParameters()

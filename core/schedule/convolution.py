@@ -9,6 +9,7 @@ directly, a vector of a row at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from graft.core.schedule.depthwise import schedule_depthwise
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
+from graft.core.schedule.grouping import Sum, group
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import evaluate
 from graft.core.schedule.parameters import (
@@ -30,7 +32,7 @@ from graft.core.schedule.parameters import (
     WinogradParameters,
     of_family,
 )
-from graft.core.schedule.product import Contraction, analyse
+from graft.core.schedule.product import Contraction, analyse, factors_of
 from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.winograd import schedule_winograd
@@ -79,17 +81,40 @@ def _schedule(
         winograd = schedule_winograd(kernel, stages, target, parameters=of_family(parameters, WinogradParameters))
     if winograd is not None:
         return winograd
-    flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
+    anchor = _channels_last(stages[0])
+    grouped = group(anchor, kernel.constants, target)
+    if grouped is not None:
+        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), groups, target, wanted, grouped.sums)
+        if scheduled is not None:
+            return scheduled
+    return _product(kernel, (anchor, *stages[1:]), groups, target, wanted)
+
+
+def _product(
+    kernel: Kernel,
+    stages: tuple[Stage, ...],
+    groups: int,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
+) -> Scheduled | None:
+    """Return the product of weights and patches; None if it is none, or its start needs sums that are not known."""
+    flat = flatten(kernel, stages, groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if flat is None or parts is None or parts.columns != 3:
         return None
+    sums = flat.of(sums)
     turned = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
-    scheduled = _channels_wide(flat, parts, target, wanted) if turned else None
-    if scheduled is None and uses_pixels_apart(parts.right, parts.column):
-        scheduled = _PatchScheduler(flat, parts, target, wanted).scheduled()
-    elif scheduled is None:
-        scheduled = ContractionScheduler(flat.kernel, parts, target, parameters=wanted).scheduled()
+    scheduled = _channels_wide(flat, parts, target, wanted, sums) if turned else None
+    if scheduled is None:
+        apart = uses_pixels_apart(parts.right, parts.column)
+        scheduler = ContractionScheduler(flat.kernel, parts, target, wanted, sums)
+        if apart:
+            scheduler = _PatchScheduler(flat, parts, target, wanted, sums)
+        scheduled = scheduler.scheduled()
+        if not scheduler.starts.are_known:
+            return None
     return replace(scheduled, packed=packed_constants(scheduled, flat.original))
 
 
@@ -104,19 +129,26 @@ def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | N
 
 
 def _channels_wide(
-    flat: Flattened, parts: Contraction, target: Target, wanted: ContractionParameters | None
+    flat: Flattened,
+    parts: Contraction,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
 ) -> Scheduled | None:
     """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
     assert parts.rows is not None, "a convolution without channels"
     if isinstance(parts.right, Load) and parts.right.mask is None:
         swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        return ContractionScheduler(flat.kernel, swapped, target, parameters=wanted).scheduled()
+        return ContractionScheduler(flat.kernel, swapped, target, wanted).scheduled()
     found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
     source, matrix, axes = found
-    weights = Buffer(source.name, source.dtype, tuple(map(b.index, matrix.shape)))
-    scheduled = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted).scheduled()
+    weights = Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
+    scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted, sums)
+    scheduled = scheduler.scheduled()
+    if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
+        return None
     return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
 
 
@@ -140,9 +172,14 @@ class _PatchScheduler(ContractionScheduler):
     """A contraction whose right factor is a patch of the input: panels are filled by runs of an output row."""
 
     def __init__(
-        self, flat: Flattened, parts: Contraction, target: Target, wanted: ContractionParameters | None = None
+        self,
+        flat: Flattened,
+        parts: Contraction,
+        target: Target,
+        wanted: ContractionParameters | None = None,
+        sums: Sequence[Sum] = (),
     ) -> None:
-        super().__init__(flat.kernel, parts, target, parameters=wanted)
+        super().__init__(flat.kernel, parts, target, wanted, sums)
         self.flat = flat
         self.row_length = flat.extents[-1]
         self.row_count = math.prod(flat.extents[:-1])
@@ -188,8 +225,8 @@ class _PatchScheduler(ContractionScheduler):
     def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
         """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
         anchor = self.flat.anchor
-        factors = [anchor.value.left, anchor.value.right] if isinstance(anchor.value, Binary) else []
-        (patch,) = [factor for factor in factors if self.flat.spatial[-1] in free_variables(factor)]
+        factors = factors_of(anchor.value) or ()
+        (patch,) = [one for one in factors if not isinstance(one, str) and self.flat.spatial[-1] in free_variables(one)]
         group = self.parts.shape[2]
         places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}
         places[anchor.axes[1]] = b.multiply(outer[1], group)
@@ -214,6 +251,7 @@ class _CopiedPatches(ContractionScheduler):
         axes: tuple[int, ...],
         source: Buffer,
         wanted: ContractionParameters | None,
+        sums: Sequence[Sum] = (),
     ) -> None:
         self.origin = _PatchScheduler(flat, parts, target)
         width = parts.width + self.origin.tile.lanes
@@ -228,10 +266,11 @@ class _CopiedPatches(ContractionScheduler):
             rows=parts.columns,
             columns=parts.rows,
             depth=(Reduced(term, parts.terms),),
+            multiply=replace(parts.multiply, turned=not parts.multiply.turned),
         )
         inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
         kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
-        super().__init__(kernel, product, target, parameters=wanted)
+        super().__init__(kernel, product, target, wanted, sums)
 
     def _blocks(self, outer: Outer) -> Statement:
         return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))

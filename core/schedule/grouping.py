@@ -25,7 +25,6 @@ from graft.core.tensor_ir.ir import (
     Constant,
     Expression,
     Intrinsic,
-    Load,
     Reduction,
     Select,
     Stage,
@@ -65,7 +64,7 @@ class Sum:
     def contents(self) -> np.ndarray:
         """Return what is known at compile time."""
         assert self.constants is not None, f"'{self.buffer.name}' is computed at run time"
-        return run_stages(self.stages, self.constants)[self.buffer]
+        return run_stages(self.stages, self.constants)[self.stages[-1].buffer]
 
 
 @dataclass(frozen=True, slots=True)

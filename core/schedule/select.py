@@ -12,6 +12,9 @@ from graft.core.schedule.reduction import schedule_reduction
 from graft.core.schedule.row_wise import schedule_row_wise
 from graft.core.target import Target
 
+INTEGER = ("MatMulInteger", "ConvInteger")
+"""Operators that products of quantised tensors are made of."""
+
 
 def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in loops for a target, with ``parameters`` where its schedule is of their family.
@@ -23,6 +26,10 @@ def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = Non
     match kernel.anchor:
         case Trait.REDUCTION | Trait.POOLING | Trait.ROW_WISE if any(s.value.type.is_custom for s in kernel.stages):
             return schedule_generic(kernel, target)  # the others regroup sums
+        case Trait.CONTRACTION | Trait.CONVOLUTION if kernel.node is not None and kernel.node.op_type in INTEGER:
+            from graft.core.schedule.channels_last import schedule_integers
+
+            scheduled = schedule_integers(kernel, target)
         case Trait.CONTRACTION:
             from graft.core.schedule.contraction import schedule_contraction
 

@@ -39,6 +39,8 @@ STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
 SERIAL_WORK = 16 * 1024
 """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
+APART_WORK = 256
+"""A loop behind a register tile of so much work is worth the call of a function."""
 ERROR_MEMORY = 1
 _API_PARALLEL_FOR, _API_SCRATCH = 8, 16
 _TENSOR_SHAPE, _TENSOR_OFFSET = 24, 40
@@ -65,6 +67,7 @@ class FunctionEmitter(ExpressionEmitter):
         self.tasks = 0
         self.prologue: list[str] = []
         self.block = "start"
+        self._registers: list[Buffer] = []
         self._stack = 0
 
     # ---- Statements ----
@@ -86,7 +89,9 @@ class FunctionEmitter(ExpressionEmitter):
                 self.statement(body)
             case Allocate(buffer, body):
                 self.pointers[buffer] = self._allocate(buffer)
+                self._registers += [buffer] if buffer.memory == "register" else []
                 self.statement(body)
+                self._registers = [other for other in self._registers if other is not buffer]
             case Block(statements):
                 for inner in statements:
                     self.statement(inner)
@@ -99,6 +104,9 @@ class FunctionEmitter(ExpressionEmitter):
     def _for(self, loop: For) -> None:
         if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= SERIAL_WORK:
             self._parallel(loop)
+            return
+        if self._registers and loop.kind == "serial" and self._leaves_registers(loop):
+            self._apart(loop)
             return
         extent = self.value(loop.extent)
         count = extent.integer
@@ -210,6 +218,39 @@ class FunctionEmitter(ExpressionEmitter):
             self.block = f"{name}.ok"
         return f"%{name}"
 
+    # ---- Loops behind a tile ----
+
+    def _leaves_registers(self, loop: For) -> bool:
+        """Whether a loop is much work and uses none of the buffers that are held in registers."""
+        return self.module.work(loop) >= APART_WORK and not set(self._registers) & set(used(loop)[1])
+
+    def _apart(self, loop: For) -> None:
+        """Call a loop as a function of its own, so that its constants take no registers from a tile before it."""
+        self.tasks += 1
+        name = f"{self.name}.part{self.tasks}"
+        captures = self._captures(loop)
+        part = FunctionEmitter(self.module, name, in_parallel=True)
+        part.variables = self._known_variables()
+        parameters, arguments = ["ptr %context"], ["ptr %context"]
+        for number, capture in enumerate(captures):
+            parameters.append(part.parameter(capture, number))
+            arguments.append(f"{capture.llvm_type} {capture.operand.text}")
+        part.statement(loop)
+        part.finish(name, parameters)
+        self.return_unless_ok(self.let(f"call i32 @{name}({', '.join(arguments)})"))
+
+    def _known_variables(self) -> dict[Variable, Value]:
+        """Return the variables that are numbers known at compile time."""
+        return {variable: value for variable, value in self.variables.items() if not value.text.startswith("%")}
+
+    def parameter(self, capture: _Capture, number: int) -> str:
+        """Return the declaration of parameter ``%c{number}``, which stands for what was captured."""
+        if isinstance(capture.binds, Buffer):
+            self.pointers[capture.binds] = f"%c{number}"
+        else:
+            self.variables[capture.binds] = Value(f"%c{number}", capture.operand.type)
+        return " ".join(filter(None, (capture.llvm_type, capture.attributes, f"%c{number}")))
+
     # ---- Parallel loops ----
 
     def _parallel(self, loop: For) -> None:
@@ -219,7 +260,7 @@ class FunctionEmitter(ExpressionEmitter):
         name = f"{self.name}.task{self.tasks}"
         captures = self._captures(body)
         task = FunctionEmitter(self.module, name, in_parallel=True)
-        task.variables = {v: value for v, value in self.variables.items() if not value.text.startswith("%")}
+        task.variables = self._known_variables()
         task.task(variable, body, captures)
         closure = self._closure(captures)
         grain = max(1, SERIAL_WORK // self.module.work(body))
@@ -266,12 +307,8 @@ class FunctionEmitter(ExpressionEmitter):
         for number, capture in enumerate(captures):
             opening.append(f"  %s{number} = getelementptr inbounds {layout}, ptr %closure, i64 0, i32 {number}")
             opening.append(f"  %c{number} = load {capture.llvm_type}, ptr %s{number}")
-            parameters.append(" ".join(filter(None, (capture.llvm_type, capture.attributes, f"%c{number}"))))
+            parameters.append(self.parameter(capture, number))
             arguments.append(f"{capture.llvm_type} %c{number}")
-            if isinstance(capture.binds, Buffer):
-                self.pointers[capture.binds] = f"%c{number}"
-            else:
-                self.variables[capture.binds] = Value(f"%c{number}", capture.operand.type)
         self._loop(variable, "%begin", "%end", body, guarded=True)
         self.module.functions.append(
             f"define internal i32 @{self.name}(ptr %context, ptr %closure, i64 %begin, i64 %end) {ATTRIBUTES} {{\n"

@@ -299,6 +299,32 @@ def test_an_operand_that_varies_along_another_axis_stays() -> None:
     assert operators(model) == ["Conv", "Mul"]
 
 
+def test_sums_are_computed_before_their_terms_are_transposed() -> None:
+    graph = """g (float[2,3,4] x, float[2,3,4] y, float[1,1,4] z) => (float[4,2,3] a, float[2,3,4] b) {
+        xt = Transpose<perm = [2, 0, 1]>(x)  yt = Transpose<perm = [2, 0, 1]>(y)  zt = Transpose<perm = [2, 0, 1]>(z)
+        s = Add(xt, yt)  t = Sub(s, zt)  a = Mul(xt, t)  b = Transpose<perm = [1, 2, 0]>(t)
+    }"""
+    model = after(graph, "move-transposes", "eliminate-identity")
+    assert sorted(operators(model)) == ["Add", "Mul", "Sub", "Transpose"]
+    assert [output.producer().op_type for output in model.graph.outputs] == ["Transpose", "Sub"]
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [
+        "yt = Transpose<perm = [0, 2, 1]>(y)  a = Add(xt, yt)",
+        "yt = Identity(y)  a = Add(xt, yt)",
+        "yt = Transpose<perm = [2, 1, 0]>(y)  s = Add(xt, yt)  p = Mul(xt, yt)  a = Concat<axis = 0>(s, p, xt, yt)",
+    ],
+)
+def test_a_sum_of_differently_transposed_terms_stays(sums: str) -> None:
+    graph = f"""g (float[3,3,3] x, float[3,3,3] y) => (float[n,3,3] a) {{
+        xt = Transpose<perm = [2, 1, 0]>(x)  {sums}
+    }}"""
+    model = model_of(graph)
+    assert operators(after(graph, "move-transposes")) == operators(model)
+
+
 def test_dead_code_disappears_and_inputs_stay() -> None:
     model = after("g (float[2] x, float[2] z) => (float[2] y) { t = Neg(z) y = Abs(x) }")
     assert operators(model) == ["Abs"]
@@ -308,7 +334,7 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
         "lift-constants,fold-constants{limit=99},inline-conditions,eliminate-identity,canonicalize-operators,canonicalize-shapes,"
-        "fold-batch-normalization,eliminate-common-subexpressions,eliminate-dead-code"
+        "fold-batch-normalization,move-transposes,eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text
     assert str(Pipeline.parse(text, PASSES)) == text

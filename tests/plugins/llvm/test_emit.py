@@ -355,6 +355,32 @@ def test_statements_nest(run) -> None:
     check(run, Function("kernel", (x, out), 1, body), [np.array([0, 1, 2, 3, 4, 5])])
 
 
+def tile_and_loop(uses_tile: bool) -> Function:
+    """Sums in a register, kept in memory, and a loop of exponentials over that memory or over the register."""
+    x, out = vector("x", "float32"), Buffer("out", "float32", (b.index(32), b.index(LANES)))
+    totals = Buffer("totals", "float32", (b.index(LANES),), memory="register")
+    sums = Buffer("sums", "float32", (b.index(LANES),), memory="scratch")
+    tile, row = Variable("tile"), Variable("row")
+    source = totals if uses_tile else sums
+    value = b.multiply(Intrinsic("exp", (Load(source, (lanes(),)),), Type("float32", LANES)), 2.0)
+    count = b.cast(b.add(row, tile), "float32")
+    loop = For(row, b.index(32), "serial", Store(out, (row, lanes()), b.add(value, Broadcast(count, LANES))))
+    keep = Store(sums, (lanes(),), Load(totals, (lanes(),)))
+    sum_up = Store(totals, (lanes(),), b.multiply(Load(x, (lanes(),)), 0.5))
+    body = Allocate(totals, Block((sum_up, Allocate(sums, Block((keep, loop))))))
+    return Function("kernel", (x, out), 1, For(tile, b.index(3), "serial", body))
+
+
+@pytest.mark.parametrize("uses_tile", [False, True])
+def test_a_loop_behind_a_tile_of_registers_is_a_function_of_its_own(run, uses_tile: bool) -> None:
+    function = tile_and_loop(uses_tile)
+    assert ("@kernel.part1(" in emit_ir(function, host_target())) is not uses_tile
+    array, outputs = np.linspace(-2, 2, LANES, dtype="float32"), [np.zeros((32, LANES), "float32")]
+    run(function, [array], outputs)
+    expected = 2 * np.exp(array / 2) + np.arange(2, 34)[:, None]
+    np.testing.assert_allclose(outputs[0], expected, rtol=1e-6)
+
+
 def big_parallel(scratch: int = 0) -> Function:
     """``out[i, j] = 2 * x[j] + i`` over 40 x 30 x 16, in parallel, through ``scratch`` floats if any."""
     x, out = vector("x", "float32", 480), Buffer("out", "float32", (b.index(40), b.index(480)))

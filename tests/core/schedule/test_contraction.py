@@ -147,8 +147,9 @@ def test_both_outputs_of_a_chain_are_stored() -> None:
 
 
 def test_rows_that_compete_for_cache_lines_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contraction, "CONFLICT_BYTES", 256)
     monkeypatch.setattr(contraction, "CONFLICT_ROWS", 2)
-    kernel, arrays = matmul((13, 1024), (1024, 240), constant=True)
+    kernel, arrays = matmul((13, 64), (64, 240), constant=True)
     check(kernel, arrays, WIDE)
     assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
 

@@ -35,8 +35,9 @@ from graft.core.target import (
     tuned_database,
 )
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
+from graft.core.tuning.tunings import Tunings
 from graft.core.view import dtype_of
-from graft.errors import GraftError, UnsupportedError
+from graft.errors import DatabaseError, GraftError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -188,6 +189,8 @@ class Compiler:
 
     def compile(self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> CompiledModel:
         """Compile a model; raise GraftError if it is not valid, or no backend takes a part of it."""
+        if self._options.tuned is not None:
+            Tunings(self._options.tuned).check()
         with self._timed("load"):
             loaded = load(source, shapes=shapes)
         with self._timed("normalize"):
@@ -257,7 +260,7 @@ class Compiler:
             try:
                 compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
-                if self._options.strict or self._plan is not None:
+                if self._options.strict or self._plan is not None or isinstance(error, DatabaseError):
                     raise
                 log.warning("%s; the region goes to the next backend", error)
                 reason = Reject("compile-failed", "".join(traceback.format_exception(error)))

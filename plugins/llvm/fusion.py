@@ -53,7 +53,8 @@ class Group:
 
     def __str__(self) -> str:
         kind = "view" if self.is_view else self.trait.name.lower()
-        return f"{kind}: {' '.join(node.op_type for node in self.nodes)}"
+        before = f"({' '.join(node.op_type for node in self.before)}) " if self.before else ""
+        return f"{kind}: {before}{' '.join(node.op_type for node in self.nodes)}"
 
 
 @dataclass(slots=True)

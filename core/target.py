@@ -16,7 +16,8 @@ class Target:
     """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
 
     ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
-    the optimisations that schedules for this target do without: ``attention``, ``winograd``.
+    the optimisations that schedules for this target do without: ``attention``, ``channels-last``,
+    ``winograd``.
     """
 
     arch: str

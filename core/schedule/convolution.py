@@ -15,6 +15,7 @@ import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.schedule.accumulate import is_ordered
+from graft.core.schedule.channels_last import schedule_channels_last
 from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, packed_constants
 from graft.core.schedule.depthwise import schedule_depthwise
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
@@ -62,7 +63,7 @@ def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Sche
     groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
     channels = b.dims(stages[0].buffer)[1]
     if groups > 1 and channels // groups < MIN_CHANNELS:
-        return schedule_depthwise(kernel, stages, target)
+        return schedule_channels_last(kernel, stages, target) or schedule_depthwise(kernel, stages, target)
     winograd = None if "winograd" in target.without else schedule_winograd(kernel, stages, target)
     if winograd is not None:
         return winograd

@@ -142,7 +142,7 @@ class RegionKernels:
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
-        self.groups = fuse(nodes, outputs, self.table, attention="attention" not in self.target.without)
+        self.groups = fuse(nodes, outputs, self.table, self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
         values = Values(self.table)

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
+from graft.plugins.llvm.channels_last import transposes_around
 
 ANCHORS = (
     (Trait.CONTRACTION, Trait.CONVOLUTION),
@@ -31,16 +32,17 @@ LARGEST_DIAMOND = 24
 
 @dataclass(slots=True)
 class Group:
-    """Nodes of one kernel in execution order; ``anchor`` is the first, ``trait`` what chooses its schedule."""
+    """Nodes of one kernel in execution order; ``trait`` chooses the schedule, ``before`` nodes precede the anchor."""
 
     nodes: list[NodeView]
     trait: Trait
     is_view: bool = False
+    before: int = 0
 
     @property
     def anchor(self) -> NodeView:
         """The node whose trait chooses the schedule."""
-        return self.nodes[0]
+        return self.nodes[self.before]
 
     @property
     def tail(self) -> NodeView:
@@ -98,16 +100,20 @@ class Uses:
 
 
 def fuse(
-    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, attention: bool = True
+    nodes: Sequence[NodeView],
+    outputs: Collection[ir.Value],
+    table: OperatorTable,
+    without: Collection[str] = (),
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
-    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. Without
-    ``attention`` its products and its Softmax stay apart.
+    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region.
+    ``without`` may name ``attention``: then its products and its Softmax stay apart; and ``channels-last``: then
+    Transposes around a depthwise convolution do.
     """
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
-    for whole in find_attention(nodes, uses.readers, outputs, table) if attention else ():
+    for whole in find_attention(nodes, uses.readers, outputs, table) if "attention" not in without else ():
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
     rest = [node for node in nodes if node.node not in uses.taken]
@@ -117,7 +123,10 @@ def fuse(
         for node in anchors:
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
-                groups.append(_grown(node, trait, uses, table))
+                group = Group([node], trait)
+                if trait is Trait.CONVOLUTION and "channels-last" not in without:
+                    _take_transposes(group, uses)
+                groups.append(_grown(group, uses, table))
     groups += [Group([node], Trait.VIEW, is_view=True) for node in views if node.node not in uses.taken]
     groups.sort(key=lambda group: uses.order[group.tail.node])
     return groups
@@ -141,10 +150,17 @@ def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
     return table.has(node, Trait.VIEW) and uses.used_outputs(node) in ([], [node.node.outputs[0]])
 
 
-def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> Group:
+def _take_transposes(group: Group, uses: Uses) -> None:
+    """Add the Transposes around a depthwise convolution, so that it reads and writes channels last."""
+    around = transposes_around(group.anchor, uses.readers, uses.outputs)
+    if around is not None and not uses.taken & {node.node for node in around}:
+        group.nodes, group.before = [around[0], group.anchor, around[1]], 1
+
+
+def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     """The group of an anchor and everything elementwise that can follow it in the same loops."""
-    group = Group([anchor], trait)
-    uses.taken.add(anchor.node)
+    trait, least = group.trait, len(group.nodes)
+    uses.taken |= {node.node for node in group.nodes}
     if trait is Trait.RECURRENT:
         return group
     while len(outputs := uses.used_outputs(group.tail)) == 1:
@@ -159,7 +175,7 @@ def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> 
             break
         group.nodes += more
         uses.taken |= {node.node for node in more}
-    while len(group.nodes) > 1 and is_view(group.tail, uses, table):
+    while len(group.nodes) > least and is_view(group.tail, uses, table):
         uses.taken.remove(group.nodes.pop().node)
     return group
 

@@ -40,6 +40,7 @@ from graft.core.tensor_ir.ir import (
     Function,
     Let,
     Load,
+    Select,
     Stage,
     Statement,
     Store,
@@ -115,9 +116,10 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLas
     value, reduction, shape = anchor.value, anchor.reduction, constant_shape(anchor.buffer)
     if kernel.node is None or reduction is None or shape is None or not isinstance(value, Binary):
         return None
-    if value.operator != "mul" or not isinstance(value.left, Load) or not isinstance(value.right, Load):
+    read = loads(value.left)
+    if value.operator != "mul" or len(read) != 1 or not isinstance(value.right, Load):
         return None
-    source, weights = value.left.buffer, value.right.buffer
+    source, weights = read[0].buffer, value.right.buffer
     if weights not in kernel.constants or len(shape) != 4 or len(b.dims(weights)) != 4:
         return None
     windows = windows_of(kernel.node, b.dims(source)[1:3], b.dims(weights)[2:], shape[1:3])
@@ -125,6 +127,9 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLas
     inner, *window = (axis.variable for axis in reduction.axes)
     places, conditions = windows.positions((y, x), window)
     pixel = b.masked_load(source, [image, *places, channel], conditions)
+    inside = b.all_of(conditions)
+    if isinstance(value.left, Select) and inside is not None:
+        pixel = Select(inside, pixel, b.constant(0, value.type.dtype))
     others = [stage.value for stage in epilogue.followers]
     if windows.dilations != (1, 1) or any(load.buffer is weights for load in loads(*others)):
         return None
@@ -165,7 +170,9 @@ class _ChannelsLast:
         row = Variable("row")
         full, rest = divmod(self.shape[3], self.lanes)
         block = Variable("block")
-        statements = [For(block, b.index(full), "serial", self._block(image, row, block, None))] if full else []
+        statements: list[Statement] = (
+            [For(block, b.index(full), "serial", self._block(image, row, block, None))] if full else []
+        )
         if rest:
             mask = column_mask(b.index(full * self.lanes), self.shape[3], self.lanes)
             statements.append(self._block(image, row, b.index(full), mask))

@@ -34,7 +34,7 @@ def transposes_around(
 
 
 def _is_depthwise(node: NodeView) -> bool:
-    """Whether a node is a float32 Conv of one constant window per channel, on images of more than one row and column."""
+    """Whether a node is a float32 Conv of one constant window per channel; no axis of its images has one element."""
     if node.op_type != "Conv" or node.dtype != "float32":
         return False
     shapes = [value.static_shape for value in (node.input(0), node.input(1), node.outputs[0]) if value is not None]

@@ -1,11 +1,12 @@
 """Latency and accuracy of whole models beside other runtimes, in turns in one run.
 
-    python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm] [--against onnxruntime,openvino]
+    python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm] [--against onnxruntime,openvino,mnn]
                                [--seconds 4] [--markdown]
 
-Prints the median latency of each in milliseconds; ``of best`` is the median, round by round, of our time by that of the
-peer with the smallest median. ``error`` is the largest difference to the same model computed in float64 by Graft,
-relative to the largest output. All compute in float32.
+Prints the median latency of each in milliseconds (``-``: it cannot run the model); ``of best`` is the median, round by
+round, of our time by that of the peer with the smallest median. ``error`` is the largest difference to the same model
+computed in float64 by Graft, relative to the largest output. All compute in float32; for models of 8-bit integers
+(int8_...) the difference is to the float model that they were made from.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ import numpy as np
 import onnx_ir as ir
 
 import graft
-from benchmarks.zoo import NAMES, model
-from graft.benchmark import COMPARE, measure, peer, program_run
+from benchmarks.zoo import NAMES, QUANTIZED, model
+from graft.benchmark import measure, program_run
 from graft.compiler import prepare
 from graft.core.sample_inputs import sample_inputs
+from graft.peers import COMPARE, PACKAGES, Run, peer
 
 ROUNDS = 30
 
@@ -37,7 +39,7 @@ def machine(peers: Sequence[str]) -> str:
     name = platform.processor() or platform.machine()
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         name = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), name)
-    versions = ", ".join(f"{package} {version(package)}" for package in ("llvmlite", *peers))
+    versions = ", ".join(f"{package} {version(package)}" for package in ("llvmlite", *(PACKAGES[one] for one in peers)))
     python = platform.python_version()
     return f"{name}, {os.cpu_count()} processors, Python {python}, graft {graft.__version__}, {versions}"
 
@@ -108,22 +110,34 @@ def compare(
     program = graft.compile(source, options.backends, threads=threads, cache=False)
     compiled = perf_counter() - started
     runs = {"graft": program_run(program, feeds)}
-    runs |= {one: peer(one, source, feeds, threads) for one in options.against}
-    errors = [error(run(), expected) for run in runs.values()]
-    rows = measure(runs, options.seconds, minimum=ROUNDS)
-    best = min(rows[1:], key=lambda row: row.median_ms) if len(rows) > 1 else rows[0]
+    runs |= {one: run for one in options.against if (run := _able(one, source, feeds, threads))}
+    errors = {one: f"{error(run(), expected):.0e}" for one, run in runs.items()}
+    rows = {row.name: row for row in measure(runs, options.seconds, minimum=ROUNDS)}
+    best = min(list(rows.values())[1:] or rows.values(), key=lambda row: row.median_ms)
+    names = ("graft", *options.against)
     table.row(
-        name, str(threads), *(f"{row.median_ms:.2f}" for row in rows), f"{best.ratio:.2f}",
-        *(f"{one:.0e}" for one in errors), f"{compiled:.1f}",
+        name, str(threads), *(f"{rows[one].median_ms:.2f}" if one in rows else "-" for one in names),
+        f"{best.ratio:.2f}", *(errors.get(one, "-") for one in names), f"{compiled:.1f}",
     )  # fmt: skip
     return best.ratio
+
+
+def _able(name: str, source: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run | None:
+    """Return a peer's call, or None where it cannot run the model (on standard error it says why)."""
+    try:
+        run = peer(name, source, feeds, threads)
+        run()
+    except Exception as fault:
+        print(f"{name} cannot run it: {fault}", file=sys.stderr)
+        return None
+    return run
 
 
 def main() -> None:
     """Print the table and the geometric mean of the ratios, by number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    installed = [name for name in COMPARE if find_spec(name)]
-    parser.add_argument("models", nargs="*", default=list(NAMES))
+    installed = [name for name in COMPARE if find_spec(PACKAGES[name])]
+    parser.add_argument("models", nargs="*", default=[*NAMES, *QUANTIZED])
     parser.add_argument("--threads", default=[1, 2], type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--backends", default=["llvm"], type=lambda text: text.split(","))
     parser.add_argument("--against", default=installed, type=lambda text: text.split(","))
@@ -134,7 +148,7 @@ def main() -> None:
     table = Table(options.against, options.markdown)
     ratios: dict[int, list[float]] = {threads: [] for threads in options.threads}
     for name in options.models:
-        expected = reference(model(name), sample_inputs(model(name)))
+        expected = reference(model(QUANTIZED.get(name, name)), sample_inputs(model(name)))
         for threads in options.threads:
             ratios[threads].append(compare(name, threads, options, expected, table))
     print()

@@ -1,6 +1,7 @@
 """The models that tests and benchmarks share, with weights from a seed.
 
-The nine light models come with the onnx package; the exported ones are committed without weights.
+The nine light models come with the onnx package; the exported ones are committed without weights. Those of 8-bit
+integers are made from others when they are first asked for.
 """
 
 from __future__ import annotations
@@ -18,8 +19,13 @@ LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
     "zfnet512",
 )  # fmt: skip
-EXPORTED = ("bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm")
+EXPORTED = (
+    "bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm", "swin_tiny", "distilbert",
+    "whisper_tiny_encoder", "llama", "llama_opset23",
+)  # fmt: skip
 SMALL = ("light_squeezenet", "light_shufflenet", "mobilenet_v2", "lstm")
+QUANTIZED = {"int8_resnet50": "light_resnet50", "int8_mobilenet_v2": "mobilenet_v2", "int8_digits": "digits"}
+"""Models in QDQ form, and what they are made from."""
 NAMES = (*(f"light_{name}" for name in LIGHT), *EXPORTED)
 
 _EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -32,13 +38,17 @@ def path_of(name: str) -> Path:
     if name.startswith("light_"):
         return Path(str(files("onnx.backend.test") / "data" / "light" / f"{name}.onnx"))
     if name not in EXPORTED:
-        raise KeyError(f"no model '{name}'; there are {', '.join(NAMES)}")
+        raise KeyError(f"no model '{name}'; there are {', '.join((*NAMES, *QUANTIZED))}")
     return _EXAMPLES / "models" / f"{name}.onnx"
 
 
 @cache
 def model(name: str, seed: int = 0) -> ir.Model:
     """Return a model with He-initialised weights from ``seed``; ask for a clone before changing it."""
+    if name in QUANTIZED:
+        from benchmarks.quantize import quantized
+
+        return quantized(model(QUANTIZED[name], seed))
     loaded = graft.load(path_of(name))
     SeedWeights(seed).run(loaded)
     return loaded

@@ -111,7 +111,10 @@ def check_operators(
 
 
 def _check_operator(node: NodeProto, domain: str, opsets: dict[str, int]) -> None:
-    if OPERATORS.get(node.op_type, domain) is not None and domain and not domain.startswith("ai.onnx"):
+    foreign = bool(domain) and not domain.startswith("ai.onnx")
+    if foreign and OPERATORS.get(node.op_type, domain) is None and OPERATORS.discover is not None:
+        OPERATORS.discover()
+    if foreign and OPERATORS.get(node.op_type, domain) is not None:
         return
     shown = domain or "ai.onnx"
     names = _operator_sets().get(domain)

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from graft.core.check import canonical, check_model, order, subgraphs
 from graft.core.external_data import ModelDirectory, external_tensors
 from graft.core.passes.pipeline import RECORD, PassResult, record_of
-from graft.core.shapes import fix_dimensions, infer_shapes, tidy
+from graft.core.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
 from graft.core.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.errors import ModelError
 
@@ -50,11 +50,12 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
     if shapes and fix_dimensions(proto.graph, shapes):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
     try:
-        model = ir.from_proto(proto)
+        model = ir.from_proto(infer_proto(proto))
     except ir.serde.SerdeError as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error.__cause__ or error)}") from error
     _attach(model, constants, steps)
-    infer_shapes(model)
+    if has_unknown(model):
+        infer_shapes(model)
     _name_nodes(model)
     record_of(model).extend(steps)
     return model

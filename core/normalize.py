@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -14,9 +14,11 @@ from graft.core.passes.eliminate_identity import EliminateIdentity
 from graft.core.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.passes.fold_constants import FoldConstants
 from graft.core.passes.inline_conditions import InlineConditions
+from graft.core.passes.integer_arithmetic import IntegerArithmetic
 from graft.core.passes.lift_constants import LiftConstants
 from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
+from graft.errors import GraftError
 
 FOLD_LIMIT = FoldConstants().limit
 
@@ -24,6 +26,7 @@ PASSES: Mapping[str, type[Pass]] = {
     row.name: row
     for row in (
         LiftConstants,
+        IntegerArithmetic,  # before constants are folded: dequantised weights are floats
         FoldConstants,
         InlineConditions,
         EliminateIdentity,
@@ -44,11 +47,20 @@ def standard_pipeline(*, fold_limit: int = FOLD_LIMIT) -> Pipeline:
 
 
 def normalize(
-    model: ir.Model, *, disable: Collection[str] = (), fold_limit: int = FOLD_LIMIT, verify: bool = True
+    model: ir.Model,
+    *,
+    disable: Collection[str] = (),
+    more: Sequence[Pass] = (),
+    fold_limit: int = FOLD_LIMIT,
+    verify: bool = True,
 ) -> list[PassResult]:
-    """Run the standard pipeline on ``model`` in place, without the passes named in ``disable``.
+    """Run the standard pipeline and then ``more`` passes on ``model`` in place, without those named in ``disable``.
 
-    The model computes the same with any of them switched off (BatchNormalization folding rounds differently).
-    Returns what each pass did; raises GraftError for an unknown name.
+    The model computes the same with any of the standard ones switched off (BatchNormalization folding rounds
+    differently). Returns what each pass did; raises GraftError for an unknown name and for one that two passes have.
     """
-    return standard_pipeline(fold_limit=fold_limit).run(model, disable=disable, verify=verify)
+    passes = (*standard_pipeline(fold_limit=fold_limit).passes, *more)
+    names = [row.name for row in passes]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise GraftError(f"two passes are called '{twice}'; rename the plugin's", name=twice)
+    return Pipeline(passes).run(model, disable=disable, verify=verify)

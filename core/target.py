@@ -34,18 +34,28 @@ class Target:
         return 32 if "avx2" in self.features else 16
 
 
+DOT_FEATURES = {"dot4_u8s8": "avx512vnni", "dot2_bf16": "avx512bf16"}
+
+
+def has_dot(name: str, target: Target) -> bool:
+    """Whether the target has an instruction for a dot product of the tensor IR."""
+    return DOT_FEATURES[name] in target.features and "avx512vl" in target.features
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What the user asked for, as every backend's ``compile`` receives it.
 
     ``threads`` is the number of threads the program will run with; ``strict`` makes a failed region an error;
-    ``cache`` is the directory in which a backend may keep compiled code, None to keep none.
+    ``cache`` is the directory in which a backend may keep compiled code, None to keep none; ``tuned`` is the database
+    of what tuning has found, None to use nothing of it.
     """
 
     target: Target
     threads: int = 1
     strict: bool = False
     cache: Path | None = None
+    tuned: Path | None = None
 
 
 _LEVEL_1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
@@ -75,6 +85,11 @@ def cache_directory() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
     return root / "graft"
+
+
+def tuned_database() -> Path:
+    """Return the file of what tuning has found for this user: ``tuned.sqlite3`` in the cache directory."""
+    return cache_directory() / "tuned.sqlite3"
 
 
 def available_threads() -> int:

@@ -56,7 +56,7 @@ def partition(
         wanted = {} if plan is None else plan_refusals(plan, fingerprint(model), names)
         problem = Problem(model, tuple(backends), policy, {**wanted, **(refusals or {})}, operators)
         if policy.placement == "greedy" or plan is not None:
-            result = problem.solve()
+            result = problem.solve(dropped=plan.dropped if plan is not None else ())
         else:
             result = cheapest(problem, _estimator(policy, estimator, problem))
     require_pins(result.plan, policy)

@@ -52,6 +52,8 @@ class Plan:
     backends: tuple[str, ...]
     placements: tuple[Placement, ...]
     model: str = ""
+    dropped: tuple[tuple[str, str], ...] = ()
+    """The composites, as (backend, name), that the plan does without: it is cheaper so."""
 
     def __getitem__(self, node: str) -> Placement:
         """Return the placement of a node; raise PlanError if the model has no such node."""
@@ -151,7 +153,14 @@ class Plan:
             }
             for placement in self.placements
         ]
-        content = {"format": FORMAT, "version": VERSION, "model": self.model, "backends": self.backends, "nodes": nodes}
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.model,
+            "backends": self.backends,
+            "dropped": self.dropped,
+            "nodes": nodes,
+        }
         return json.dumps(content, indent=1, ensure_ascii=False)
 
     @staticmethod
@@ -167,7 +176,8 @@ class Plan:
             raise PlanError(f"the plan has version {content.get('version')}, this Graft reads version {VERSION}")
         try:
             placements = tuple(_placement(row) for row in content["nodes"])
-            return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]))
+            dropped = tuple((str(backend), str(name)) for backend, name in content.get("dropped", ()))
+            return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]), dropped)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"the plan is damaged: {type(error).__name__} {error}") from error
 

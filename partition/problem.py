@@ -82,7 +82,7 @@ class Problem:
             cuts = self._cut(self.tree, known, dropped)
         result = PartitionGraph().run(self.model, cuts)
         rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
-        return Partitioned(result, Plan(self.names, rows, fingerprint(self.model)))
+        return Partitioned(result, Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped))))
 
     def _cut(self, tree: IndexedTree, known: Refusals, dropped: Collection[Row]) -> GraphCuts:
         """Decide about a graph and the bodies that stay in it."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from graft.core.operators.table import Cost
     from graft.core.target import CompileOptions
+    from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.core.view import NodeView
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
@@ -78,6 +79,13 @@ class Backend:
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
         """Compile a region; raise to hand it to the next backend."""
         raise TypeError(f"backend '{self.name}' does not define compile(region, options)")
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Measure on this machine how best to compile regions, within ``wish.seconds``, and remember it.
+
+        What is found is kept in ``options.tuned``, for `compile` now and later. None: there is nothing to tune.
+        """
+        return None
 
     def available(self) -> str | None:
         """Return None if the backend can run here, else the reason and what to install."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from graft.core.reject import Reject
@@ -13,8 +13,11 @@ from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from graft.core.operators.table import Cost
     from graft.core.target import CompileOptions
+    from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.core.view import NodeView
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
@@ -58,6 +61,39 @@ def checked_answer(backend: str, question: str, answer: object, remark: Callable
         "return True or graft.Reject(code, text)",
         plugin=backend,
     )
+
+
+@dataclass(frozen=True)
+class FencedPass:
+    """A plugin's pass as the pipeline sees it: what it raises, and a model that it leaves invalid, names the plugin."""
+
+    plugin: str
+    inner: Any
+
+    @classmethod
+    def of(cls, candidate: object, plugin: str) -> FencedPass:
+        """Return a pass of a plugin, fenced; raise PluginError if it is none."""
+        if not isinstance(getattr(candidate, "name", None), str) or not callable(getattr(candidate, "run", None)):
+            raise PluginError(
+                f"plugin '{plugin}': graft_passes gave {candidate!r}; give objects with a name and run(model) -> bool",
+                plugin=plugin,
+            )
+        return cls(plugin, candidate)
+
+    @property
+    def name(self) -> str:
+        """The name of the pass."""
+        return str(self.inner.name)
+
+    def run(self, model: ir.Model) -> bool:
+        """Run the pass and check the model that it leaves; raise PluginError, naming the plugin."""
+        from graft.core.passes.pipeline import verify_model
+
+        with fence(self.plugin, f"pass '{self.name}'"):
+            changed = bool(self.inner.run(model))
+            if changed:
+                verify_model(model, self.name)
+        return changed
 
 
 class FencedBackend(Backend):
@@ -130,6 +166,10 @@ class FencedBackend(Backend):
                     plugin=self.name,
                     region=region.name,
                 )
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Return the backend's report."""
+        return self._call("tune", lambda: self.backend.tune(regions, options, wish))
 
     def _signed(self, module: Module) -> Module:
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed

@@ -53,13 +53,17 @@ def graft_datatypes() -> Iterable[Any]:  # type: ignore[empty-body]
 
 @hookspec
 def graft_operators() -> Iterable[Any]:  # type: ignore[empty-body]
-    """Return rows for the operator table: `Operator` definitions in the plugin's own domain.
+    """Return rows for the operator table: `Operator` definitions in the plugin's own domain, each with its schema.
 
+    A model that uses them loads; with ``lower`` the built-in compiler compiles them too.
+
+    >>> import onnx
     >>> from graft.core.operators.table import Operator, Trait
     >>> from graft.plugins.hooks import hookimpl
     >>> @hookimpl
     ... def graft_operators():
-    ...     return [Operator("FastGelu", traits=frozenset({Trait.ELEMENTWISE}), domain="com.example")]
+    ...     schema = onnx.defs.OpSchema("FastGelu", "com.example", 1, inputs=[...], outputs=[...])
+    ...     return [Operator("FastGelu", frozenset({Trait.ELEMENTWISE}), domain="com.example", schema=schema)]
     """
 
 
@@ -82,10 +86,18 @@ def graft_module_loaders() -> Iterable[Any]:  # type: ignore[empty-body]
 def graft_passes(stage: str) -> Iterable[Any]:  # type: ignore[empty-body]
     """Return the graph passes that this plugin adds at a stage: ``"import"`` or ``"before-partition"``.
 
+    A pass has a ``name`` of its own and ``run(model) -> bool``, which changes the model in place and says whether it
+    did; it is run until nothing changes. Those of ``import`` take their turns with the standard passes, those of
+    ``before-partition`` see the simplified model. What a pass leaves must be valid ONNX.
+
     >>> from graft.plugins.hooks import hookimpl
+    >>> class PadChannels:
+    ...     name = "pad-channels"
+    ...     def run(self, model):
+    ...         return False
     >>> @hookimpl
     ... def graft_passes(stage):
-    ...     return []
+    ...     return [PadChannels()] if stage == "before-partition" else []
     """
 
 

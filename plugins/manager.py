@@ -20,7 +20,7 @@ from graft.errors import GraftError, PlanError, PluginError
 from graft.plugins import hooks
 from graft.plugins.backend import API_LEVEL, Backend
 from graft.plugins.discovery import DISTRIBUTION, PluginSource, clashes, discover
-from graft.plugins.fence import FencedBackend, fence
+from graft.plugins.fence import FencedBackend, FencedPass, fence
 from graft.plugins.json_backend import JsonBackend
 from graft.plugins.module_hooks import hooks_of
 
@@ -152,6 +152,11 @@ class PluginManager:
                 with fence(plugin.name, "graft_datatypes"):
                     brought = list(datatypes())
                 _admit_datatypes(f"plugin '{plugin.name}'", brought)
+            operators = getattr(implementations, "graft_operators", None)
+            if operators is not None:
+                with fence(plugin.name, "graft_operators"):
+                    rows = list(operators())
+                _admit_operators(f"plugin '{plugin.name}'", rows)
         except GraftError as error:
             plugin.fail(_as_plugin_error(plugin.name, error))
             if registered is not None:
@@ -255,8 +260,13 @@ class PluginManager:
                 log.warning("%s", error.message)
 
     def passes(self, stage: str) -> list[Any]:
-        """Return the passes that plugins add at a stage, in order of the plugins' names."""
-        return [one for _, passes in self.call("graft_passes", stage=stage) for one in passes]
+        """Return the passes that plugins add at a stage, each a `FencedPass`, in order of the plugins' names.
+
+        Raises PluginError for what is no pass.
+        """
+        return [
+            FencedPass.of(one, plugin) for plugin, passes in self.call("graft_passes", stage=stage) for one in passes
+        ]
 
     def module_loaders(self, plugins: Collection[str] | None = None) -> dict[str, Any]:
         """Return loaders by module kind: those of the hook, and those that backends bring.
@@ -299,6 +309,14 @@ def _admit_datatypes(owner: str, datatypes: list[Any]) -> None:
 
     for datatype in datatypes:
         DATATYPES.admit(datatype, owner)
+
+
+def _admit_operators(owner: str, operators: list[Any]) -> None:
+    """Add a plugin's operators to the table, likewise."""
+    from graft.core.operators.all import OPERATORS
+
+    for operator in operators:
+        OPERATORS.admit(operator, owner)
 
 
 def _loaders_of(backend: Backend) -> Iterable[Any]:

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+class Artifact:
+    """An open artifact (a capsule): what keeps its file mapped."""
+
 class Program:
     """A loaded program; calling it with one array per input runs it."""
 
@@ -16,6 +19,7 @@ class Program:
         constants: dict[str, np.ndarray],
         loaders: Sequence[tuple[str, Any]],
         threads: int,
+        artifact: Artifact | None = None,
     ) -> None: ...
     def __call__(self, *arrays: Any) -> Any: ...
     def profile(self, *arrays: Any) -> list[int]: ...
@@ -27,4 +31,6 @@ class Program:
 
 def open_artifact(
     path: str | os.PathLike[str],
-) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray]]: ...
+) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], Artifact]: ...
+def check_artifact(artifact: Artifact) -> None: ...
+def content_hash(data: bytes | memoryview) -> str: ...

@@ -2,8 +2,9 @@
 
 A stored ZIP64 archive whose members start at multiples of 64 bytes, so that weights are mapped and not copied:
 ``manifest.json`` (format, ABI, targets, modules, procedures, and the SHA-256 of every other member),
-``constants.safetensors`` (each constant once, by content), ``modules/`` and further files. The same program gives the
-same bytes. A file is written beside its place and then renamed, so a failure leaves what was there.
+``constants.safetensors`` (each constant once, named by the hash of its content), ``modules/`` and further files. The
+same program gives the same bytes. A file is written beside its place and then renamed, so a failure leaves what was
+there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 
 import graft.runtime._native as _native
 from graft.errors import ArtifactError
+from graft.runtime.constants import ConstantStore
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.procedure import (
     ABI_VERSION,
@@ -72,32 +74,24 @@ def module_path(number: int, module: Module) -> str:
     return f"modules/{number:04d}.{module.kind.replace(':', '_')}"
 
 
-def constant_key(array: np.ndarray) -> str:
-    """Return the content key of a constant: the SHA-256 of dtype, shape and bytes."""
-    contiguous = np.ascontiguousarray(array)
-    digest = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}".encode())
-    digest.update(contiguous.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
 def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
     """Write a program to ``path``; raise ArtifactError if that fails, leaving the old file as it was."""
+    check(description)
     for module in description.modules:
         if module.bound:
             raise ArtifactError(
                 f"module '{module.name}' cannot be saved: {module.bound}; compile the model where it is to run",
                 module=module.name,
             )
-    constants = dict(description.constants)
-    keys: list[dict[str, str]] = []
-    for module in description.modules:
-        keys.append({name: constant_key(array) for name, array in module.constants.items()})
-        constants.update(zip(keys[-1].values(), module.constants.values(), strict=True))
-    members: dict[str, Content] = {"constants.safetensors": safetensors(constants)}
+    store = ConstantStore(description.constants)
+    keys = [{name: store.add(array) for name, array in module.constants.items()} for module in description.modules]
+    members: dict[str, Content] = {"constants.safetensors": safetensors(store.arrays)}
     members |= {module_path(number, module): module.data for number, module in enumerate(description.modules)}
     members |= description.files
     facts = manifest(description, keys)
     facts["members"] = {name: _fingerprint(content) for name, content in sorted(members.items())}
+    header = _chunks(members["constants.safetensors"])[0]
+    facts["members"]["constants.safetensors"]["header"] = hashlib.sha256(header).hexdigest()
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     target = Path(path)
     try:
@@ -110,13 +104,16 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
         ) from error
 
 
-def read(path: str | os.PathLike[str]) -> ProgramDescription:
+def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescription:
     """Return the program in an artifact; its constants are read-only and mapped, not copied.
 
-    Everything is checked first: structure, format version, and the SHA-256 of every member. The procedures are checked
-    when a program is made of them. Raises ArtifactError.
+    Everything is checked first: structure, format version, and the hash of every member and constant. With ``later``
+    the bytes of constants are not: the program that is made of the description does it when it first runs, and `check`
+    before anything else uses them. The procedures are checked when a program is made of them. Raises ArtifactError.
     """
-    members, constants = _native.open_artifact(path)
+    members, constants, artifact = _native.open_artifact(path)
+    if not later:
+        _native.check_artifact(artifact)
     facts = json.loads(bytes(members["manifest.json"]))
     try:
         if facts["abi"] != ABI_VERSION:
@@ -130,13 +127,20 @@ def read(path: str | os.PathLike[str]) -> ProgramDescription:
         own = {row["member"] for row in facts["modules"]} | {"manifest.json", "constants.safetensors"}
         files = {name: bytes(content) for name, content in members.items() if name not in own}
         targets = tuple(dict(target) for target in facts["targets"])
-        return ProgramDescription(procedures, modules, constants, targets, dict(facts["metadata"]), files)
+        metadata, unchecked = dict(facts["metadata"]), artifact if later else None
+        return ProgramDescription(procedures, modules, constants, targets, metadata, files, unchecked)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ArtifactError(
             f"artifact '{path}' is damaged: its manifest lacks a field, or has one of another kind ({error}); "
             "compile it again",
             path=str(path),
         ) from error
+
+
+def check(description: ProgramDescription) -> None:
+    """Check the constants of a description that was read for later; raise ArtifactError if they are damaged."""
+    if description.artifact is not None:
+        _native.check_artifact(description.artifact)
 
 
 def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> Module:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from graft.errors import ArtifactError
-from graft.runtime.artifact import read
+from graft.runtime.artifact import check, read
 from graft.runtime.loaders import NATIVE, Loader
 from graft.runtime.procedure import Procedure, ProgramDescription
 from graft.runtime.program import Program
@@ -33,9 +33,9 @@ def load(
 
     Where a module's loader is missing or fails (a vendor's library that is not installed), its region is compiled anew
     by the built-in compiler, with a warning; with ``strict``, or where no compiler is installed, that is an error.
-    Raises ArtifactError.
+    Raises ArtifactError for a damaged file; weights are checked when the program first runs, by its threads.
     """
-    description, given = read(path), tuple(loaders)
+    description, given = read(path, later=True), tuple(loaders)
     try:
         return Program.from_description(description, threads=threads, loaders=given)
     except MemoryError as error:
@@ -45,6 +45,7 @@ def load(
         recompile = _compiler() if failed else None
         if recompile is None:
             raise
+        check(description)
         warnings.warn(
             f"{error.message}; {len(failed)} region{'s' * (len(failed) > 1)} compiled anew by the built-in compiler",
             RuntimeWarning,

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from graft.runtime._native import Artifact
 
 FORMAT_VERSION = 1
 ABI_VERSION = 1
@@ -123,6 +126,8 @@ class ProgramDescription:
     """Facts for people and tools (plan summary, graft version); the executor ignores them."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Further members of the artifact by path, such as the partitioned model; the executor ignores them."""
+    artifact: Artifact | None = None
+    """Whose constants are still to be checked, which the program does when it first runs; None if nothing is left."""
 
 
 def procedure_to_json(procedure: Procedure) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Program:
                 if loader is not None
             ],
             count,
+            description.artifact,
         )
         return cls(native, description)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import numpy as np
+import onnx
 
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
@@ -120,7 +121,9 @@ class Operator:
 
     ``accepts`` says None, or why the lowering cannot take a node (a dtype, an attribute, an input that is not
     constant). A node with unknown or symbolic shapes reaches neither it nor ``cost``. Without ``lower`` an operator has
-    only facts.
+    only facts. An operator that ONNX does not have (a plugin's, in a domain of its own) brings its ``schema``: names
+    and types of inputs and outputs, defaults of attributes, and by ``set_type_and_shape_inference_function`` the
+    shapes.
     """
 
     name: str
@@ -129,6 +132,7 @@ class Operator:
     cost: Callable[[NodeView], Cost] | None = None
     accepts: Callable[[NodeView], Reject | None] | None = None
     domain: str = ""
+    schema: onnx.defs.OpSchema | None = None
 
 
 class OperatorTable:
@@ -136,6 +140,9 @@ class OperatorTable:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], Operator] = {}
+        self._owners: dict[tuple[str, str], str] = {}
+        self.discover: Callable[[], None] | None = None
+        """Called before a domain counts as unknown: it lets plugins `admit` theirs."""
 
     def add(self, operator: Operator) -> Operator:
         """Add an operator and return it; raise GraftError if its name is taken."""
@@ -146,6 +153,31 @@ class OperatorTable:
             )
         self._rows[key] = operator
         return operator
+
+    def admit(self, operator: object, owner: str) -> None:
+        """Add an operator that a plugin brings, with its schema; one that it has brought before is kept.
+
+        Raises GraftError for another type, a domain of ONNX or Graft, a schema that is absent or of another operator,
+        and a name that somebody else has.
+        """
+        if not isinstance(operator, Operator):
+            raise GraftError(f"{owner}: graft_operators gave {type(operator).__name__}; give Operator objects")
+        where = f"{owner}: operator '{operator.name}' of domain '{operator.domain}'"
+        domain, schema = _canonical(operator.domain), operator.schema
+        if domain.partition(".")[0] in ("", "ai", "graft"):
+            raise GraftError(f"{where}: give it a domain of your own, such as 'com.example'", operator=operator.name)
+        if schema is None or (schema.name, schema.domain) != (operator.name, domain):
+            found = "no schema" if schema is None else f"the schema of '{schema.name}' of domain '{schema.domain}'"
+            raise GraftError(f"{where} has {found}; give an onnx.defs.OpSchema of it", operator=operator.name)
+        key = (domain, operator.name)
+        if key in self._rows and self._owners.get(key) == owner:
+            return
+        if key in self._rows:
+            raise GraftError(f"{where}: {self._owners.get(key, 'Graft')} has it already", operator=operator.name)
+        if not onnx.defs.has(operator.name, domain):
+            onnx.defs.register_schema(schema)
+        self.add(operator)
+        self._owners[key] = owner
 
     def get(self, name: str, domain: str = "") -> Operator | None:
         """Return the operator, or None if the table does not have it."""

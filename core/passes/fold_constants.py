@@ -116,6 +116,8 @@ def _multiplications(node: ir.Node) -> bool:
 
 def _compute(model: ir.Model, node: ir.Node) -> list[np.ndarray] | None:
     """Return the results of a node with constant inputs, None where it cannot be computed."""
+    if (moved := _moved(node)) is not None:
+        return [moved]
     feeds = {value.name or "": constant_of(value) for value in node.inputs if value is not None}
     opsets = {domain: version for domain, version in model.graph.opset_imports.items() if version is not None}
     try:
@@ -132,10 +134,27 @@ def _compute(model: ir.Model, node: ir.Node) -> list[np.ndarray] | None:
     return results if agree else None
 
 
+def _moved(node: ir.Node) -> np.ndarray | None:
+    """The result of a node that fills its output, or copies to it, by the inferred type: `onnx.reference` is slow."""
+    output = node.outputs[0]
+    shape, dtype = static_shape(output), output.dtype
+    if shape is None or dtype is None:
+        return None
+    if is_operator(node, "ConstantOfShape"):
+        filler = attribute_of(node, "value", None)
+        value = np.zeros(1, np.float32) if filler is None else filler.numpy()
+        stated = constant_of(node.inputs[0])
+        agrees = stated is not None and tuple(stated) == shape and value.size == 1
+        return np.full(shape, value.reshape(())) if agrees and value.dtype == dtype.numpy() else None
+    source = constant_of(node.inputs[0]) if is_operator(node, "Squeeze", "Unsqueeze") else None
+    agrees = source is not None and source.size == math.prod(shape) and source.dtype == dtype.numpy()
+    return source.reshape(shape) if source is not None and agrees else None
+
+
 def _put(graph: ir.Graph, node: ir.Node, results: list[np.ndarray]) -> None:
     for old, array in zip(node.outputs, results, strict=True):
         name = old.name or ""
-        tensor = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=old.dtype, name=name)
+        tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=old.dtype, name=name)
         new = ir.Value(name=name, shape=ir.Shape(array.shape), type=old.type, const_value=tensor)
         new.metadata_props.update(origin_of(node))
         ir.convenience.replace_all_uses_with(old, new)

@@ -70,35 +70,24 @@ class Pipeline:
         before = {row.name: 0 for row in active}
         after = dict(before)
         changed: dict[str, bool] = dict.fromkeys(before, False)
+        nodes = count_nodes(model)
         for _ in range(MOST_ROUNDS):
             moved = False
             for row in active:
-                moved |= self._step(row, model, verify, before, after, changed)
+                if not row.run(model):
+                    continue
+                changed[row.name] = moved = True
+                before[row.name] += nodes
+                nodes = count_nodes(model)
+                after[row.name] += nodes
+                if verify:
+                    verify_model(model, row.name)
             if not moved:
                 break
             infer_shapes(model)
         results = [PassResult(row.name, changed[row.name], before[row.name], after[row.name]) for row in active]
         record_of(model).extend(results)
         return results
-
-    def _step(
-        self,
-        row: Pass,
-        model: ir.Model,
-        verify: bool,
-        before: dict[str, int],
-        after: dict[str, int],
-        changed: dict[str, bool],
-    ) -> bool:
-        nodes = count_nodes(model)
-        if not row.run(model):
-            return False
-        changed[row.name] = True
-        before[row.name] += nodes
-        after[row.name] += count_nodes(model)
-        if verify:
-            verify_model(model, row.name)
-        return True
 
     def __str__(self) -> str:
         return ",".join(_text(row) for row in self.passes)

@@ -15,11 +15,13 @@ from graft.core.operators import build as b
 from graft.core.schedule.attention_parts import Attention, analyse_attention
 from graft.core.schedule.contraction import Outer, Panel
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
 from graft.core.schedule.product import Contraction
 from graft.core.schedule.softmax_row import softmax_row
 from graft.core.schedule.tiling import (
     Tile,
     accumulate,
+    adjusted_tile,
     choose_tile,
     clear,
     column_mask,
@@ -59,12 +61,12 @@ TileMaker = Callable[[Expression, int, Panel], Statement]
 """From the first row, the height and the panel to the statement of a tile."""
 
 
-def schedule_attention(kernel: Kernel, target: Target) -> Scheduled | None:
+def schedule_attention(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled | None:
     """Return attention in blocks of rows, None if the kernel's stages are not those of attention."""
     parts = analyse_attention(kernel)
     if parts is None or not Type(parts.scores.left.type.dtype).is_float:
         return None
-    return AttentionScheduler(kernel, parts, target).scheduled()
+    return AttentionScheduler(kernel, parts, target, of_family(parameters, AttentionParameters)).scheduled()
 
 
 class Panels:
@@ -168,17 +170,23 @@ class Panels:
 class AttentionScheduler:
     """Builds the loops. Heads are given as ``outer``: an index for every outer axis."""
 
-    def __init__(self, kernel: Kernel, parts: Attention, target: Target) -> None:
+    def __init__(
+        self, kernel: Kernel, parts: Attention, target: Target, parameters: AttentionParameters | None = None
+    ) -> None:
         self.kernel, self.parts = kernel, parts
+        wanted = parameters or AttentionParameters()
         scores, values = parts.scores, parts.values
         self.kind = Type(scores.left.type.dtype)
-        self.tile = choose_tile(scores.height, values.width, self.kind.dtype, target)
+        chosen = choose_tile(scores.height, values.width, self.kind.dtype, target)
+        self.tile = adjusted_tile(chosen, scores.height, values.width, wanted.rows, wanted.vectors)
         self.rows = split_evenly(scores.height, self.tile.rows)
         wider = replace(self.tile, vectors=min(self.tile.vectors, -(-scores.width // self.tile.lanes)))
         self.keys, self.features = Panels("keys", scores, wider), Panels("values", values, self.tile)
         row_bytes = self.keys.padded * element_bits(self.kind.dtype) // 8
         highest = self.rows.size + (self.rows.larger > 0)
-        self.blocks = split_evenly(self.rows.count, max(1, SCORE_BYTES // (row_bytes * highest)))
+        self.blocks = split_evenly(
+            self.rows.count, max(1, (wanted.score_bytes or SCORE_BYTES) // (row_bytes * highest))
+        )
         most = highest * (self.blocks.size + (self.blocks.larger > 0))
         shape = (b.index(most), b.index(self.keys.padded))
         self.scores = Buffer("scores", self.kind.dtype, shape, memory="scratch", alignment=64)

@@ -91,22 +91,32 @@ def wanted_tasks(target: Target) -> int:
 
 
 def choose_blocking(
-    tile: Tile, tiles: Split, panels: int, terms: int, size: int, tasks: int, is_cuttable: bool, is_copied: bool = False
+    tile: Tile,
+    tiles: Split,
+    panels: int,
+    terms: int,
+    size: int,
+    tasks: int,
+    is_cuttable: bool,
+    is_copied: bool = False,
+    *,
+    block_bytes: int | None = None,
+    span_bytes: int | None = None,
 ) -> Blocking:
     """Return the blocks of a product of ``tiles`` by ``panels`` with sums of ``terms`` elements of ``size`` bytes.
 
     ``tasks`` blocks are wanted at least; sums are cut only if ``is_cuttable``. With
-    ``is_copied`` the rows of a block are copied before use.
+    ``is_copied`` the rows of a block are copied before use. ``block_bytes`` and ``span_bytes`` replace the sizes above.
     """
-    longest = max(SPAN_BYTES // size, tile.unroll)
+    longest = max((span_bytes or SPAN_BYTES) // size, tile.unroll)
     spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
     span = terms if spans == 1 else -(-terms // (spans * tile.unroll)) * tile.unroll
     spans = -(-terms // span)
     row_bytes = max(span * size * tile.rows, 1)
     wanted = max(1, -(-tasks // panels))
-    most = BLOCK_BYTES // row_bytes
+    most = (block_bytes or BLOCK_BYTES) // row_bytes
     if is_copied and spans == 1 and tiles.count > most:
-        most = COPIED_BYTES // row_bytes
+        most = (block_bytes or COPIED_BYTES) // row_bytes
     rows = split_evenly(tiles.count, max(1, min(most, tiles.count // wanted)))
     most = PARTIAL_BYTES // (rows.sizes[0][1] * tile.rows * tile.columns * size)
     wanted = max(1, -(-tasks // rows.count))

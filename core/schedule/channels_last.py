@@ -1,272 +1,218 @@
-"""The schedule of depthwise convolutions whose input and output keep channels last.
+"""Convolutions of integers with their channels last: vectors are of channels, which are neighbours in memory.
 
-Fusion puts the Transposes around such a convolution into its kernel. Then vectors are of channels, always full, the
-weights of a window are vectors too, and pixels of a row are computed side by side: each vector of the input is loaded
-once for all of them, and what lies beyond the border of the image is left out rather than masked.
+A depthwise convolution is computed directly, some pixels of a row at a time, so that they share the vectors of weights
+and of the input. Any other is a product of patches and weights (`graft.core.schedule.patches`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.operators.windows import Windows, windows_of
-from graft.core.schedule.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.inline import constant_shape, map_stage
+from graft.core.operators.table import Trait
+from graft.core.schedule.collapse import collapse_rows, with_sources
+from graft.core.schedule.contraction import schedule_contraction
+from graft.core.schedule.convolution import schedule_convolution
+from graft.core.schedule.epilogue import Epilogue, epilogue_of, fused_stages
+from graft.core.schedule.inline import constant_shape
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.tiling import (
-    Tile,
-    clear,
-    column_mask,
-    finish_tile,
-    lanes_of,
-    multiply_add,
-    over,
-    ramp,
-    register_count,
-    split_evenly,
-)
+from graft.core.schedule.patches import schedule_patches
+from graft.core.schedule.tiling import column_mask, lanes_of, multiply_add, over, ramp, split_evenly, wide
+from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.target import Target
+from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
-    Allocate,
     Binary,
     Block,
     Buffer,
+    Constant,
     Expression,
-    For,
     Function,
     Let,
     Load,
-    Select,
     Stage,
     Statement,
-    Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.tensor_ir.rewrite import simplify
+from graft.core.tensor_ir.visit import free_variables, loads, substitute
 
-SPARE_REGISTERS = 4
-"""What a tile leaves besides its sums and the weights of one row of a window."""
+MAX_WINDOW = 49
+HELD_WINDOW = 9
+"""A window of at most so many positions has its weights in registers all along a row."""
+PIXELS = 8
+"""Pixels that are summed side by side."""
 
 
-def schedule_channels_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return the kernel with vectors of channels; None if it is no depthwise convolution between two Transposes."""
-    moved = with_channels_last(stages)
-    epilogue = None if moved is None else epilogue_of(moved, kernel.outputs)
+def schedule_integers(kernel: Kernel, target: Target) -> Scheduled:
+    """Return a product or a convolution of integers in loops: by rows if its channels are last."""
+    depthwise = schedule_depthwise_last(kernel, target)
+    if depthwise is not None:
+        return depthwise
+    if kernel.anchor is Trait.CONVOLUTION:
+        return schedule_patches(kernel, target) or schedule_convolution(kernel, target)
+    collapsed = collapse_rows(kernel)
+    if collapsed is None:
+        return schedule_contraction(kernel, target)
+    return with_sources(schedule_contraction(collapsed[0], target), collapsed[1])
+
+
+def schedule_depthwise_last(kernel: Kernel, target: Target) -> Scheduled | None:
+    """Return a depthwise convolution in vectors of channels; None if the kernel is of another form."""
+    if kernel.node is None or kernel.node.op_type != "ConvInteger" or not _is_depthwise(kernel):
+        return None
+    stages = fused_stages(kernel)
+    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else _analyse(kernel, epilogue, target)
     if parts is None:
         return None
-    inputs = (parts.packed if buffer is parts.weights else buffer for buffer in kernel.inputs)
-    parameters = (*inputs, *kernel.outputs)
-    function = Function(kernel.name, parameters, len(kernel.outputs), parts.body(), kernel.origin)
-    return Scheduled(function, {parts.weights: parts.packed_weights(kernel.constants[parts.weights])})
+    source, packed = parts.weights, parts.packed()
+    parameters = (*(packed[0] if one is source else one for one in kernel.inputs), *kernel.outputs)
+
+    def build() -> Function:
+        return Function(kernel.name, parameters, len(kernel.outputs), parts.body(packed[0]), kernel.origin)
+
+    return Scheduled(build, {source: packed[1]})
 
 
-def with_channels_last(stages: Sequence[Stage]) -> tuple[Stage, ...] | None:
-    """Return the stages without the first that only reorders the axes of the one before it, which stores in that order.
-
-    None if there is no such stage.
-    """
-    for number in range(1, len(stages)):
-        before, stage = stages[:number], stages[number]
-        order = _order(stage, before[-1].buffer)
-        if order is not None:
-            break
-    else:
-        return None
-    buffers = {earlier.buffer: _reordered(earlier.buffer, order) for earlier in before}
-    buffers[before[-1].buffer] = stage.buffer
-
-    def rule(node: Expression) -> Expression:
-        if not isinstance(node, Load) or node.buffer not in buffers:
-            return node
-        return Load(buffers[node.buffer], tuple(node.indices[place] for place in order), node.mask)
-
-    reorder = ExpressionMap(rule)
-    first = [
-        replace(
-            map_stage(earlier, reorder),
-            buffer=buffers[earlier.buffer],
-            axes=tuple(earlier.axes[place] for place in order),
-        )
-        for earlier in before
-    ]
-    return (*first, *stages[number + 1 :])
-
-
-def _order(stage: Stage, source: Buffer) -> list[int] | None:
-    """Return which axis of ``source`` each axis of a stage is that only moves its elements, None if it does more."""
-    value = stage.value
-    if stage.reduction is not None or not isinstance(value, Load) or value.buffer is not source:
-        return None
-    order = [place for axis in stage.axes for place, index in enumerate(value.indices) if index is axis]
-    return order if value.mask is None and sorted(order) == list(range(len(value.indices))) else None
-
-
-def _reordered(buffer: Buffer, order: Sequence[int]) -> Buffer:
-    return replace(buffer, shape=tuple(buffer.shape[place] for place in order))
-
-
-def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLast | None:
-    """Take apart ``out[n, y, x, c] = sum over window of weights[c, 0, window] * source[n, window at y, x, c]``."""
-    anchor = epilogue.anchor
-    value, reduction, shape = anchor.value, anchor.reduction, constant_shape(anchor.buffer)
-    if kernel.node is None or reduction is None or shape is None or not isinstance(value, Binary):
-        return None
-    read = loads(value.left)
-    if value.operator != "mul" or len(read) != 1 or not isinstance(value.right, Load):
-        return None
-    source, weights = read[0].buffer, value.right.buffer
-    if weights not in kernel.constants or len(shape) != 4 or len(b.dims(weights)) != 4:
-        return None
-    windows = windows_of(kernel.node, b.dims(source)[1:3], b.dims(weights)[2:], shape[1:3])
-    image, y, x, channel = anchor.axes
-    inner, *window = (axis.variable for axis in reduction.axes)
-    places, conditions = windows.positions((y, x), window)
-    pixel = b.masked_load(source, [image, *places, channel], conditions)
-    inside = b.all_of(conditions)
-    if isinstance(value.left, Select) and inside is not None:
-        pixel = Select(inside, pixel, b.constant(0, value.type.dtype))
-    others = [stage.value for stage in epilogue.followers]
-    if windows.dilations != (1, 1) or any(load.buffer is weights for load in loads(*others)):
-        return None
-    if value != b.multiply(pixel, Load(weights, (channel, b.index(0), *window))) or inner in window:
-        return None
-    lanes = lanes_of(value.type.dtype, target)
-    most = max(1, register_count(target) - SPARE_REGISTERS - windows.kernel[1])
-    packed = Buffer(f"{weights.name}_packed", weights.dtype, (b.index(-(-shape[3] // lanes) * lanes * _size(windows)),))
-    return _ChannelsLast(epilogue, windows, shape, source, weights, packed, lanes, most)
-
-
-def _size(windows: Windows) -> int:
-    return windows.kernel[0] * windows.kernel[1]
+def _is_depthwise(kernel: Kernel) -> bool:
+    """Whether each output channel, along the last axis, is that of one input channel of the same number."""
+    assert kernel.node is not None, kernel.name
+    weights = kernel.node.input(1)
+    shape, output = (
+        None if weights is None else weights.static_shape,
+        constant_shape(kernel.stages[kernel.anchor_stage].buffer),
+    )
+    if shape is None or output is None or shape[1] != 1:
+        return False
+    return shape[0] == int(kernel.node.attribute("group", 1)) == output[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class _ChannelsLast:
-    """A convolution taken apart; ``most`` pixels of a row are computed side by side at most."""
+class _Depthwise:
+    """A convolution taken apart: ``terms`` are (weight, pixel) for each position of the window."""
 
     epilogue: Epilogue
-    windows: Windows
     shape: tuple[int, ...]
-    source: Buffer
+    terms: tuple[tuple[Expression, Expression], ...]
+    initial: Expression
     weights: Buffer
-    packed: Buffer
+    contents: np.ndarray
     lanes: int
-    most: int
 
-    def packed_weights(self, weights: np.ndarray) -> np.ndarray:
-        """Return the weights as ``[blocks of channels, window, channels of the block]``, with zeros at the end."""
-        channels = self.shape[3]
-        flat = np.pad(weights.reshape(channels, -1), ((0, -channels % self.lanes), (0, 0)))
-        return np.ascontiguousarray(flat.reshape(-1, self.lanes, _size(self.windows)).swapaxes(1, 2)).reshape(-1)
+    def packed(self) -> tuple[Buffer, np.ndarray]:
+        """Return the weights as ``[window, channels]``."""
+        axis, channels = self.epilogue.anchor.axes[-1], self.shape[-1]
+        rows = []
+        for weight, _ in self.terms:
+            raw = next(iter(loads(weight)))
+            row = Buffer("row", raw.type.dtype, (b.index(channels),), memory="scratch")
+            rows.append(run_stages([Stage(row, (axis,), raw)], {self.weights: self.contents})[row])
+        extents = (b.index(len(rows)), b.index(channels))
+        return Buffer(f"{self.weights.name}_packed", self.weights.dtype, extents), np.stack(rows)
 
-    def body(self) -> Statement:
-        """Return the loops over images, rows, blocks of channels and pixels."""
-        image: Expression = Variable("image") if self.shape[0] > 1 else b.index(0)
-        row = Variable("row")
-        full, rest = divmod(self.shape[3], self.lanes)
-        block = Variable("block")
-        statements: list[Statement] = (
-            [For(block, b.index(full), "serial", self._block(image, row, block, None))] if full else []
-        )
+    def body(self, weights: Buffer) -> Statement:
+        """Return the loops: rows in parallel, vectors of channels, pixels."""
+        outer: list[Expression] = [
+            Variable(f"i{axis}") if extent > 1 else b.index(0) for axis, extent in enumerate(self.shape[:-2])
+        ]
+        channels, lanes = self.shape[-1], self.lanes
+        whole, rest = divmod(channels, lanes)
+        statements = []
+        if whole:
+            step = Variable("channels") if whole > 1 else b.index(0)
+            statements.append(over(step, whole, "serial", self._row(outer, b.multiply(step, lanes), None, weights)))
         if rest:
-            mask = column_mask(b.index(full * self.lanes), self.shape[3], self.lanes)
-            statements.append(self._block(image, row, b.index(full), mask))
-        body: Statement = For(row, b.index(self.shape[1]), "parallel", Block(tuple(statements)))
-        return over(image, self.shape[0], "parallel", body)
-
-    def _block(self, image: Expression, row: Expression, block: Expression, mask: Expression | None) -> Statement:
-        """Return the pieces of a row; equal ones whose windows stay inside the image are a loop."""
-        statements: list[Statement] = []
-        for first, width, count in self._pieces():
-            number = Variable("piece") if count > 1 else b.index(0)
-            start = b.add(b.multiply(number, width), first)
-            tile = Tile(width, 1, self.lanes)
-            statements.append(over(number, count, "serial", self._piece(tile, (image, row, block), start, first, mask)))
-        return Block(tuple(statements))
-
-    def _pieces(self) -> list[tuple[int, int, int]]:
-        """Return (first pixel, pixels, number of such pieces one after another)."""
-        rows: list[tuple[int, int, int]] = []
-        split, begin = split_evenly(self.shape[2], self.most), 0
-        for width in (size for count, size in split.sizes for _ in range(count)):
-            last = rows[-1] if rows else (0, 0, 0)
-            if width == last[1] and self._is_inside(last[0], width) and self._is_inside(begin, width):
-                rows[-1] = (last[0], width, last[2] + 1)
-            else:
-                rows.append((begin, width, 1))
-            begin += width
-        return rows
-
-    def _is_inside(self, begin: int, width: int) -> bool:
-        """Whether all pixels that ``width`` windows from ``begin`` on look at lie between the sides of the image."""
-        stride, left = self.windows.strides[1], self.windows.begins[1]
-        last = (begin + width - 1) * stride + self.windows.kernel[1] - 1 - left
-        return begin * stride >= left and last < self.windows.source[1]
-
-    def _piece(
-        self, tile: Tile, place: tuple[Expression, ...], start: Expression, first: int, mask: Expression | None
-    ) -> Statement:
-        """Return the pixels from ``start`` on, which is ``first`` or inside the image, of one block of channels."""
-        image, row, block = place
-        totals = Buffer("totals", self.weights.dtype, (b.index(tile.rows), b.index(self.lanes)), None, "register", 64)
-        step, top = Variable("step"), Variable("top")
-        low = b.maximum(b.subtract(b.index(0), top), 0)
-        high = b.minimum(b.subtract(b.index(self.windows.source[0]), top), self.windows.kernel[0])
-        body = self._window_row(totals, place, (top, b.add(low, step), start), first, mask)
-        rows = For(step, b.maximum(b.subtract(high, low), 0), "serial", body)
-        channel = b.multiply(block, self.lanes)
-
-        def point(pixel: Expression, lane: Expression) -> list[Expression]:
-            return [image, row, b.add(start, pixel), ramp(b.add(channel, lane), self.lanes)]
-
-        reduction = self.epilogue.anchor.reduction
-        assert reduction is not None, "a convolution without a sum"
-        finish = finish_tile(self.epilogue, tile, totals, point, lambda _: mask)
-        inner = Allocate(totals, Block((clear(tile, reduction.initial)(totals), rows, finish)))
-        return Let(top, b.subtract(b.multiply(row, self.windows.strides[0]), self.windows.begins[0]), inner)
-
-    def _window_row(
-        self,
-        totals: Buffer,
-        place: tuple[Expression, ...],
-        at: tuple[Expression, Expression, Expression],
-        first: int,
-        mask: Expression | None,
-    ) -> Statement:
-        """Return what one row of all windows adds: each vector of the input goes to every pixel that looks at it."""
-        image, _, block = place
-        top, line, start = at
-        stride, left, width = self.windows.strides[1], self.windows.begins[1], self.windows.kernel[1]
-        count = b.dims(totals)[0]
-        kind = self.epilogue.anchor.value.type.with_lanes(self.lanes)
-        weights = [Variable(f"w{column}", kind) for column in range(width)]
-        lane = ramp(b.index(0), self.lanes)
-        statements: list[Statement] = []
-        for column in range((count - 1) * stride + width):
-            if not 0 <= first * stride - left + column < self.windows.source[1]:
-                continue
-            pairs = [(pixel, column - pixel * stride) for pixel in range(count) if 0 <= column - pixel * stride < width]
-            x = b.add(b.multiply(start, stride), column - left)
-            channels = ramp(b.multiply(block, self.lanes), self.lanes)
-            vector = Load(self.source, (image, b.add(top, line), x, channels), mask)
-            value = Variable(f"v{column}", kind)
-            sums = [
-                Store(
-                    totals,
-                    (b.index(pixel), lane),
-                    multiply_add(weights[k], value, Load(totals, (b.index(pixel), lane))),
-                )
-                for pixel, k in pairs
-            ]
-            statements.append(Let(value, vector, Block(tuple(sums))))
-        begin = b.add(b.multiply(block, self.windows.kernel[0]), line)
+            begin = b.index(whole * lanes)
+            statements.append(self._row(outer, begin, column_mask(begin, channels, lanes), weights))
         body: Statement = Block(tuple(statements))
-        for column, variable in reversed(list(enumerate(weights))):
-            index = b.multiply(b.add(b.multiply(begin, width), column), self.lanes)
-            body = Let(variable, Load(self.packed, (ramp(index, self.lanes),)), body)
+        for axis in reversed(range(len(outer))):
+            body = over(outer[axis], self.shape[axis], "parallel", body)
         return body
+
+    def _row(
+        self, outer: Sequence[Expression], channel: Expression, mask: Expression | None, weights: Buffer
+    ) -> Statement:
+        """Return the loop over the pixels of a row, for one vector of channels."""
+        place = ramp(channel, self.lanes)
+        loaded = [
+            vectorize_expression(b.cast(Load(weights, (b.index(number), place)), "int32"), {}, mask)
+            for number in range(len(self.terms))
+        ]
+        held: list[Expression] = [Variable(f"w{number}", value.type) for number, value in enumerate(loaded)]
+        factors = held if len(loaded) <= HELD_WINDOW else loaded
+        split = split_evenly(self.shape[-2], PIXELS)
+        statements, begin = [], 0
+        for count, size in split.sizes:
+            step = Variable("pixels") if count > 1 else b.index(0)
+            first = b.add(b.multiply(step, size), begin)
+            pixels = [[*outer, b.add(first, number), place] for number in range(size)]
+            statements.append(over(step, count, "serial", self._pixels(pixels, factors, mask)))
+            begin += count * size
+        body: Statement = Block(tuple(statements))
+        if factors is held:
+            for variable, value in reversed(list(zip(held, loaded, strict=True))):
+                assert isinstance(variable, Variable)
+                body = Let(variable, value, body)
+        return body
+
+    def _pixels(
+        self, pixels: Sequence[list[Expression]], weights: Sequence[Expression], mask: Expression | None
+    ) -> Statement:
+        """Return the sums of some pixels, all of them before the first store, then the stores."""
+        axes = self.epilogue.anchor.axes
+        sums, stores = [], []
+        for number, point in enumerate(pixels):
+            places = dict(zip(axes, point, strict=True))
+            total = wide(self.initial, self.lanes)
+            for (_, pixel), weight in zip(self.terms, weights, strict=True):
+                value = wide(vectorize_expression(pixel, places, mask), self.lanes)
+                total = multiply_add(weight, value, total)
+            variable = Variable(f"sum{number}", total.type)
+            sums.append((variable, total))
+            stores += self.epilogue.stores(point, variable, mask)
+        body: Statement = Block(tuple(stores))
+        for variable, total in reversed(sums):
+            body = Let(variable, total, body)
+        return body
+
+
+def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _Depthwise | None:
+    anchor = epilogue.anchor
+    shape, reduction, value = constant_shape(anchor.buffer), anchor.reduction, anchor.value
+    if shape is None or reduction is None or 0 in shape or len(shape) < 3 or anchor.epilogue is not None:
+        return None
+    if not isinstance(value, Binary) or value.operator != "mul" or value.type.dtype != "int32":
+        return None
+    weight, pixel = value.left, value.right
+    if not {load.buffer for load in loads(weight)} <= kernel.constants.keys():
+        weight, pixel = pixel, weight
+    sources = {load.buffer for load in loads(weight)}
+    read = {load.buffer for stage in epilogue.followers for load in loads(stage.value)} | {
+        load.buffer for load in loads(pixel)
+    }
+    if len(sources) != 1 or not sources <= kernel.constants.keys() or sources & read:
+        return None
+    extents = [int(axis.extent.value) for axis in reduction.axes if isinstance(axis.extent, Constant)]
+    places = list(itertools.product(*map(range, extents)))
+    if len(extents) != len(reduction.axes) or len(places) > MAX_WINDOW:
+        return None
+    terms = []
+    for place in places:
+        numbers = {axis.variable: b.index(number) for axis, number in zip(reduction.axes, place, strict=True)}
+        terms.append((simplify(substitute(weight, numbers)), simplify(substitute(pixel, numbers))))
+    (source,) = sources
+    own = {anchor.axes[-1]}
+    if any(free_variables(part) - own or not _is_widened(part, source) for part, _ in terms):
+        return None
+    lanes = lanes_of("int32", target)
+    return _Depthwise(epilogue, shape, tuple(terms), reduction.initial, source, kernel.constants[source], lanes)
+
+
+def _is_widened(weight: Expression, source: Buffer) -> bool:
+    """Whether a weight is an element of the constant made an int32."""
+    return weight == b.cast(next(iter(loads(weight))), "int32") and weight.type.dtype != source.dtype

@@ -9,7 +9,7 @@ columns as high as a tile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -20,8 +20,10 @@ from graft.core.schedule.blocking import Blocking, Part, Place, Range, choose_bl
 from graft.core.schedule.blocking import Panel as Panel
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.generic import schedule_generic
+from graft.core.schedule.grouping import Sum, group
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import PackedFactor, pack_left, pack_right
+from graft.core.schedule.parameters import ContractionParameters, Packing, Parameters, of_family
 from graft.core.schedule.product import Contraction, analyse
 from graft.core.schedule.tiling import (
     CACHE_LINE,
@@ -31,6 +33,8 @@ from graft.core.schedule.tiling import (
     Split,
     Tile,
     accumulate,
+    adjusted_tile,
+    begin_with,
     choose_tile,
     clear,
     column_mask,
@@ -41,10 +45,12 @@ from graft.core.schedule.tiling import (
     whole_span,
     wide,
 )
-from graft.core.schedule.vectorize import vectorize_expression
-from graft.core.target import Target
+from graft.core.schedule.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.words import CopiedRows, SmallRows, Starts, copied_rows, copy_elements, copy_words
+from graft.core.target import Target, has_dot
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Bitcast,
     Block,
     Buffer,
     Expression,
@@ -57,7 +63,8 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import free_variables, substitute
+from graft.core.tensor_ir.numerics import DOTS
+from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type, element_bits
 
 PACK_BYTES = 1 << 20
@@ -72,32 +79,68 @@ FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
 CONFLICT_BYTES, CONFLICT_ROWS = 4096, 6
 """Rows at a multiple of this distance share their lines of the first-level cache: so many of them are too many."""
 
+EMULATED_REGISTERS = 6
+"""Registers that a dot product takes where the processor has no instruction for it."""
 STREAMS, FEW_ROWS = 8, 4
 """A large right factor that is read where it lies, for so few rows, is read so many of its rows at one time."""
 
 Outer = dict[int, Expression]
 Totals = Callable[[Buffer], Statement]
-Mode = Literal["in place", "packed before", "packed by product", "packed by panel", "packed at once"]
+Mode = Literal["in place", "packed before"] | Packing
 
 
-def schedule_contraction(kernel: Kernel, target: Target) -> Scheduled:
+def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if parts is None:
         return schedule_generic(kernel, target)
-    return ContractionScheduler(kernel, parts, target).scheduled()
+    wanted = of_family(parameters, ContractionParameters)
+    return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
+
+
+def _in_groups(
+    kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
+) -> Scheduled | None:
+    """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
+    grouped = group(plain.epilogue.anchor, kernel.constants, target)
+    parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
+    if grouped is None or parts is None or (parts.rows, parts.columns) != (plain.rows, plain.columns):
+        return None
+    if parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(parts.right)):
+        return None  # the right factor would be packed for a single use
+    small = None
+    if len(plain.depth) == 1:
+        value = grouped.factors[int(parts.multiply.turned)].value
+        small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
+    scheduler = ContractionScheduler(kernel, parts, target, wanted, grouped.sums, small)
+    scheduled = scheduler.scheduled()
+    return scheduled if scheduler.starts.are_known else None
 
 
 class ContractionScheduler:
-    """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
+    """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each.
 
-    def __init__(self, kernel: Kernel, parts: Contraction, target: Target) -> None:
-        self.kernel, self.parts, self.target = kernel, parts, target
+    ``sums`` are those that the start of a sum reads, ``small`` the elements behind the words of the left factor.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        parts: Contraction,
+        target: Target,
+        parameters: ContractionParameters | None = None,
+        sums: Sequence[Sum] = (),
+        small: SmallRows | None = None,
+    ) -> None:
+        self.kernel, self.parts, self.target, self.small = kernel, parts, target, small
+        self.parameters = wanted = parameters or ContractionParameters()
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
-        self.tile = choose_tile(parts.height, parts.width, self.kind.dtype, target)
+        busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
+        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
+        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
@@ -111,18 +154,29 @@ class ContractionScheduler:
         """The panels that are filled at run time."""
         self.copied_rows: Buffer | None = None
         """The rows of the left factor at a better distance, if they are copied at run time."""
+        self.starts = Starts(sums, parts.multiply.turned)
+        self.grouped_rows: CopiedRows | None = None
+        """The rows of the left factor in groups, if they are copied at run time."""
 
     # ---- The whole function ----
 
     def scheduled(self) -> Scheduled:
         """Decide where the factors come from, and build the function."""
-        self.left_packed = pack_left(self.kernel, self.parts, self.split)
-        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
+        self.pack_constants()
         self.blocking = self._blocked()
         self.mode = self.choose_mode()
+        needs_copy = self._needs_groups()
+        if self.mode == "packed by panel" and needs_copy:
+            self.mode = "packed at once"
         if self.mode == "packed by panel":
             one = Split(1, self.split.count, 0)
             self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
+        if needs_copy:
+            count = self.blocking.largest_block * self.tile.rows
+            sums = self.starts.of_left is not None
+            self.grouped_rows = copied_rows(
+                self.small, count, self.parts.terms, self.parts.multiply, self.tile.lanes, sums
+            )
         if self.mode != "packed by panel" and self._rows_conflict():
             rows = self.blocking.largest_block * self.tile.rows
             shape = (b.index(rows), b.index(self.parts.terms + self.tile.lanes))
@@ -134,7 +188,20 @@ class ContractionScheduler:
         def build() -> Function:
             return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
 
-        return Scheduled(build, {factor.source: factor.contents for factor in packed})
+        return Scheduled(build, {factor.source: factor.stored for factor in packed})
+
+    def pack_constants(self) -> None:
+        """Lay constant factors out, the sums of their elements behind them."""
+        self.left_packed = pack_left(self.kernel, self.parts, self.split)
+        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
+        self.left_packed, self.right_packed = self.starts.packed(self.left_packed, self.right_packed)
+
+    def _needs_groups(self) -> bool:
+        """Whether the left factor has to be copied in groups."""
+        if not self.parts.multiply.dot or self.left_packed is not None or isinstance(self.parts.left, Load):
+            return False
+        width = DOTS[self.parts.multiply.dot].width
+        return self.small is None or self.starts.of_left is not None or not self.small.can_be_words(width)
 
     def _blocked(self) -> Blocking:
         """Decide in which order tiles are computed."""
@@ -143,8 +210,9 @@ class ContractionScheduler:
         if not self.is_streamed:
             cuttable = len(parts.depth) == 1
             return choose_blocking(
-                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict()
-            )
+                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict(),
+                block_bytes=self.parameters.block_bytes, span_bytes=self.parameters.span_bytes,
+            )  # fmt: skip
         by_rows = len(parts.depth) == 1 and self.right_packed is None and whole >= PACK_BYTES and not self.must_pack()
         span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
         groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
@@ -154,6 +222,8 @@ class ContractionScheduler:
         """Decide when and how much of the right factor is packed at one time."""
         if self.right_packed is not None:
             return "packed before"
+        if self.parameters.packing is not None and not self.is_streamed:
+            return self.parameters.packing
         if not self.must_pack():
             return "in place"
         whole = self.padded * self.parts.terms * self.bytes
@@ -166,6 +236,8 @@ class ContractionScheduler:
     def must_pack(self) -> bool:
         """Whether the right factor is copied: its rows are not vectors in memory, or are far apart and used often."""
         right = self.parts.right
+        if self.parts.multiply.dot:
+            return True
         if not isinstance(right, Load) or right.mask is not None or right.buffer.strides is not None:
             return True
         *before, last = right.indices
@@ -187,6 +259,8 @@ class ContractionScheduler:
 
     def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""
+        if self.grouped_rows is not None:
+            return self._with_grouped_rows(self.grouped_rows, outer, tiles, body)
         if self.copied_rows is None:
             return body
         row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
@@ -197,11 +271,24 @@ class ContractionScheduler:
         count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
         return Allocate(self.copied_rows, Block((For(row, count, "parallel", inner), body)))
 
+    def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
+        row, first, multiply = Variable("row"), self.split.begin(tiles.first), self.parts.multiply
+        if self.small is not None and rows.buffer.dtype == self.small.dtype:
+            places = self._places(outer, b.add(first, row))
+            copy = copy_elements(self.small, rows, row, places, multiply, self.tile.lanes)
+        else:
+            word = self._left_at(outer, b.add(first, row))
+            copy = instantiate(copy_words(word, rows, row, self.parts.term(), multiply, self.over_depth), {})
+        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
+        return rows.around(Block((For(row, count, "parallel", copy), body)))
+
     def _body(self) -> Statement:
         if self.mode in ("in place", "packed before"):
             return self._over_outer("parallel", self._blocks)
         width = self.tile.columns if self.mode == "packed by panel" else self.padded
         self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
+        if self.starts.of_right is not None:
+            self.starts.columns = Buffer("column_sums", "int32", (b.index(width),), None, "scratch", 64)
         match self.mode:
             case "packed by panel":
                 return self._over_outer(
@@ -213,10 +300,33 @@ class ContractionScheduler:
 
     def _allocated(self, body: Statement) -> Statement:
         assert self.buffer is not None
-        return Allocate(self.buffer, body)
+        body = Allocate(self.buffer, body)
+        return body if self.starts.columns is None else Allocate(self.starts.columns, body)
 
     def _packed_product(self, outer: Outer) -> Statement:
-        return Block((self._over_panels("parallel", outer, self.pack), self._blocks(outer)))
+        return Block((self._over_panels("parallel", outer, self._filled), self._blocks(outer)))
+
+    def _filled(self, outer: Outer, panel: Panel) -> Statement:
+        """Return what fills a panel and sums its columns if that is wanted."""
+        fill, columns, lanes = self.pack(outer, panel), self.starts.columns, self.tile.lanes
+        if columns is None or self.buffer is None:
+            return fill
+        begin = b.index(0) if self.mode == "packed by panel" else panel.begin
+        kind = self.parts.multiply.kind(of_left=False)
+        totals = Buffer("sums", "int32", (b.index(panel.vectors * lanes),), memory="register")
+        places = [ramp(b.index(vector * lanes), lanes) for vector in range(panel.vectors)]
+        clearing = [Store(totals, (place,), wide(b.constant(0, "int32"), lanes)) for place in places]
+        adding = []
+        for vector, place in enumerate(places):
+            elements = Bitcast(Load(self.buffer, (self.panel_place(panel, vector * lanes),)), kind)
+            total = self.parts.multiply.summed(elements, Load(totals, (place,)), of_left=False)
+            adding.append(Store(totals, (place,), total))
+        storing = [
+            Store(columns, (ramp(b.add(begin, vector * lanes), lanes),), Load(totals, (place,)))
+            for vector, place in enumerate(places)
+        ]
+        summing = instantiate(Block((*clearing, self.over_depth(Block(tuple(adding))), *storing)), {})
+        return Block((fill, Allocate(totals, summing)))
 
     def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
         tiles = Range(b.index(0), b.index(self.split.count))
@@ -224,7 +334,7 @@ class ContractionScheduler:
             rows = self._rows(outer, panel, tiles)
         else:
             rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
-        return self._allocated(Block((self.pack(outer, panel), rows)))
+        return self._allocated(Block((self._filled(outer, panel), rows)))
 
     def _blocks(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows and groups of panels."""
@@ -316,10 +426,13 @@ class ContractionScheduler:
         return vectorize_expression(self.parts.right, places, mask)
 
     def _left_at(self, outer: Outer, row: Expression) -> Expression:
+        return substitute(self.parts.left, self._places(outer, row))
+
+    def _places(self, outer: Outer, row: Expression) -> dict[Variable, Expression]:
         places: dict[Variable, Expression] = {self.parts.axes[axis]: index for axis, index in outer.items()}
         if self.parts.rows is not None:
             places[self.parts.axes[self.parts.rows]] = row
-        return substitute(self.parts.left, places)
+        return places
 
     def _mask(self, panel: Panel, vector: int) -> Expression | None:
         if not panel.cut or vector != panel.vectors - 1:
@@ -338,6 +451,13 @@ class ContractionScheduler:
                 start = b.add(self.left_packed.begin(outer), b.multiply(begin, self.parts.terms))
                 step = b.add(b.multiply(self.parts.term(), height), row)
                 return Load(self.left_packed.buffer, (b.add(start, step),))
+            if self.grouped_rows is not None:
+                own = b.subtract(begin, self.split.begin(place.tiles.first))
+                return self.grouped_rows.word(b.add(own, row), self.parts.term())
+            if self.small is not None:
+                width = DOTS[self.parts.multiply.dot].width
+                word = self.small.word(self.parts.depth[0].variable, width)
+                return substitute(word, self._places(outer, b.add(begin, row)))
             if self.copied_rows is not None:
                 own = b.subtract(begin, self.split.begin(place.tiles.first))
                 return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))
@@ -367,13 +487,29 @@ class ContractionScheduler:
             return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
         start: Totals = clear(tile, reduction.initial)
+        if self.starts.sums:
+            start = begin_with(tile, lambda row, vector: self._initial(outer, place, tile, row, vector))
         finish: Totals = store
         span = whole_span(self.parts.depth[-1].extent, tile.unroll) if self.parts.depth else None
         if place.part is not None:
             span = self._span(place.part)
             start, finish = self._continued(place, tile, start, finish)
         ahead = self._ahead(outer, place)
-        return accumulate(tile, self.kind, start, self.parts.depth, left, right, finish, span, ahead)
+        multiply = self.parts.multiply
+        return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
+
+    def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
+        """Return what the sums of a vector of a tile start from, where that is not one number."""
+        reduction, panel = self.parts.epilogue.anchor.reduction, place.panel
+        assert reduction is not None
+        begin, offset = self.split.begin(place.number), vector * tile.lanes
+        columns = b.index(0) if self.mode == "packed by panel" else panel.begin
+        column = ramp(b.add(columns, offset), tile.lanes)
+        own = b.add(b.subtract(begin, self.split.begin(place.tiles.first)), row)
+        value, sums = self.starts.read(reduction.initial, self.grouped_rows, own, column)
+        places = {**self._places(outer, b.add(begin, row)), **sums}
+        places[self.parts.column] = ramp(b.add(panel.begin, offset), tile.lanes)
+        return wide(vectorize_expression(value, places, self._mask(panel, vector)), tile.lanes)
 
     # ---- Parts of sums ----
 

@@ -9,21 +9,31 @@ directly, a vector of a row at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.schedule.accumulate import is_ordered
-from graft.core.schedule.channels_last import schedule_channels_last
 from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, packed_constants
 from graft.core.schedule.depthwise import schedule_depthwise
+from graft.core.schedule.depthwise_last import schedule_floats_last
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
+from graft.core.schedule.grouping import Sum, group
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.packing import evaluate
-from graft.core.schedule.product import Contraction, analyse
+from graft.core.schedule.parameters import (
+    Columns,
+    ContractionParameters,
+    DepthwiseParameters,
+    Parameters,
+    WinogradParameters,
+    of_family,
+)
+from graft.core.schedule.product import Contraction, analyse, factors_of
 from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.winograd import schedule_winograd
@@ -52,54 +62,97 @@ MIN_FILLED, MIN_TERMS = 0.85, 256
 """Vectors of pixels should be so full, else vectors of channels are better if sums have so many terms."""
 
 
-def schedule_convolution(kernel: Kernel, target: Target) -> Scheduled:
+def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in blocked and vectorised loops; in plain ones if its stages are not as described above."""
     stages = fused_stages(kernel)
-    scheduled = None if stages is None else _schedule(kernel, stages, target)
+    scheduled = None if stages is None else _schedule(kernel, stages, target, parameters)
     return schedule_generic(kernel, target) if scheduled is None else scheduled
 
 
-def _schedule(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Scheduled | None:
+def _schedule(
+    kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
+) -> Scheduled | None:
     groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
     channels = b.dims(stages[0].buffer)[1]
+    last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
+    if last is not None:
+        return last
     if groups > 1 and channels // groups < MIN_CHANNELS:
-        return schedule_channels_last(kernel, stages, target) or schedule_depthwise(kernel, stages, target)
-    winograd = None if "winograd" in target.without else schedule_winograd(kernel, stages, target)
+        return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
+    wanted = of_family(parameters, ContractionParameters)
+    winograd: Scheduled | None = None
+    if wanted is None and "winograd" not in target.without:
+        winograd = schedule_winograd(kernel, stages, target, parameters=of_family(parameters, WinogradParameters))
     if winograd is not None:
         return winograd
-    flat = flatten(kernel, (_channels_last(stages[0]), *stages[1:]), groups)
+    anchor = _channels_last(stages[0])
+    grouped = group(anchor, kernel.constants, target)
+    if grouped is not None:
+        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), groups, target, wanted, grouped.sums)
+        if scheduled is not None:
+            return scheduled
+    return _product(kernel, (anchor, *stages[1:]), groups, target, wanted)
+
+
+def _product(
+    kernel: Kernel,
+    stages: tuple[Stage, ...],
+    groups: int,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
+) -> Scheduled | None:
+    """Return the product of weights and patches; None if it is none, or its start needs sums that are not known."""
+    flat = flatten(kernel, stages, groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if flat is None or parts is None or parts.columns != 3:
         return None
-    scheduled = _channels_wide(flat, parts, target) if _wants_channels_wide(parts, target) else None
-    if scheduled is None and uses_pixels_apart(parts.right, parts.column):
-        scheduled = _PatchScheduler(flat, parts, target).scheduled()
-    elif scheduled is None:
-        scheduled = ContractionScheduler(flat.kernel, parts, target).scheduled()
+    sums = flat.of(sums)
+    turned = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
+    scheduled = _channels_wide(flat, parts, target, wanted, sums) if turned else None
+    if scheduled is None:
+        apart = uses_pixels_apart(parts.right, parts.column)
+        scheduler = ContractionScheduler(flat.kernel, parts, target, wanted, sums)
+        if apart:
+            scheduler = _PatchScheduler(flat, parts, target, wanted, sums)
+        scheduled = scheduler.scheduled()
+        if not scheduler.starts.are_known:
+            return None
     return replace(scheduled, packed=packed_constants(scheduled, flat.original))
 
 
-def _wants_channels_wide(parts: Contraction, target: Target) -> bool:
+def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
     """Whether vectors of channels, stored apart, are better than vectors of pixels, of which the last is too empty."""
     lanes = lanes_of(parts.left.type.dtype, target)
     if parts.rows is None or parts.height % lanes or lanes == 1:
         return False
+    if wanted is not None:
+        return wanted == "channels"
     return parts.width / (-(-parts.width // lanes) * lanes) < MIN_FILLED and parts.terms >= MIN_TERMS
 
 
-def _channels_wide(flat: Flattened, parts: Contraction, target: Target) -> Scheduled | None:
+def _channels_wide(
+    flat: Flattened,
+    parts: Contraction,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
+) -> Scheduled | None:
     """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
     assert parts.rows is not None, "a convolution without channels"
     if isinstance(parts.right, Load) and parts.right.mask is None:
         swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        return ContractionScheduler(flat.kernel, swapped, target).scheduled()
+        return ContractionScheduler(flat.kernel, swapped, target, wanted).scheduled()
     found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
     source, matrix, axes = found
-    weights = Buffer(source.name, source.dtype, tuple(map(b.index, matrix.shape)))
-    scheduled = _CopiedPatches(flat, parts, target, weights, matrix, axes, source).scheduled()
+    weights = Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
+    scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted, sums)
+    scheduled = scheduler.scheduled()
+    if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
+        return None
     return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
 
 
@@ -122,8 +175,15 @@ def _channels_last(anchor: Stage) -> Stage:
 class _PatchScheduler(ContractionScheduler):
     """A contraction whose right factor is a patch of the input: panels are filled by runs of an output row."""
 
-    def __init__(self, flat: Flattened, parts: Contraction, target: Target) -> None:
-        super().__init__(flat.kernel, parts, target)
+    def __init__(
+        self,
+        flat: Flattened,
+        parts: Contraction,
+        target: Target,
+        wanted: ContractionParameters | None = None,
+        sums: Sequence[Sum] = (),
+    ) -> None:
+        super().__init__(flat.kernel, parts, target, wanted, sums)
         self.flat = flat
         self.row_length = flat.extents[-1]
         self.row_count = math.prod(flat.extents[:-1])
@@ -169,8 +229,8 @@ class _PatchScheduler(ContractionScheduler):
     def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
         """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
         anchor = self.flat.anchor
-        factors = [anchor.value.left, anchor.value.right] if isinstance(anchor.value, Binary) else []
-        (patch,) = [factor for factor in factors if self.flat.spatial[-1] in free_variables(factor)]
+        factors = factors_of(anchor.value) or ()
+        (patch,) = [one for one in factors if not isinstance(one, str) and self.flat.spatial[-1] in free_variables(one)]
         group = self.parts.shape[2]
         places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}
         places[anchor.axes[1]] = b.multiply(outer[1], group)
@@ -194,6 +254,8 @@ class _CopiedPatches(ContractionScheduler):
         matrix: np.ndarray,
         axes: tuple[int, ...],
         source: Buffer,
+        wanted: ContractionParameters | None,
+        sums: Sequence[Sum] = (),
     ) -> None:
         self.origin = _PatchScheduler(flat, parts, target)
         width = parts.width + self.origin.tile.lanes
@@ -208,10 +270,11 @@ class _CopiedPatches(ContractionScheduler):
             rows=parts.columns,
             columns=parts.rows,
             depth=(Reduced(term, parts.terms),),
+            multiply=replace(parts.multiply, turned=not parts.multiply.turned),
         )
         inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
         kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
-        super().__init__(kernel, product, target)
+        super().__init__(kernel, product, target, wanted, sums)
 
     def _blocks(self, outer: Outer) -> Statement:
         return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))

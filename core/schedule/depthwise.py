@@ -15,6 +15,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.inline import constant_shape
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import DepthwiseParameters
 from graft.core.schedule.tiling import column_mask, lanes_of, multiply_add, over, ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression, zero_of
 from graft.core.target import Target
@@ -44,10 +45,12 @@ MAX_TERMS = 400
 Ranges = dict[Variable, tuple[int, int]]
 
 
-def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
+def schedule_depthwise(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, wanted: DepthwiseParameters | None = None
+) -> Scheduled | None:
     """Return the kernel with planes in parallel and rows in vectors; None if it has another form or a large window."""
     epilogue = epilogue_of(stages, kernel.outputs)
-    parts = None if epilogue is None else _analyse(epilogue, target)
+    parts = None if epilogue is None else _analyse(epilogue, target, wanted or DepthwiseParameters())
     if parts is None:
         return None
     parameters = (*kernel.inputs, *kernel.outputs)
@@ -63,6 +66,7 @@ class _Depthwise:
     terms: tuple[tuple[Expression, Expression], ...]
     initial: Expression
     lanes: int
+    parameters: DepthwiseParameters
 
     @property
     def axes(self) -> tuple[Variable, ...]:
@@ -91,6 +95,10 @@ class _Depthwise:
         return self.shape[self._row_axis] if len(self.shape) > 3 else 1
 
     @property
+    def _sums(self) -> int:
+        return self.parameters.sums or MAX_SUMS
+
+    @property
     def _vectors(self) -> int:
         return -(-self.shape[-1] // self.lanes)
 
@@ -110,7 +118,7 @@ class _Depthwise:
         if not count:
             return []
         most = max(1, MAX_TERMS // (len(self.terms) * self._vectors))
-        height = max(1, min(MAX_ROWS, MAX_SUMS // self._vectors, most, count))
+        height = max(1, min(self.parameters.rows or MAX_ROWS, self._sums // self._vectors, most, count))
         steps = -(-count // height)
         step = Variable("rows") if steps > 1 else b.index(0)
         begin = b.multiply(step, height)
@@ -143,10 +151,10 @@ class _Depthwise:
         return True
 
     def _pieces(self, outer: list[Expression], row: Variable, rows: int, ranges: Ranges) -> list[Statement]:
-        """Return the statements of ``rows`` rows from ``row`` on, in pieces of at most `MAX_SUMS` vectors."""
+        """Return the statements of ``rows`` rows from ``row`` on, in pieces of so many vectors as sums."""
         places = [[*outer, b.add(row, number)] if len(self.shape) > 3 else outer for number in range(rows)]
         terms = [self._terms_at(place, ranges) for place in places]
-        most = max(1, MAX_SUMS // rows)
+        most = max(1, self._sums // rows)
         size = -(-self._vectors // -(-self._vectors // most))
         pieces = []
         for begin in range(0, self._vectors, size):
@@ -171,7 +179,7 @@ class _Depthwise:
             cut = (vector + 1) * self.lanes > self.shape[-1]
             mask = column_mask(b.index(vector * self.lanes), self.shape[-1], self.lanes) if cut else None
             factors = [(weight, vectorize_expression(pixel, {self.axes[-1]: column}, mask)) for weight, pixel in terms]
-            total = self._total(factors, max(1, MIN_CHAINS // len(parts)))
+            total = self._total(factors, max(1, (self.parameters.chains or MIN_CHAINS) // len(parts)))
             sums.append((Variable(f"sum{len(sums)}", total.type), total))
             stores += self.epilogue.stores([*place, column], sums[-1][0], mask)
         body: Statement = Block(tuple(stores))
@@ -190,7 +198,7 @@ class _Depthwise:
         return functools.reduce(b.add, totals)
 
 
-def _analyse(epilogue: Epilogue, target: Target) -> _Depthwise | None:
+def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters) -> _Depthwise | None:
     anchor = epilogue.anchor
     shape, reduction = constant_shape(anchor.buffer), anchor.reduction
     if shape is None or reduction is None or 0 in shape or len(shape) < 3:
@@ -209,4 +217,4 @@ def _analyse(epilogue: Epilogue, target: Target) -> _Depthwise | None:
         values = {axis.variable: b.index(number) for axis, number in zip(reduction.axes, place, strict=True)}
         terms.append((simplify(substitute(weight, values)), simplify(substitute(pixel, values))))
     lanes = lanes_of(weight.type.dtype, target)
-    return _Depthwise(epilogue, shape, tuple(terms), reduction.initial, lanes)
+    return _Depthwise(epilogue, shape, tuple(terms), reduction.initial, lanes, parameters)

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graft.core.operators import build as b
+from graft.core.schedule.grouping import Sum
 from graft.core.schedule.inline import constant_shape, map_stage
 from graft.core.schedule.kernel import Kernel
-from graft.core.tensor_ir.ir import Buffer, Cast, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.ir import Binary, Bitcast, Buffer, Cast, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.rewrite import simplify
-from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
+from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, loads, substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Flattened:
     anchor: Stage
     spatial: tuple[Variable, ...]
     extents: tuple[int, ...]
+
+    def of(self, sums: Sequence[Sum]) -> tuple[Sum, ...]:
+        """Return sums that a start reads, under the buffers by which it reads them now."""
+        planes = {old: new for new, old in self.original.items()}
+        return tuple(replace(one, buffer=planes.get(one.buffer, one.buffer)) for one in sums)
 
 
 def flatten(kernel: Kernel, stages: Sequence[Stage], groups: int) -> Flattened | None:
@@ -86,8 +92,16 @@ class _Flattener:
             return simplify(substitute(ExpressionMap(own)(value), places), ranges)
 
         epilogue = None if stage.epilogue is None else map_value(stage.epilogue)
+        reduction = stage.reduction
+        if reduction is not None:
+            reduction = replace(reduction, initial=map_value(reduction.initial))
         return replace(
-            stage, buffer=self.results[stage.buffer], axes=axes, value=map_value(stage.value), epilogue=epilogue
+            stage,
+            buffer=self.results[stage.buffer],
+            axes=axes,
+            value=map_value(stage.value),
+            reduction=reduction,
+            epilogue=epilogue,
         )
 
     def _prepare(self, value: Expression, stage: Stage) -> None:
@@ -132,9 +146,11 @@ def _reshaped(buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
 
 def uses_pixels_apart(expression: Expression, pixel: Variable) -> bool:
     """Whether ``pixel`` occurs in an expression other than as the innermost index of an unmasked load."""
-    if isinstance(expression, Cast):
-        return uses_pixels_apart(expression.value, pixel)
-    if not isinstance(expression, Load) or expression.mask is not None:
+    if isinstance(expression, Load):
+        *before, last = expression.indices
+        return expression.mask is not None or last is not pixel or pixel in free_variables(*before)
+    parts = children(expression)
+    is_word = isinstance(expression, Bitcast | Binary) and expression.type.is_integer
+    if not isinstance(expression, Cast) and not is_word:
         return True
-    *before, last = expression.indices
-    return last is not pixel or pixel in free_variables(*before)
+    return any(uses_pixels_apart(part, pixel) for part in parts if pixel in free_variables(part))

@@ -76,6 +76,32 @@ def stage_expressions(stage: Stage) -> tuple[Expression, ...]:
     return (stage.value, *initial, *(() if stage.epilogue is None else (stage.epilogue,)))
 
 
+def reordered(stages: Sequence[Stage]) -> list[Stage]:
+    """Return the stages in which a reduction that only a permutation of axes follows stores in that order itself."""
+    result: list[Stage] = []
+    for stage in stages:
+        before = result[-1] if result else None
+        if before is not None and before.reduction is not None and (axes := _permuted(stage, before)) is not None:
+            readers = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is before.buffer]
+            if len(readers) == 1:
+                origin = tuple(dict.fromkeys((*before.origin, *stage.origin)))
+                result[-1] = replace(before, buffer=stage.buffer, axes=axes, origin=origin)
+                continue
+        result.append(stage)
+    return result
+
+
+def _permuted(stage: Stage, before: Stage) -> tuple[Variable, ...] | None:
+    """The axes of ``before`` in the order of a stage that does nothing but load its buffer; None for any other."""
+    load = stage.value
+    if stage.reduction is not None or not isinstance(load, Load) or load.buffer is not before.buffer or load.mask:
+        return None
+    order = {index: axis for index, axis in zip(load.indices, before.axes, strict=True) if isinstance(index, Variable)}
+    if len(order) != len(before.axes) or set(order) != set(stage.axes):
+        return None
+    return tuple(order[axis] for axis in stage.axes)
+
+
 def reads_at_own_index(stage: Stage, buffer: Buffer) -> bool:
     """Whether a stage reads a buffer only at exactly the index that it writes, without a mask."""
     return all(

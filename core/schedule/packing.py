@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +26,19 @@ class PackedFactor:
     contents: np.ndarray
     axes: tuple[int, ...]
     extents: tuple[int, ...]
+    tail: np.ndarray | None = None
+    """More numbers behind the matrices."""
+
+    @property
+    def stored(self) -> np.ndarray:
+        """All that the buffer holds."""
+        return self.contents if self.tail is None else np.concatenate([self.contents, self.tail])
+
+    def with_tail(self, tail: np.ndarray) -> PackedFactor:
+        """Return the factor with more numbers behind those that it has."""
+        whole = tail.reshape(-1) if self.tail is None else np.concatenate([self.tail, tail.reshape(-1)])
+        buffer = replace(self.buffer, shape=(b.index(self.contents.size + whole.size),))
+        return replace(self, buffer=buffer, tail=whole)
 
     def begin(self, outer: Mapping[int, Expression]) -> Expression:
         """Return where the matrix of an outer index begins."""

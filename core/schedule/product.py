@@ -8,9 +8,41 @@ from dataclasses import dataclass
 from graft.core.operators import build as b
 from graft.core.schedule.epilogue import Epilogue
 from graft.core.schedule.inline import constant_shape
-from graft.core.schedule.tiling import Reduced
-from graft.core.tensor_ir.ir import Binary, Constant, Expression, Variable
+from graft.core.schedule.tiling import Reduced, multiply_add
+from graft.core.tensor_ir.ir import Binary, Bitcast, Constant, Expression, Intrinsic, Variable
+from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.visit import free_variables
+from graft.core.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """How a left and a right factor are multiplied and added to a sum: fused, or as a dot product of words.
+
+    ``dot`` is the intrinsic's name, "" for none, and ``turned`` whether the left factor is its second operand.
+    """
+
+    dot: str = ""
+    turned: bool = False
+
+    def __call__(self, left: Expression, right: Expression, addend: Expression) -> Expression:
+        """Return ``addend + left * right``."""
+        if not self.dot:
+            return multiply_add(left, right, addend)
+        kinds, operands = DOTS[self.dot], (right, left) if self.turned else (left, right)
+        first, second = Bitcast(operands[0], kinds.left), Bitcast(operands[1], kinds.right)
+        return Intrinsic(self.dot, (addend, first, second), addend.type)
+
+    def kind(self, *, of_left: bool) -> str:
+        """Return the type of the small elements of a factor."""
+        kinds = DOTS[self.dot]
+        return kinds.left if of_left != self.turned else kinds.right
+
+    def summed(self, elements: Expression, addend: Expression, *, of_left: bool) -> Expression:
+        """Return ``addend`` plus the small elements of one factor."""
+        one = Constant(1, Type(self.kind(of_left=not of_left), elements.type.lanes))
+        operands = (elements, one) if of_left != self.turned else (one, elements)
+        return Intrinsic(self.dot, (addend, *operands), addend.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +57,14 @@ class Contraction:
     outer: tuple[int, ...]
     shape: tuple[int, ...]
     depth: tuple[Reduced, ...]
+    multiply: Multiply = Multiply()
+
+    @property
+    def total(self) -> Type:
+        """The type of the sums."""
+        reduction = self.epilogue.anchor.reduction
+        assert reduction is not None, "a sum of products without a sum"
+        return reduction.initial.type
 
     @property
     def axes(self) -> tuple[Variable, ...]:
@@ -75,21 +115,33 @@ def analyse(epilogue: Epilogue) -> Contraction | None:
     extents = tuple(axis.extent for axis in stage.reduction.axes)
     if shape is None or not all(isinstance(extent, Constant) for extent in extents) or 0 in shape:
         return None
-    if not isinstance(stage.value, Binary) or stage.value.operator != "mul" or not shape:
+    operands = factors_of(stage.value)
+    if operands is None or not shape:
         return None
     depth = tuple(
         Reduced(axis.variable, int(axis.extent.value))
         for axis in stage.reduction.axes
         if isinstance(axis.extent, Constant)
     )
-    left, right = stage.value.left, stage.value.right
+    left, right, dot = operands
+    turned = False
     columns = max((axis for axis, extent in enumerate(shape) if extent > 1), default=len(shape) - 1)
     if stage.axes[columns] in free_variables(left):
-        left, right = right, left
+        left, right, turned = right, left, True
     in_left, in_right = free_variables(left), free_variables(right)
     if stage.axes[columns] in in_left or (shape[columns] > 1 and stage.axes[columns] not in in_right):
         return None
     own = [axis for axis, v in enumerate(stage.axes) if v in in_left and v not in in_right and shape[axis] > 1]
     rows = own[-1] if own else None
     outer = tuple(axis for axis in range(len(shape)) if axis not in (rows, columns))
-    return Contraction(epilogue, left, right, rows, columns, outer, shape, depth)
+    return Contraction(epilogue, left, right, rows, columns, outer, shape, depth, Multiply(dot, turned))
+
+
+def factors_of(value: Expression) -> tuple[Expression, Expression, str] | None:
+    """Return the factors of a product and "", or the words of a dot product and its name; None if it is neither."""
+    match value:
+        case Binary("mul", left, right):
+            return left, right, ""
+        case Intrinsic(name, (_, Bitcast(left), Bitcast(right))) if name in DOTS:
+            return left, right, name
+    return None

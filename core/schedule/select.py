@@ -6,14 +6,18 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.elementwise import schedule_elementwise
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.pooling import schedule_pooling
 from graft.core.schedule.reduction import schedule_reduction
 from graft.core.schedule.row_wise import schedule_row_wise
 from graft.core.target import Target
 
+INTEGER = ("MatMulInteger", "ConvInteger")
+"""Operators that products of quantised tensors are made of."""
 
-def schedule(kernel: Kernel, target: Target) -> Scheduled:
-    """Return the kernel in loops for a target.
+
+def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
+    """Return the kernel in loops for a target, with ``parameters`` where its schedule is of their family.
 
     The schedules of contractions, attention and convolutions are imported when they are first needed; where they do
     not fit (None) the generic schedule takes the kernel.
@@ -22,18 +26,22 @@ def schedule(kernel: Kernel, target: Target) -> Scheduled:
     match kernel.anchor:
         case Trait.REDUCTION | Trait.POOLING | Trait.ROW_WISE if any(s.value.type.is_custom for s in kernel.stages):
             return schedule_generic(kernel, target)  # the others regroup sums
+        case Trait.CONTRACTION | Trait.CONVOLUTION if kernel.node is not None and kernel.node.op_type in INTEGER:
+            from graft.core.schedule.channels_last import schedule_integers
+
+            scheduled = schedule_integers(kernel, target)
         case Trait.CONTRACTION:
             from graft.core.schedule.contraction import schedule_contraction
 
-            scheduled = schedule_contraction(kernel, target)
+            scheduled = schedule_contraction(kernel, target, parameters)
         case Trait.ATTENTION:
             from graft.core.schedule.attention import schedule_attention
 
-            scheduled = schedule_attention(kernel, target)
+            scheduled = schedule_attention(kernel, target, parameters)
         case Trait.CONVOLUTION:
             from graft.core.schedule.convolution import schedule_convolution
 
-            scheduled = schedule_convolution(kernel, target)
+            scheduled = schedule_convolution(kernel, target, parameters)
         case Trait.ELEMENTWISE | Trait.INJECTIVE:
             return schedule_elementwise(kernel, target)
         case Trait.REDUCTION:

@@ -38,7 +38,7 @@ from graft.core.tensor_ir.visit import substitute
 from graft.core.types import INT64, Type, element_bits, is_custom
 
 FMA_LATENCY = 4
-MAX_VECTORS = 8
+MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
 CUSTOM_REGISTERS = 10
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
 UNROLL = 2
@@ -111,22 +111,42 @@ def register_count(target: Target) -> int:
 
 
 @cache
-def choose_tile(rows: int, columns: int, dtype: str, target: Target) -> Tile:
-    """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles."""
+def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> Tile:
+    """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles.
+
+    ``busy`` registers are needed for other things.
+    """
+    return ranked_tiles(rows, columns, dtype, target, busy)[0][1]
+
+
+def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[tuple[float, Tile]]:
+    """Return all tiles that fit the registers with the cycles of a step over the result, the fewest first."""
     lanes = lanes_of(dtype, target)
-    registers = CUSTOM_REGISTERS if is_custom(dtype) else register_count(target)
+    registers = CUSTOM_REGISTERS if is_custom(dtype) else register_count(target) - busy
     total = -(-columns // lanes)
-    best: tuple[float, int, int] | None = None
+    unroll = 1 if is_custom(dtype) else UNROLL
+    found: list[tuple[float, Tile]] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar.
         for height in range(1, min(rows, (registers - 1 - vectors) // vectors) + 1):
             across = total // vectors * _cycles_down(rows, height, vectors)
             if total % vectors:
                 across += _cycles_down(rows, height, total % vectors)
-            candidate = (across, -vectors, -height)
-            best = min(best, candidate) if best else candidate
-    assert best is not None, (rows, columns, dtype)
-    return Tile(-best[2], -best[1], lanes, 1 if is_custom(dtype) else UNROLL)
+            found.append((across, Tile(height, vectors, lanes, unroll)))
+    assert found, (rows, columns, dtype)
+    return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))
+
+
+def adjusted_tile(
+    tile: Tile, height: int, width: int, rows: int | None, vectors: int | None, unroll: int | None = None
+) -> Tile:
+    """Return a tile with what is given in place of its own, as far as it fits a ``height x width`` result."""
+    return Tile(
+        min(rows or tile.rows, height, MAX_ROWS),
+        min(vectors or tile.vectors, -(-width // tile.lanes), MAX_VECTORS),
+        tile.lanes,
+        min(unroll or tile.unroll, MAX_UNROLL),
+    )
 
 
 def _cycles_down(rows: int, height: int, vectors: int) -> float:
@@ -185,6 +205,7 @@ class Ahead:
 
 
 Factor = Callable[[int], Expression]
+Product = Callable[[Expression, Expression, Expression], Expression]
 
 
 def accumulate(
@@ -197,12 +218,14 @@ def accumulate(
     finish: Callable[[Buffer], Statement],
     span: Span | None = None,
     ahead: Ahead | None = None,
+    multiply: Product | None = None,
 ) -> Statement:
     """Return the statement that fills a tile of accumulators and hands it to ``finish``.
 
-    ``left(row)`` is a scalar and ``right(vector)`` a vector of ``tile.lanes``, both of type ``kind`` and in the
-    variables of ``loops``. ``begin`` sets the accumulators, a register buffer of ``rows x columns``, to what the sums
-    start from; ``finish`` gets them. ``span`` says which part of the last loop is summed: all of it if None.
+    ``left(row)`` is a scalar and ``right(vector)`` a vector of ``tile.lanes``, both in the variables of ``loops``, and
+    ``multiply(left, right, sum)`` adds their product to a sum of type ``kind`` (`multiply_add` if None). ``begin`` sets
+    the accumulators, a register buffer of ``rows x columns``, to what the sums start from; ``finish`` gets them.
+    ``span`` says which part of the last loop is summed: all of it if None.
     """
     shape = (b.index(tile.rows), b.index(tile.columns))
     totals = Buffer("totals", kind.dtype, shape, memory="register", alignment=64)
@@ -212,10 +235,10 @@ def accumulate(
         known = {inner.variable: place}
         return _step(
             tile,
-            kind,
             totals,
             lambda row: substitute(left(row), known),
             lambda vector: substitute(right(vector), known),
+            multiply or multiply_add,
         )
 
     body = _steps(span or whole_span(inner.extent, tile.unroll), tile.unroll, step, ahead)
@@ -243,8 +266,17 @@ def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahe
 def clear(tile: Tile, initial: Expression) -> Callable[[Buffer], Statement]:
     """Return what sets all accumulators of a tile to one number."""
     start = wide(initial, tile.lanes)
+    return begin_with(tile, lambda row, vector: start)
+
+
+def begin_with(tile: Tile, start: Callable[[int, int], Expression]) -> Callable[[Buffer], Statement]:
+    """Return what sets the accumulators of a tile to ``start(row, vector)``."""
     return lambda totals: Block(
-        tuple(Store(totals, place, start) for row in range(tile.rows) for place in _places(tile, row))
+        tuple(
+            Store(totals, place, start(row, vector))
+            for row in range(tile.rows)
+            for vector, place in enumerate(_places(tile, row))
+        )
     )
 
 
@@ -282,22 +314,21 @@ def _places(tile: Tile, row: int) -> list[tuple[Expression, ...]]:
     return [(b.index(row), ramp(b.index(v * tile.lanes), tile.lanes)) for v in range(tile.vectors)]
 
 
-def _step(
-    tile: Tile, kind: Type, totals: Buffer, left: Callable[[int], Expression], right: Callable[[int], Expression]
-) -> Statement:
-    wide_kind = kind.with_lanes(tile.lanes)
-    vectors = [Variable(f"b{v}", wide_kind) for v in range(tile.vectors)]
-    scalars = [Variable(f"a{row}", wide_kind) for row in range(tile.rows)]
+def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:
+    values = [right(v) for v in range(tile.vectors)]
+    vectors = [Variable(f"b{v}", value.type) for v, value in enumerate(values)]
     statements: list[Statement] = []
-    for row, scalar in enumerate(scalars):
+    for row in range(tile.rows):
+        value = wide(left(row), tile.lanes)
+        scalar = Variable(f"a{row}", value.type)
         updates = [
-            Store(totals, place, multiply_add(scalar, vector, Load(totals, place)))
+            Store(totals, place, multiply(scalar, vector, Load(totals, place)))
             for place, vector in zip(_places(tile, row), vectors, strict=True)
         ]
-        statements.append(Let(scalar, wide(left(row), tile.lanes), Block(tuple(updates))))
+        statements.append(Let(scalar, value, Block(tuple(updates))))
     body: Statement = Block(tuple(statements))
-    for v, vector in reversed(list(enumerate(vectors))):
-        body = Let(vector, right(v), body)
+    for vector, value in reversed(list(zip(vectors, values, strict=True))):
+        body = Let(vector, value, body)
     return body
 
 

@@ -17,6 +17,7 @@ from graft.core.operators import build as b
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.tiling import (
     Ahead,
     Reduced,
@@ -30,7 +31,7 @@ from graft.core.schedule.tiling import (
     wide,
 )
 from graft.core.schedule.vectorize import both
-from graft.core.schedule.winograd_cost import Plan, choose_plan
+from graft.core.schedule.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
 from graft.core.schedule.winograd_transform import WINDOW, deinterleave, interleave
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
@@ -63,18 +64,42 @@ MIN_PARALLEL_BLOCKS = 8
 
 
 def schedule_winograd(
-    kernel: Kernel, stages: Sequence[Stage], target: Target, plan: Plan | None = None
+    kernel: Kernel,
+    stages: Sequence[Stage],
+    target: Target,
+    plan: Plan | None = None,
+    parameters: WinogradParameters | None = None,
 ) -> Scheduled | None:
     """Return the kernel by Winograd's algorithm, None if it is no such convolution or would not become faster.
 
-    ``plan`` is followed if it is given, whether it is fast or not.
+    ``plan``, or the one that ``parameters`` describe, is followed if it is given, whether it is fast or not.
     """
     found = _analyse(kernel, stages)
     if found is None:
         return None
     epilogue, source, weights, windows = found
+    if plan is None and parameters is not None:
+        plan = described_plan(parameters, b.dims(weights)[0], windows, target)
     plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
     return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan).scheduled()
+
+
+def winograd_plans(kernel: Kernel, stages: Sequence[Stage], target: Target) -> list[tuple[float, Plan]]:
+    """Return all plans for a kernel with the cycles that each is said to take, the fewest first."""
+    found = _analyse(kernel, stages)
+    if found is None:
+        return []
+    _, source, weights, windows = found
+    return ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
+
+
+def own_plan(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Plan | None:
+    """Return the plan that `schedule_winograd` would choose."""
+    found = _analyse(kernel, stages)
+    if found is None:
+        return None
+    _, source, weights, windows = found
+    return choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
 
 
 def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graft.core.operators.windows import Windows
-from graft.core.schedule.tiling import Tile, choose_tile, lanes_of
+from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.tiling import Tile, adjusted_tile, choose_tile, lanes_of
 from graft.core.schedule.winograd_transform import POINTS, WINDOW, Transform
 from graft.core.target import Target
 
 CACHE_BYTES = 1 << 20
 """What a block may take up in the second-level cache before its transport counts."""
+MIN_LANES = 4
 BYTES_PER_CYCLE = 6
 """What comes from beyond the second-level cache."""
 PRODUCT_CYCLES, DIRECT_CYCLES = 0.6, 0.65
@@ -46,18 +48,32 @@ class Plan:
 def choose_plan(outputs: int, source: Sequence[int], windows: Windows, target: Target) -> Plan | None:
     """Return the plan that takes the fewest cycles for an image of shape ``source``; None if direct is faster."""
     channels, lanes = source[1], lanes_of("float32", target)
-    if lanes < 4:
+    direct = -(-math.prod(windows.target) // lanes) * outputs * channels * WINDOW**2 * DIRECT_CYCLES
+    cycles, plan = next(iter(ranked_plans(outputs, source, windows, target)), (direct, None))
+    return plan if cycles < direct else None
+
+
+def ranked_plans(outputs: int, source: Sequence[int], windows: Windows, target: Target) -> list[tuple[float, Plan]]:
+    """Return all plans for an image of shape ``source`` with their cycles, the fewest first; none for short vectors."""
+    if lanes_of("float32", target) < MIN_LANES:
+        return []
+    plans = [
+        plan_of(pieces, rows, outputs, windows, target)
+        for pieces in POINTS
+        for rows in range(1, -(-windows.target[0] // pieces) + 1)
+    ]
+    return sorted(((_cycles(plan, source[1], outputs), plan) for plan in plans), key=lambda row: row[0])
+
+
+def described_plan(parameters: WinogradParameters, outputs: int, windows: Windows, target: Target) -> Plan | None:
+    """Return the plan of some parameters, as far as they fit; None for vectors that are too short."""
+    if lanes_of("float32", target) < MIN_LANES:
         return None
-    pixels = math.prod(windows.target)
-    best = -(-pixels // lanes) * outputs * channels * WINDOW**2 * DIRECT_CYCLES
-    chosen: Plan | None = None
-    for pieces in POINTS:
-        for rows in range(1, -(-windows.target[0] // pieces) + 1):
-            plan = plan_of(pieces, rows, outputs, windows, target)
-            cycles = _cycles(plan, channels, outputs)
-            if cycles < best:
-                best, chosen = cycles, plan
-    return chosen
+    pieces = min(POINTS, key=lambda known: abs(known - parameters.pieces))
+    lines = min(parameters.lines, -(-windows.target[0] // pieces))
+    plan = plan_of(pieces, lines, outputs, windows, target)
+    width = plan.vectors * plan.lanes
+    return replace(plan, tile=adjusted_tile(plan.tile, outputs, width, parameters.rows, parameters.vectors))
 
 
 def plan_of(pieces: int, rows: int, outputs: int, windows: Windows, target: Target) -> Plan:

@@ -181,8 +181,13 @@ class _Grid:
                 return np.where(self.evaluate(condition), self.evaluate(on_true), self.evaluate(on_false))
             case Cast(value, dtype):
                 return numerics.cast(self.evaluate(value), value.type.dtype, dtype)
+            case Bitcast(value, dtype) if expression.type.lanes > 1:
+                assert value.type.lanes == 1, "a vector in a stage is made of one word"
+                return numerics.regroup(self.evaluate(value), dtype)
             case Bitcast(value, dtype):
                 return numerics.bitcast(self.evaluate(value), dtype)
+            case Intrinsic(name, arguments) if name in numerics.DOTS:
+                return numerics.dot(*map(self.evaluate, arguments))
             case Intrinsic(name, arguments, kind):
                 return numerics.intrinsic(name, tuple(map(self.evaluate, arguments)), kind.dtype)
             case Ramp() | Broadcast() | Shuffle() | Horizontal():

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from graft.core.types import BOOL, INT64, Type
+from graft.core.types import BOOL, INT64, Type, element_bits
 
 # ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
 
@@ -179,15 +179,21 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Bitcast:
-    """The same bits as another element type of the same width. Of a custom datatype: to and from its storage."""
+    """The same bits as another element type. Of a custom datatype: to and from its storage.
+
+    Elements of another width are regrouped, the first from the lowest bits: an int32 is four uint8, and back.
+    """
 
     value: Expression
     dtype: str
 
     @property
     def type(self) -> Type:
-        """``dtype`` with the operand's lanes."""
-        return Type(self.dtype, self.value.type.lanes)
+        """``dtype`` with the operand's lanes, or as many as its bits make."""
+        source = self.value.type
+        if source.dtype == self.dtype:
+            return source
+        return Type(self.dtype, source.lanes * element_bits(source.dtype) // element_bits(self.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +201,9 @@ class Intrinsic:
     """A pure function by name.
 
     On floats: ``fma exp exp2 log log2 log1p expm1 tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh acosh
-    atanh pow rsqrt``; tensor instructions with declared semantics: ``dot4_u8s8``, ``dot2_bf16``. Unknown names are
-    an error of `verify`, unless ``extern:`` prefixes a C symbol.
+    atanh pow rsqrt``; tensor instructions with declared semantics: ``dot4_u8s8``, ``dot2_bf16``, whose operands are the
+    only vectors in a stage (`Bitcast` of a word that holds a group). Unknown names are an error of `verify`, unless
+    ``extern:`` prefixes a C symbol.
     """
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import numpy as np
 
@@ -152,8 +152,16 @@ def _saturate(value: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def bitcast(value: Array, target: str) -> Array:
-    """Read the same bits as another element type of the same width."""
-    return np.ascontiguousarray(value).view(storage(target)).reshape(np.shape(value))
+    """Read the same bits as another element type; of another width, a scalar or vector becomes one of other lanes."""
+    array = np.ascontiguousarray(value)
+    if array.itemsize == storage(target).itemsize:
+        return array.view(storage(target)).reshape(np.shape(value))
+    return array.reshape(-1).view(storage(target)).reshape(-1)
+
+
+def regroup(values: Array, target: str) -> Array:
+    """Read the bits of every element as several of a narrower type, along a new last axis."""
+    return np.ascontiguousarray(values)[..., None].view(storage(target))
 
 
 def check_bounds(buffer: str, places: Iterable[Array], shape: tuple[int, ...]) -> None:
@@ -202,6 +210,20 @@ _FLOAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda value: 1.0 / np.sqrt(value),
 }
 
+
+class Dot(NamedTuple):
+    """The types of ``(sum, a, b)`` of a dot product, and how many neighbouring lanes of a and b go into one of sum."""
+
+    total: str
+    left: str
+    right: str
+    width: int
+
+
+DOTS = {
+    "dot4_u8s8": Dot("int32", "uint8", "int8", 4),
+    "dot2_bf16": Dot("float32", "bfloat16", "bfloat16", 2),
+}
 FLOAT_INTRINSICS = frozenset(_FLOAT_FUNCTIONS) | {"fma"}
 """The intrinsics on floats whose arguments and result have one type."""
 INTRINSIC_ARGUMENTS = {name: 2 if name == "pow" else 1 for name in _FLOAT_FUNCTIONS} | {"fma": 3}
@@ -217,11 +239,17 @@ def intrinsic(name: str, arguments: tuple[Array, ...], dtype: str) -> Array:
         return _fused_multiply_add(*arguments)
     if name in _FLOAT_FUNCTIONS:
         return _through(_FLOAT_FUNCTIONS[name], arguments, "float64")
-    if name in ("dot4_u8s8", "dot2_bf16"):
+    if name in DOTS:
         total, left, right = arguments
-        products = left.astype(total.dtype) * right.astype(total.dtype)
-        return np.asarray(total + products.reshape(*np.shape(total), -1).sum(-1, dtype=total.dtype))
+        groups = np.broadcast_arrays(left, right)
+        return dot(total, *(side.reshape(*np.shape(total), DOTS[name].width) for side in groups))
     raise GraftError(f"unknown intrinsic '{name}' of type {dtype}; the interpreter knows those that `verify` accepts")
+
+
+def dot(total: Array, left: Array, right: Array) -> Array:
+    """Add to ``total`` the products of ``left`` and ``right`` along their last axis."""
+    products = left.astype(total.dtype) * right.astype(total.dtype)
+    return np.asarray(total + products.sum(-1, dtype=total.dtype))
 
 
 def _through(function: Callable[..., Any], arguments: tuple[Array, ...], wide: str) -> Array:

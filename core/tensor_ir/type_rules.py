@@ -22,7 +22,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
     access_lanes,
 )
-from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS, INTRINSIC_ARGUMENTS
+from graft.core.tensor_ir.numerics import DOTS, FLOAT_INTRINSICS, INTRINSIC_ARGUMENTS
 from graft.core.types import INT64, Type, element_bits
 
 _FLOAT_ONLY = frozenset({"sqrt", "floor", "ceil", "trunc", "round_even", "fmod"})
@@ -62,10 +62,10 @@ def type_fault(node: Expression) -> str | None:
         case Cast():
             return None
         case Bitcast(value, dtype):
-            source = value.type.dtype
-            if element_bits(source) == element_bits(dtype):
+            source, width = value.type, element_bits(dtype)
+            if source.lanes * element_bits(source.dtype) % width == 0 and node.type.lanes:
                 return None
-            return f"a bitcast from {source} to {dtype}, which have different widths"
+            return f"a bitcast from {source} to {dtype}, of which no whole number has as many bits"
         case Intrinsic():
             return _intrinsic_fault(node)
         case Shuffle(vectors, lanes):
@@ -127,10 +127,9 @@ def _intrinsic_fault(node: Intrinsic) -> str | None:
         if any(kind != node.type for kind in types) or not node.type.is_float:
             return f"'{name}' of {', '.join(map(str, types))} giving {node.type}; all must be one float type"
         return None
-    rows = {"dot4_u8s8": ("int32", "uint8", "int8", 4), "dot2_bf16": ("float32", "bfloat16", "bfloat16", 2)}
-    if name not in rows:
+    if name not in DOTS:
         return f"the intrinsic '{name}' is unknown; a C symbol is written 'extern:{name}'"
-    total, left, right, width = rows[name]
+    total, left, right, width = DOTS[name]
     lanes = node.type.lanes
     expected = [Type(total, lanes), Type(left, width * lanes), Type(right, width * lanes)]
     if types != expected or node.type.dtype != total:

@@ -76,9 +76,8 @@ class _Scope:
 
     buffers: frozenset[Buffer] = frozenset()
     variables: frozenset[Variable] = frozenset()
-    parallel: tuple[Variable, ...] = ()
-    shared: frozenset[Buffer] = frozenset()
-    """Buffers from outside of the innermost parallel loop."""
+    parallel: tuple[tuple[Variable, frozenset[Buffer]], ...] = ()
+    """The parallel loops around the place, and the buffers from outside of each."""
     derived: tuple[tuple[Variable, frozenset[Variable]], ...] = ()
     """For variables that are not loop indices: the variables that their value depends on."""
     exact: bool = True
@@ -111,7 +110,7 @@ class _Verifier:
                     self.fail(f"an extent of '{buffer.name}' is {extent.type}, not int64", text)
                 symbols |= free_variables(extent)
         self.bound |= symbols
-        scope = _Scope(frozenset(function.parameters), frozenset(symbols), shared=frozenset(function.parameters))
+        scope = _Scope(frozenset(function.parameters), frozenset(symbols))
         self.statement(function.body, scope)
 
     # ---- Statements
@@ -178,7 +177,7 @@ class _Verifier:
             self.simplifier.with_range(loop.variable, (0, max(0, int(constant) - 1)))
             inner = replace(inner, exact=inner.exact and constant > 0)
         if loop.kind == "parallel" and constant != 1:
-            inner = replace(inner, parallel=(*scope.parallel, loop.variable), shared=scope.buffers)
+            inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
         self.statement(loop.body, inner)
 
     def store(self, store: Store, scope: _Scope) -> None:
@@ -190,10 +189,10 @@ class _Verifier:
         if store.value.type.dtype != store.buffer.dtype or store.value.type.lanes != lanes:
             expected = f"{store.buffer.dtype}x{lanes}" if lanes > 1 else store.buffer.dtype
             self.fail(f"the value is {store.value.type}, the place {expected}", print_statement(store))
-        if scope.parallel and store.buffer in scope.shared:
+        if scope.parallel and store.buffer in scope.parallel[-1][1]:
             sources = self.depends(scope, *store.indices, *extra)
-            for variable in scope.parallel:
-                if variable not in sources and scope.exact:
+            for variable, shared in scope.parallel:
+                if variable not in sources and scope.exact and store.buffer in shared:
                     what = f"all iterations of the parallel loop over '{variable.name}' write the same elements"
                     self.fail(what, print_statement(store))
 

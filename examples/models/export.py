@@ -1,4 +1,4 @@
-"""Export of six well-known architectures from PyTorch, without their weights.
+"""Export of eleven well-known architectures from PyTorch, without their weights.
 
 Every model is built from its published configuration with seeded random weights (nothing is downloaded), traced at a
 fixed shape with batch 1, and stripped: each large float initialiser becomes a ConstantOfShape node, as in the models
@@ -25,17 +25,26 @@ from transformers import (
     BertModel,
     ConvNextConfig,
     ConvNextForImageClassification,
+    DistilBertConfig,
+    DistilBertModel,
     GPT2Config,
     GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     MobileNetV2Config,
     MobileNetV2ForImageClassification,
+    SwinConfig,
+    SwinForImageClassification,
     ViTConfig,
     ViTForImageClassification,
+    WhisperConfig,
 )
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 HERE = Path(__file__).parent
 OPSET = 20
 LARGE_ELEMENTS = 32
+LARGE_MASK = 8192
 FILL = 0.02
 CLASSES = 1000
 
@@ -46,6 +55,7 @@ class Export:
 
     build: Callable[[], torch.nn.Module]
     inputs: dict[str, torch.Tensor]
+    opset: int = OPSET
 
 
 class FirstOutput(torch.nn.Module):
@@ -99,6 +109,41 @@ def convnext() -> torch.nn.Module:
     return FirstOutput(ConvNextForImageClassification(ConvNextConfig(num_labels=CLASSES)), ("pixel_values",))
 
 
+def swin() -> torch.nn.Module:
+    config = SwinConfig(num_labels=CLASSES, attn_implementation="eager")
+    return FirstOutput(SwinForImageClassification(config), ("pixel_values",))
+
+
+def distilbert() -> torch.nn.Module:
+    return FirstOutput(DistilBertModel(DistilBertConfig(attn_implementation="eager")), ("input_ids", "attention_mask"))
+
+
+def whisper() -> torch.nn.Module:
+    """The encoder of the "tiny" size of arXiv:2212.04356: 30 seconds of sound as 3000 frames of 80 bands."""
+    config = WhisperConfig(
+        d_model=384,
+        encoder_layers=4,
+        encoder_attention_heads=6,
+        encoder_ffn_dim=1536,
+        attn_implementation="eager",
+    )
+    return FirstOutput(WhisperEncoder(config), ("input_features",))
+
+
+def llama(attention: str = "eager") -> torch.nn.Module:
+    """Four layers of width 512: eight heads that share two key and value heads, rotated positions, SwiGLU of 1408."""
+    config = LlamaConfig(
+        hidden_size=512,
+        intermediate_size=1408,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        use_cache=False,
+        attn_implementation=attention,
+    )
+    return FirstOutput(LlamaForCausalLM(config), ("input_ids",))
+
+
 def _tokens(length: int) -> torch.Tensor:
     return torch.arange(length).reshape(1, length)
 
@@ -118,6 +163,13 @@ EXPORTS = {
     "vit_base": Export(vit, {"pixel_values": IMAGE}),
     "mobilenet_v2": Export(mobilenet, {"pixel_values": IMAGE}),
     "convnext_tiny": Export(convnext, {"pixel_values": IMAGE}),
+    "swin_tiny": Export(swin, {"pixel_values": IMAGE}),
+    "distilbert": Export(
+        distilbert, {"input_ids": _tokens(128), "attention_mask": torch.ones(1, 128, dtype=torch.int64)}
+    ),
+    "whisper_tiny_encoder": Export(whisper, {"input_features": torch.zeros(1, 80, 3000)}),
+    "llama": Export(llama, {"input_ids": _tokens(64)}),
+    "llama_opset23": Export(lambda: llama("sdpa"), {"input_ids": _tokens(64)}, opset=23),
     "lstm": Export(Tagger, {"tokens": _tokens(32)}),
 }
 
@@ -130,7 +182,7 @@ def export(row: Export) -> onnx.ModelProto:
         module,
         tuple(row.inputs.values()),
         input_names=list(row.inputs),
-        opset_version=OPSET,
+        opset_version=row.opset,
         dynamo=True,
         verbose=False,
     )
@@ -139,18 +191,32 @@ def export(row: Export) -> onnx.ModelProto:
 
 
 def is_weight(tensor: onnx.TensorProto) -> bool:
-    """Whether an initialiser is a large float tensor that is no mask (masks hold two values, or infinities)."""
+    """Whether an initialiser is a large float tensor that is no mask or table (whole numbers, infinities)."""
     if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_ELEMENTS:
         return False
     array = numpy_helper.to_array(tensor)
-    return bool(np.isfinite(array).all()) and not (array.size < 1 << 16 and len(np.unique(array)) == 2)
+    values = np.unique(array)
+    return bool(np.isfinite(values).all()) and (len(values) == 1 or bool((values != np.rint(values)).any()))
+
+
+def is_small_mask(tensor: onnx.TensorProto) -> bool:
+    """Whether an initialiser is a large float tensor of whole numbers that int8 holds as well."""
+    if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) <= LARGE_MASK or is_weight(tensor):
+        return False
+    array = numpy_helper.to_array(tensor)
+    return bool(np.isfinite(array).all()) and array.min() >= -128 and array.max() <= 127
 
 
 def strip_weights(model: onnx.ModelProto) -> None:
-    """Replace every weight by a ConstantOfShape node, in place."""
+    """Replace every weight by a ConstantOfShape node and keep large masks as int8 behind a Cast, in place."""
     graph = model.graph
     kept, nodes = [], []
     for tensor in graph.initializer:
+        if is_small_mask(tensor):
+            narrow = numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.int8), f"{tensor.name}_int8")
+            kept.append(narrow)
+            nodes.append(helper.make_node("Cast", [narrow.name], [tensor.name], to=onnx.TensorProto.FLOAT))
+            continue
         if not is_weight(tensor):
             kept.append(tensor)
             continue

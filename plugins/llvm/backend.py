@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -15,15 +15,18 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.select import schedule
-from graft.core.target import CompileOptions, Target
+from graft.core.target import CompileOptions, Target, host_target
 from graft.core.tensor_ir.ir import Buffer, Function
+from graft.core.tuning.tunings import Tunings, machine_of, workload_key
 from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
 from graft.datatypes.lower import lower_function, require
+from graft.errors import TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
-from graft.plugins.llvm.cache import KernelCache
+from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
@@ -32,6 +35,9 @@ from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.plugins.llvm.codegen import Codegen
 
 DTYPES = FLOATS | INTEGERS | {"bool"}
@@ -86,11 +92,10 @@ class LlvmBackend(Backend):
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.codegen import Codegen
 
-        without = options.target.without | self._without
-        target = replace(options.target, threads=options.threads, without=without)
+        target = self._target(options)
         cache = None if options.cache is None else KernelCache(options.cache / "kernels")
         with Codegen(target, cache) as codegen:
-            kernels = RegionKernels(region, self._table, target, codegen)
+            kernels = RegionKernels(region, self._table, target, codegen, tuned=self._tuned(target, options))
             procedure, names = kernels.procedure(), codegen.names
             modules: tuple[Module, ...] = ()
             if names:
@@ -100,6 +105,35 @@ class LlvmBackend(Backend):
         if cache is not None and kernels.functions:
             cache.trim()
         return CompiledRegion(modules, procedure, kernels.constants, {**kernels.seconds, **codegen.by_stage})
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Measure candidates for the parameters of the regions' schedules; raise TuningError for another processor."""
+        from graft.plugins.llvm.tuning import tune_regions
+
+        target = self._target(options)
+        if (target.cpu, target.features) != (host_target().cpu, host_target().features):
+            here = host_target().cpu
+            raise TuningError(
+                f"tuning measures on this machine, a {here}, not on a {target.cpu}; tune with cpu 'native'",
+                cpu=target.cpu,
+            )
+        if options.tuned is None:
+            raise TuningError("tuning needs a database to keep what it finds in; leave tuned on")
+        return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
+
+    def _target(self, options: CompileOptions) -> Target:
+        without = options.target.without | self._without
+        return replace(options.target, threads=options.threads, without=without)
+
+    def _tunings(self, target: Target, path: Path) -> Tunings:
+        return Tunings(path, machine_of(target, target.threads), f"{self.version()} {source_digest()[:16]}")
+
+    def _tuned(self, target: Target, options: CompileOptions) -> dict[str, Parameters]:
+        """What tuning has found, by workload."""
+        if options.tuned is None:
+            return {}
+        known = self._tunings(target, options.tuned).known()
+        return {key: tuning.parameters for key, tuning in known.items() if tuning.parameters is not None}
 
 
 def _refused(value: ValueView) -> Reject | None:
@@ -125,6 +159,8 @@ class RegionKernels:
     target: Target
     codegen: Codegen | None = None
     """Gets every function as soon as it is scheduled, and may have some already."""
+    tuned: Mapping[str, Parameters] = field(default_factory=dict)
+    """Parameters by workload; the schedules choose by themselves for all others."""
     functions: list[Function] = field(default_factory=list)
     """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -207,17 +243,24 @@ class RegionKernels:
         kernel = lowered.kernel
         with self._timed("lower"):
             structure = structure_of(kernel)
+        parameters = self.tuned.get(workload_key(structure)) if self.tuned else None
+        if parameters is not None:
+            structure += to_json(parameters)
+
+        def scheduled(kernel: Kernel) -> Scheduled:
+            return schedule(kernel, self.target, parameters)
+
         shared = self._known.get(structure)
         if shared is None and self.codegen is not None:
             shared = self.codegen.find(structure, kernel.name)
         if shared is None:
             with self._timed("schedule"):
-                function, places = scheduled_and_places(kernel, self._scheduled)
+                function, places = scheduled_and_places(kernel, scheduled)
             self._define(function, structure, places)
             shared = Shared(function.name, places)
         self._known[structure] = shared
         with self._timed("pack"):
-            return shared.name, shared.packed(kernel, self._scheduled)
+            return shared.name, shared.packed(kernel, scheduled)
 
     def _define(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
@@ -228,9 +271,6 @@ class RegionKernels:
         self._tables[function.name] = lowered.tables
         self._missing |= lowered.missing
         self.externs |= lowered.externs
-
-    def _scheduled(self, kernel: Kernel) -> Scheduled:
-        return schedule(kernel, self.target)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

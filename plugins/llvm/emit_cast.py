@@ -43,6 +43,8 @@ def _convert(builder: Builder, value: Value, to: Type) -> Value:
         return Value(builder.let(f"{compare} {value.text}, {literal(0, source)}"), to)
     if source.is_float and to.is_float:
         operation = "fpext" if to.dtype == "float64" else "fptrunc"
+    elif source.is_float and element_bits(to.dtype) < 32:
+        return _narrowed(builder, value, to)
     elif source.is_float:
         name = "fptosi.sat" if to.dtype in SIGNED else "fptoui.sat"
         return Value(builder.intrinsic(name, result, [(kind, value.text)], [result, kind]), to)
@@ -57,6 +59,25 @@ def _convert(builder: Builder, value: Value, to: Type) -> Value:
             return Value(literal(value.integer, to), to)
         operation = "trunc" if to_bits < from_bits else "sext" if source.dtype in SIGNED else "zext"
     return Value(builder.let(f"{operation} {kind} {value.text} to {result}"), to)
+
+
+def _narrowed(builder: Builder, value: Value, to: Type) -> Value:
+    """Return a float as an integer of 8 or 16 bits: put in range while it is a float, then by way of 32 bits.
+
+    LLVM's own saturating conversion to such an integer takes vectors apart.
+    """
+    source, wide = value.type, Type("int32", to.lanes)
+    kind, bits = register_type(source), element_bits(to.dtype)
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.dtype in SIGNED else (0, (1 << bits) - 1)
+    number = value.text
+    if low:  # otherwise NaN becomes the lower bound, which is 0
+        ordered = builder.let(f"fcmp ord {kind} {number}, {number}")
+        condition = register_type(Type("bool", to.lanes))
+        number = builder.let(f"select {condition} {ordered}, {kind} {number}, {kind} {literal(0.0, source)}")
+    for name, bound in (("maxnum", low), ("minnum", high)):
+        number = builder.intrinsic(name, kind, [(kind, number), (kind, literal(float(bound), source))], [kind])
+    whole = builder.let(f"fptosi {kind} {number} to {register_type(wide)}")
+    return Value(builder.let(f"trunc {register_type(wide)} {whole} to {register_type(to)}"), to)
 
 
 def widen(builder: Builder, value: Value) -> Value:

@@ -26,7 +26,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.llvm import emit_arithmetic, emit_memory
+from graft.plugins.llvm import emit_arithmetic, emit_dot, emit_memory
 from graft.plugins.llvm.emit_builder import SMALL_FLOATS, Builder, ModuleText, Value, literal, register_type
 from graft.plugins.llvm.emit_cast import cast
 
@@ -105,8 +105,8 @@ class ExpressionEmitter(Builder):
                 return self._select(self.value(condition), self.value(on_true), self.value(on_false))
             case Cast(inner, dtype):
                 return cast(self, self.value(inner), dtype)
-            case Bitcast(inner, dtype):
-                return self._bitcast(self.value(inner), Type(dtype, inner.type.lanes))
+            case Bitcast(inner):
+                return self._bitcast(self.value(inner), expression.type)
             case Intrinsic():
                 return self._intrinsic(expression)
             case Shuffle(vectors, lanes):
@@ -145,7 +145,6 @@ class ExpressionEmitter(Builder):
             return Value(self.let(f"zext {source} {value.text} to {target}"), to)
         if to.dtype == "bool":
             return Value(self.let(f"icmp ne {source} {value.text}, {literal(0, value.type)}"), to)
-        assert element_bits(value.type.dtype) == element_bits(to.dtype), (value.type, to)
         return Value(self.let(f"bitcast {source} {value.text} to {target}"), to)
 
     def _intrinsic(self, expression: Intrinsic) -> Value:
@@ -153,6 +152,10 @@ class ExpressionEmitter(Builder):
         match expression.name:
             case "fma":
                 return self._fma(*arguments)
+            case "dot4_u8s8":
+                return emit_dot.dot4_u8s8(self, *arguments)
+            case "dot2_bf16":
+                return emit_dot.dot2_bf16(self, *arguments, fma=self._fma)
             case name if name.startswith("extern:") and "@0x" in name:
                 return self._extern(int(name.partition("@")[2], 16), expression.type, arguments)
         raise CompileError(

@@ -5,12 +5,13 @@ and fusion never makes a cycle. A group is grown behind its anchor, step by step
 through which all its uses pass (the use itself, or the end of a diamond such as ``x * sigmoid(x)``); if everything up
 to there is elementwise and of the same shape but for dimensions of 1, or a view of such a shape, it joins. Anchors
 that cost most choose first. A view that nothing follows in its group is no part of it: it costs nothing by itself.
+Nodes that widen integers of 8 bits are computed where they are read (`graft.plugins.llvm.widening`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -19,6 +20,7 @@ from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
 from graft.plugins.llvm.channels_last import transposes_around
+from graft.plugins.llvm.widening import computed_before, follows_integers, is_widening
 
 ANCHORS = (
     (Trait.CONTRACTION, Trait.CONVOLUTION),
@@ -32,17 +34,19 @@ LARGEST_DIAMOND = 24
 
 @dataclass(slots=True)
 class Group:
-    """Nodes of one kernel in execution order; ``trait`` chooses the schedule, ``before`` nodes precede the anchor."""
+    """Nodes of one kernel in execution order; ``trait`` chooses the schedule, ``lead`` nodes precede the anchor."""
 
     nodes: list[NodeView]
     trait: Trait
     is_view: bool = False
-    before: int = 0
+    lead: int = 0
+    before: list[NodeView] = field(default_factory=list)
+    """What the nodes read that is computed anew in this kernel, in execution order."""
 
     @property
     def anchor(self) -> NodeView:
         """The node whose trait chooses the schedule."""
-        return self.nodes[self.before]
+        return self.nodes[self.lead]
 
     @property
     def tail(self) -> NodeView:
@@ -62,6 +66,8 @@ class Uses:
     readers: dict[ir.Value, list[NodeView]]
     outputs: Collection[ir.Value]
     taken: set[ir.Node] = field(default_factory=set)
+    turning: set[ir.Node] = field(default_factory=set)
+    """Transpositions that their readers do."""
 
     @classmethod
     def of(cls, nodes: Sequence[NodeView], outputs: Collection[ir.Value]) -> Uses:
@@ -118,7 +124,10 @@ def fuse(
         uses.taken |= {node.node for node in whole}
     rest = [node for node in nodes if node.node not in uses.taken]
     views = [node for node in rest if is_view(node, uses, table)]
-    anchors = [node for node in rest if not is_view(node, uses, table)]
+    others = [node for node in rest if not is_view(node, uses, table)]
+    widening = {node.node: node for node in others if is_widening(node, uses.readers)}
+    uses.turning = {node for node in widening if node.op_type == "Transpose"}
+    anchors = [node for node in others if node.node not in widening]
     for traits in ANCHORS:
         for node in anchors:
             trait = anchor_trait(node, table)
@@ -127,9 +136,29 @@ def fuse(
                 if trait is Trait.CONVOLUTION and "channels-last" not in without:
                     _take_transposes(group, uses)
                 groups.append(_grown(group, uses, table))
+    left = {node: view for node, view in widening.items() if node not in uses.taken}
+    groups += _with_widening(groups, left, uses, table)
     groups += [Group([node], Trait.VIEW, is_view=True) for node in views if node.node not in uses.taken]
     groups.sort(key=lambda group: uses.order[group.tail.node])
     return groups
+
+
+def _with_widening(
+    groups: Sequence[Group], widening: Mapping[ir.Node, NodeView], uses: Uses, table: OperatorTable
+) -> list[Group]:
+    """Put nodes that widen before those that read them, and return the groups of those that others read, too."""
+    readers: dict[ir.Node, set[ir.Node]] = {}
+    for group in groups:
+        group.before = computed_before(group.nodes, group.trait, widening)
+        for node in group.before:
+            readers.setdefault(node.node, set()).update(one.node for one in group.nodes)
+    apart = []
+    for node in widening.values():
+        value = node.node.outputs[0]
+        served = {reader.node for reader in uses.readers.get(value, ())} <= readers.get(node.node, set())
+        if not served or value in uses.outputs:
+            apart.append(_grown(Group([node], anchor_trait(node, table)), uses, table))
+    return apart
 
 
 def squeezed(value: ValueView) -> tuple[int, ...]:
@@ -154,7 +183,7 @@ def _take_transposes(group: Group, uses: Uses) -> None:
     """Add the Transposes around a depthwise convolution, so that it reads and writes channels last."""
     around = transposes_around(group.anchor, uses.readers, uses.outputs)
     if around is not None and not uses.taken & {node.node for node in around}:
-        group.nodes, group.before = [around[0], group.anchor, around[1]], 1
+        group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
 
 
 def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
@@ -163,6 +192,10 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     uses.taken |= {node.node for node in group.nodes}
     if trait is Trait.RECURRENT:
         return group
+    turned = follows_integers(group.anchor, uses.readers, uses.outputs)
+    if turned is not None and turned.node not in uses.taken:
+        group.nodes.append(turned)
+        uses.taken.add(turned.node)
     while len(outputs := uses.used_outputs(group.tail)) == 1:
         shape = squeezed(ValueView(outputs[0]))
 
@@ -186,7 +219,12 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
     if trait not in ANCHORS[-1] or len(readers) != 1 or value in uses.outputs or readers[0].node in uses.taken:
         return []
     (node,) = readers
-    if not table.has(node, Trait.INJECTIVE) or node.input(0) != ValueView(value) or node.op_type == "Concat":
+    if (
+        node.node in uses.turning
+        or not table.has(node, Trait.INJECTIVE)
+        or node.input(0) != ValueView(value)
+        or node.op_type == "Concat"
+    ):
         return []
     before, after = ValueView(value).static_shape, node.outputs[0].static_shape
     grows = before is None or after is None or math.prod(after) > math.prod(before)

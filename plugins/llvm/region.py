@@ -13,7 +13,7 @@ from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
-from graft.core.schedule.inline import map_stage, stage_expressions
+from graft.core.schedule.inline import map_stage, reordered, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.recurrent import schedule_recurrent
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
@@ -62,7 +62,7 @@ class Values:
         stages: list[Stage] = []
         anchor_stage = 0
         aliases = Aliases()
-        for node in group.nodes:
+        for node in (*group.before, *group.nodes):
             source = node.input(0)
             view = self.table.has(node, Trait.VIEW) and node is not group.anchor
             if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
@@ -76,7 +76,7 @@ class Values:
             stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
             if node is group.anchor:
                 anchor_stage = _anchor_stage(stages)
-        inlined = [self._with_scalars(stage) for stage in stages]
+        inlined = [self._with_scalars(stage) for stage in reordered(stages)]
         outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         prepared = prepare(kernel, accumulation(group.nodes))
@@ -99,7 +99,7 @@ class Values:
         return Lowered(group, kernel, loops, read, tuple(self.values[buffer] for buffer in outputs))
 
     def _with_scalars(self, stage: Stage) -> Stage:
-        """The stage with loads of constants of one element replaced by their value."""
+        """The stage with loads of constants that are one number everywhere replaced by it."""
         found = {load.buffer for load in loads(*stage_expressions(stage))}
         known = {buffer: self._scalar(buffer) for buffer in found if buffer in self.values}
         if not any(value is not None for value in known.values()):
@@ -113,10 +113,14 @@ class Values:
 
     def _scalar(self, buffer: Buffer) -> Expression | None:
         value = ValueView(self.values[buffer])
-        if not value.is_constant or np.prod(value.static_shape or (), dtype=np.int64) != 1:
+        size = np.prod(value.static_shape or (), dtype=np.int64)
+        is_zero_point = buffer.dtype in ("uint8", "int8") and len(buffer.shape) == 1 and size > 0
+        if not value.is_constant or (size != 1 and not is_zero_point):
             return None
         array = value.constant
         assert array is not None
+        if size != 1 and (array != array.reshape(-1)[0]).any():
+            return None
         number = constant(array.reshape(-1)[0].item(), storage_dtype(buffer.dtype))
         return Bitcast(number, buffer.dtype) if is_custom(buffer.dtype) else number
 

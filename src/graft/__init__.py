@@ -70,12 +70,17 @@ _HOMES = {
     "sweep": "graft.sweeping",
     "verify": "graft.verification",
 }
+_REGISTRIES = {
+    "datatypes": ("graft.datatypes.registry", "DATATYPES"),
+    "load": ("graft.core.operators.table", "OPERATORS"),
+}
+"""What plugins add to, by the name that needs it."""
 _FOLDERS = frozenset({"core", "datatypes", "partition", "patterns", "plugins", "runtime"})
 
 
 def __getattr__(name: str) -> Any:
-    if name == "datatypes":
-        _find_datatypes()
+    if name in _REGISTRIES:
+        _ask_plugins(*_REGISTRIES[name])
     if name in _FOLDERS:
         return importlib.import_module(f"graft.{name}")
     if name not in _HOMES:
@@ -85,9 +90,9 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _find_datatypes() -> None:
-    """Let the registry ask the plugins for a datatype that it does not know."""
-    registry = importlib.import_module("graft.datatypes.registry").DATATYPES
+def _ask_plugins(module: str, name: str) -> None:
+    """Let a registry ask the plugins for what it does not know."""
+    registry = getattr(importlib.import_module(module), name)
 
     def discover() -> None:
         importlib.import_module("graft.api").plugins().plugins()  # loading registers

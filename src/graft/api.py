@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
 from graft.core.load import Source
 from graft.core.operators.all import OPERATORS
-from graft.errors import PlanError, UnsupportedError
+from graft.core.tuning.options import TuneOptions, tune_options
+from graft.errors import PlanError, TuningError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
@@ -85,10 +86,11 @@ def partitioned(
     manager: PluginManager | None = None,
 ) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
+    manager = manager or plugins()
     chosen = choose(backends, manager)
     wishes = placed(policy, place)
     estimator = estimator_for(wishes, chosen, compile_options(threads, False), manager)
-    return partition(prepare(model, shapes), chosen, policy=wishes, estimator=estimator, operators=OPERATORS)
+    return partition(prepare(model, shapes, manager), chosen, policy=wishes, estimator=estimator, operators=OPERATORS)
 
 
 def placed(policy: Policy | None, place: PlacementMode | None) -> Policy:
@@ -120,6 +122,8 @@ def compile(
     cpu: str = "native",
     strict: bool = False,
     cache: bool = True,
+    tune: bool | float | TuneOptions = False,
+    tuned: bool = True,
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
@@ -134,11 +138,14 @@ def compile(
     that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
     to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
     ``cache``, kernels that were compiled before are found in the user's cache directory.
+
+    ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
+    best; later compilations use them unless ``tuned`` is False.
     """
     options = compile_options(threads, strict, cpu)
     compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, cache=cache, plan=plan, policy=policy,
-        place=place, keep_intermediates=keep_intermediates, manager=manager,
+        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, cache=cache, tune=tune,
+        tuned=tuned, plan=plan, policy=policy, place=place, keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
 
@@ -166,6 +173,8 @@ def compile_model(
     cpu: str = "native",
     strict: bool = False,
     cache: bool = True,
+    tune: bool | float | TuneOptions = False,
+    tuned: bool = True,
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
@@ -175,7 +184,10 @@ def compile_model(
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     manager = manager or plugins()
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
-    options, wishes = compile_options(threads, strict, cpu, cache), placed(policy, place)
+    options, wishes = compile_options(threads, strict, cpu, cache, tuned), placed(policy, place)
+    measuring = tune_options(tune)
+    if measuring is not None and not tuned:
+        raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")
     compiler = Compiler(
         chosen,
         options,
@@ -184,5 +196,6 @@ def compile_model(
         estimator=None if plan is not None else estimator_for(wishes, chosen, options, manager),
         manager=manager,
         keep_intermediates=None if keep_intermediates is None else Path(keep_intermediates),
+        tune=measuring,
     )
     return compiler.compile(model, shapes)

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graft.errors import GraftError
+from graft.peers import peer
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from graft.core.load import Source
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
@@ -68,7 +66,8 @@ def bench(
 ) -> BenchReport:
     """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
 
-    ``compare`` names peers (``onnxruntime``, ``openvino``); they run the model as it was loaded, on as many threads.
+    ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``); they run the model as it was loaded, on as many
+    threads.
     """
     from graft.api import compile
     from graft.core.load import load
@@ -99,64 +98,6 @@ def program_run(program: Program, feeds: Mapping[str, np.ndarray]) -> Run:
     program.run(feeds)
     arrays = [feeds[one.name] for one in program.inputs]
     return lambda: program(*arrays)
-
-
-def peer(name: str, model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
-    """Return a call of a peer on the same model and inputs, which gives the list of outputs.
-
-    Raises GraftError if the peer is unknown or not installed.
-    """
-    if name not in PEERS:
-        raise GraftError(f"cannot compare with '{name}'; choose among {', '.join(COMPARE)}", peer=name)
-    try:
-        return PEERS[name](model, feeds, threads)
-    except ImportError as error:
-        raise GraftError(f"{name} is not installed; {INSTALL[name]}", peer=name) from error
-
-
-def _onnxruntime(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
-    import onnx_ir as ir
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    text = ir.to_proto(model).SerializeToString()
-    session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(feeds))
-
-
-def _openvino(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
-    """OpenVINO in float32: by itself it computes in bfloat16 where the processor can. Arrays are not copied."""
-    import onnx_ir as ir
-    import openvino
-
-    config = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-    }
-    core = openvino.Core()
-    compiled = core.compile_model(core.read_model(ir.to_proto(model).SerializeToString()), "CPU", config)
-    request = compiled.create_infer_request()
-    arrays = [feeds[one.name or ""] for one in model.graph.inputs]
-
-    def run() -> list[np.ndarray]:
-        results = request.infer(arrays, share_inputs=True, share_outputs=True)
-        return [results[port] for port in compiled.outputs]
-
-    return run
-
-
-PEERS: Mapping[str, Callable[[ir.Model, Mapping[str, np.ndarray], int], Run]] = {
-    "onnxruntime": _onnxruntime,
-    "openvino": _openvino,
-}
-COMPARE = tuple(PEERS)
-INSTALL = {
-    "onnxruntime": "pip install 'graft-compiler[onnxruntime]'",
-    "openvino": "pip install openvino",
-}
 
 
 def measure(runs: Mapping[str, Run], seconds: float, warmup: float = 0.2, minimum: int = 5) -> list[BenchRow]:

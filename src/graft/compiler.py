@@ -20,11 +20,12 @@ import onnx_ir as ir
 from graft.core.load import Source, load
 from graft.core.normalize import normalize
 from graft.core.operators.all import OPERATORS
-from graft.core.passes.pipeline import record_of
+from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
-from graft.core.target import CompileOptions, available_threads, cache_directory, target_named
+from graft.core.target import CompileOptions, available_threads, cache_directory, target_named, tuned_database
+from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.view import dtype_of
 from graft.errors import GraftError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
@@ -64,6 +65,8 @@ class CompiledModel:
     seconds: Mapping[str, float]
     """Time spent, by stage (``load normalize partition stitch describe``) and by region (``region:<name>``), of which
     ``region:<name>/<stage>`` are parts, in a thread of their own where they come to more."""
+    tuning: TuneReport | None = None
+    """What tuning has found, where it was asked for and a backend has something to tune."""
 
     @property
     def total_seconds(self) -> float:
@@ -85,14 +88,36 @@ class CompiledModel:
         return Stitcher(self.regions, self.modules, self.passed).stitch_region(region)
 
 
-def prepare(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
-    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed."""
-    loaded = load(source, shapes=shapes)
-    model = loaded.clone()
-    record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
-    normalize(model)
+def prepare(
+    source: Source, shapes: Mapping[str, Sequence[int]] | None = None, manager: PluginManager | None = None
+) -> ir.Model:
+    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed.
+
+    The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
+    """
+    return simplified(load(source, shapes=shapes), source, shapes, manager)
+
+
+def simplified(
+    loaded: ir.Model, source: Source, shapes: Mapping[str, Sequence[int]] | None, manager: PluginManager | None
+) -> ir.Model:
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``."""
+    model = loaded
+    if loaded is source:
+        model = loaded.clone()
+        record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
+    more = manager.passes("import") if manager else ()
+    normalize(model, more=more, verify=False)
+    try:
+        verify_model(model, "normalize")
+    except AssertionError:
+        again = load(source, shapes=shapes).clone()
+        normalize(again, more=more)  # checked after every pass, this names the one that is wrong
+        raise
     require_static(model)
     _require_numbers(model)
+    if manager and (last := manager.passes("before-partition")):
+        Pipeline(tuple(last)).run(model)
     return model
 
 
@@ -116,7 +141,7 @@ class Compiler:
     ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
     GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
     policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
-    is to have it.
+    is to have it. ``tune`` has the backends measure before they compile.
     """
 
     def __init__(
@@ -129,6 +154,7 @@ class Compiler:
         estimator: Estimator | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
+        tune: TuneOptions | None = None,
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
@@ -137,6 +163,8 @@ class Compiler:
         self._estimator = estimator
         self._manager = manager
         self._keep = keep_intermediates
+        self._tune = tune
+        self._report: TuneReport | None = None
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
         self.seconds: dict[str, float] = {}
 
@@ -145,11 +173,14 @@ class Compiler:
         with self._timed("load"):
             loaded = load(source, shapes=shapes)
         with self._timed("normalize"):
-            model = prepare(loaded)
+            model = simplified(loaded, source, shapes, self._manager)
         self._write("01_normalized.onnx", model)
         refusals: dict[tuple[str, str], Reject] = {}
         while True:
             partitioned = self._partition(model, refusals)
+            if self._tune is not None and not refusals:
+                with self._timed("tune"):
+                    self._report = self._tuned(partitioned, self._tune)
             failed = self._compile_regions(partitioned, refusals)
             if not failed:
                 break
@@ -163,8 +194,9 @@ class Compiler:
         with self._timed("describe"):
             description = self._with_facts(description, partitioned, stitcher.weights)
         return CompiledModel(
-            description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds)
-        )
+            description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
+            self._report,
+        )  # fmt: skip
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
         backends = list(self._backends.values())
@@ -182,6 +214,19 @@ class Compiler:
         started = perf_counter()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
+
+    def _tuned(self, partitioned: Partitioned, wish: TuneOptions) -> TuneReport | None:
+        """Let each backend tune its regions, within one budget."""
+        report: TuneReport | None = None
+        left: TuneOptions | None = wish
+        found = list(regions(partitioned.model))
+        for name, backend in self._backends.items():
+            own = [region for region in found if region.backend == name]
+            left = remaining(wish, 0.0 if report is None else report.spent)
+            part = backend.tune(own, self._options, left) if own and left is not None else None
+            if part is not None:
+                report = part if report is None else report + part
+        return report
 
     def _compile_regions(self, partitioned: Partitioned, refusals: dict[tuple[str, str], Reject]) -> bool:
         """Compile every region not compiled yet; turn failures into refusals and say whether there were any."""
@@ -246,15 +291,22 @@ class Compiler:
             (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
 
 
-def compile_options(threads: int | None, strict: bool, cpu: str = "native", cache: bool = False) -> CompileOptions:
+def compile_options(
+    threads: int | None, strict: bool, cpu: str = "native", cache: bool = False, tuned: bool = False
+) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
-    With ``cache``, compiled kernels are kept in the user's cache directory.
+    With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
+    used and kept there.
     """
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
-        target_named(cpu), threads or available_threads(), strict, cache_directory() if cache else None
+        target_named(cpu),
+        threads or available_threads(),
+        strict,
+        cache_directory() if cache else None,
+        tuned_database() if tuned else None,
     )
 
 

@@ -38,6 +38,14 @@ class PlanError(GraftError):
     """A plan, or a wish about placement, cannot be fulfilled."""
 
 
+class DatabaseError(GraftError):
+    """A database of measurements is damaged, of another program, or of a newer version; ``path`` names it."""
+
+
+class TuningError(GraftError):
+    """Parameters of a schedule are wrong, or tuning was asked for what cannot be measured here."""
+
+
 class PluginError(GraftError):
     """A plugin raised, or broke the contract of the plugin interface; ``plugin`` names it."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graft.core.sample_inputs import sample_value
+from graft.core.target import cache_directory
 from graft.errors import GraftError
 from graft.partition.estimators import Measured
 from graft.partition.times import TimesDatabase
@@ -35,9 +35,8 @@ Load = Callable[["ProgramDescription"], "Program"]
 
 
 def default_database() -> Path:
-    """Return the file of measured times: ``graft/times.sqlite3`` in the user's cache folder (XDG_CACHE_HOME)."""
-    folder = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(folder) / "graft" / "times.sqlite3"
+    """Return the file of measured times: ``times.sqlite3`` in the user's cache directory."""
+    return cache_directory() / "times.sqlite3"
 
 
 def measured_here(

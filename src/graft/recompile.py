@@ -18,8 +18,8 @@ from graft.api import compile_model
 from graft.errors import ArtifactError
 from graft.partition.region import Region, regions
 from graft.plugins.backend import CompiledRegion
+from graft.procedure_builder import ProcedureBuilder
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
-from graft.stitch import ProcedureBuilder
 
 BACKENDS = ("llvm", "reference")
 

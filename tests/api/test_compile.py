@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import graft
 from graft.api import compile_model
+from graft.core.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.passes.pipeline import record_of
 from graft.errors import GraftError, InputError, ModelError, PlanError, PluginError, UnsupportedError
 
@@ -24,6 +26,18 @@ def message_of(kind: type[GraftError], *arguments: Any, **options: Any) -> str:
     with pytest.raises(kind) as caught:
         graft.compile(*arguments, threads=1, **options)
     return caught.value.message
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_pass_that_breaks_the_model_is_named(monkeypatch: pytest.MonkeyPatch, loaded: bool) -> None:
+    def run(self: FoldBatchNormalization, model: ir.Model) -> bool:
+        model.graph.node(0).op_type = "Nonsense"
+        return True
+
+    monkeypatch.setattr(FoldBatchNormalization, "run", run)
+    source = graft.load(model()) if loaded else model()
+    with pytest.raises(AssertionError, match="pass 'fold-batch-normalization' left a model that is not valid ONNX: "):
+        graft.plan(source)
 
 
 def test_the_way_that_the_readme_shows(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import graft
 from graft.api import compile_model
 from graft.core.target import CompileOptions
 from graft.plugins.reference.backend import ReferenceBackend
+from graft.procedure_builder import ProcedureBuilder
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
-from graft.stitch import ConstantStore, ProcedureBuilder
 
 from .models import Vendor, check, model
 
@@ -89,15 +89,6 @@ def test_every_ownership_of_constants_gives_the_same(ownership: Any) -> None:
     check(program, proto)
     call = next(call for call in program.description.procedures[0].calls if call.function.startswith("vendor"))
     assert len(call.inputs) == (2 if ownership == "passed" else 1)
-
-
-def test_the_same_constant_is_kept_once() -> None:
-    store, array = ConstantStore(), np.arange(3, dtype=np.float32)
-    key = store.add(array)
-    assert store.add(array.copy()) == key
-    assert store.add(array.astype(np.float64)) != key
-    assert store.add(array.reshape(1, 3)) != key
-    assert len(store.arrays) == 3
 
 
 def test_more_outputs_can_be_asked_of_a_compiled_model() -> None:

@@ -133,6 +133,19 @@ def test_constants_are_folded_and_keep_the_output_name() -> None:
     assert shape.const_value.numpy().tolist() == [3, 4]
 
 
+@pytest.mark.parametrize("dtype", ["float", "int64"])
+def test_filled_and_reshaped_constants_are_folded_as_the_reference_computes_them(dtype: str) -> None:
+    number = onnx.TensorProto.FLOAT if dtype == "float" else onnx.TensorProto.INT64
+    model = after(
+        f"""g ({dtype}[1, 3, 2] x) => (bool[1, 3, 2] y)
+            <int64[2] shape = {{3, 2}}, int64[1] first = {{0}}, int64[2] rows = {{1, 1}}> {{
+            f = ConstantOfShape <value: tensor = {dtype}[1] {{4}}> (shape) u = Unsqueeze(f, first)
+            z = ConstantOfShape(rows) s = Squeeze(z) c = Cast <to = {number}> (s) t = Add(u, c) y = Equal(x, t) }}""",
+        "fold-constants",
+    )
+    assert operators(model) == ["Equal"]
+
+
 def test_folding_stops_at_the_limit_and_at_the_total() -> None:
     graph = """g (float[8] x) => (float[8] y) <int64[1] n = {8}> {
         a = ConstantOfShape(n) b = ConstantOfShape(n) t = Add(x, a) y = Add(t, b) }"""
@@ -345,8 +358,8 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
-        "lift-constants,fold-constants{limit=99},inline-conditions,eliminate-identity,canonicalize-operators,canonicalize-shapes,"
-        "fold-batch-normalization,move-transposes,eliminate-common-subexpressions,eliminate-dead-code"
+        "lift-constants,integer-arithmetic,fold-constants{limit=99},inline-conditions,eliminate-identity,"
+        "canonicalize-operators,canonicalize-shapes,fold-batch-normalization,move-transposes,eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text
     assert str(Pipeline.parse(text, PASSES)) == text

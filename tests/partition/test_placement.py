@@ -17,6 +17,7 @@ from graft.partition.costs import value_bytes
 from graft.partition.estimators import Measured
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.placement import handed_over
+from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions
 from graft.partition.structure import structure
@@ -70,6 +71,10 @@ def test_a_composite_that_is_slower_than_its_parts_is_dropped() -> None:
     prices = Prices({"npu.add_relu": 50.0, "npu.Add": 5.0, "npu.Relu": 5.0})
     plan = partition(model, backends, policy=MODEL, estimator=prices).plan
     assert [(row.backend, row.composite) for row in plan.placements] == [("npu", ""), ("npu", "")]
+    assert plan.dropped == (("npu", "npu.add_relu"),)
+    again = partition(model, backends, plan=Plan.from_json(plan.to_json())).plan
+    assert [(row.backend, row.composite) for row in again.placements] == [("npu", ""), ("npu", "")]
+    assert again.to_json() == plan.to_json()
 
 
 def test_the_larger_composite_first_is_wrong_where_it_takes_a_node_that_another_needs() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.errors import PlanError
+from graft.errors import DatabaseError
 from graft.partition.times import TimesDatabase
 
 
@@ -33,7 +33,7 @@ def test_a_time_can_be_replaced_and_forgotten(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "times.sqlite3"
     path.write_text("notes about times " * 100, encoding="utf-8")
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(DatabaseError) as caught:
         TimesDatabase(path).get("a")
     assert str(caught.value) == (
         f"the database of measured times '{path}' cannot be used (file is not a database); delete it, or name another"

@@ -299,12 +299,20 @@ def test_a_file_that_is_not_python_raises(tmp_path):
     )
 
 
-PASSES = HOOK + "@hookimpl\ndef graft_passes(stage): return ['{name} ' + stage]"
+PASSES = (
+    HOOK
+    + """
+class Pass:
+    def __init__(self, name): self.name = name
+    def run(self, model): return False
+@hookimpl
+def graft_passes(stage): return [Pass("{name} " + stage)]"""
+)
 
 
 def test_a_hook_is_called_in_every_plugin_in_order_of_names(tmp_path):
     manager = manager_of(tmp_path, b=PASSES.format(name="b"), a=PASSES.format(name="a"))
-    assert manager.passes("import") == ["a import", "b import"]
+    assert [one.name for one in manager.passes("import")] == ["a import", "b import"]
 
 
 def test_a_listener_that_raises_is_logged_and_the_others_hear(tmp_path, caplog):

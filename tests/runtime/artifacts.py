@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from graft.runtime.artifact import _fingerprint, constant_key, save, write_archive
+from graft.runtime.artifact import _fingerprint, save, write_archive
+from graft.runtime.constants import constant_key
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription
 
 from .programs import KIND, call, loader, tensor

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 
 from graft.errors import ArtifactError
-from graft.runtime.artifact import safetensors
+from graft.runtime.artifact import read, safetensors, save
+from graft.runtime.constants import constant_key
 from graft.runtime.loading import load
 
-from .artifacts import LOADER, changed, members_of, packed, resealed, write
+from .artifacts import LOADER, WEIGHT, changed, description, members_of, packed, resealed, write
 
 AGAIN = "; compile it again"
 
@@ -74,7 +76,7 @@ for position in range(len(raw)):
             file.seek(position)
             file.write(raw[position : position + 1])
         try:
-            _native.open_artifact(path)
+            _native.check_artifact(_native.open_artifact(path)[2])
             print("not noticed", position, bit)
         except ArtifactError:
             pass
@@ -90,6 +92,49 @@ def test_every_flipped_bit_is_noticed(path: Path) -> None:
     size = path.stat().st_size
     found = subprocess.run([sys.executable, "-c", FLIPS, path], capture_output=True, text=True, timeout=300)
     assert (found.stdout, found.returncode) == (f"done {size}\n", 0), found.stderr
+
+
+def test_damaged_constants_are_refused_when_they_are_first_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.graft"
+    key = constant_key(WEIGHT)
+    given = description()
+    save(replace(given, modules=(replace(given.modules[0], constants={}),)), path)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(WEIGHT.tobytes()) + 5] ^= 1
+    path.write_bytes(raw)
+    expected = f"artifact is damaged: constant '{key}' does not have the hash in its name{AGAIN}"
+    for threads in (1, 2):
+        program = load(path, threads=threads, loaders=[LOADER], strict=True)
+        for use in (program, program, program.profile, lambda *_, program=program: program.save(tmp_path / "b.graft")):
+            with pytest.raises(ArtifactError) as caught:
+                use(np.ones(4, dtype=np.float32), np.array(True))
+            assert str(caught.value) == expected
+    with pytest.raises(ArtifactError) as caught:
+        read(path)
+    assert str(caught.value) == expected
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_damaged_constants_are_not_handed_to_a_module(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(WEIGHT.tobytes()) + 5] ^= 1
+    said = message_of(path, bytes(raw))
+    assert said == f"artifact is damaged: constant '{constant_key(WEIGHT)}' does not have the hash in its name{AGAIN}"
+
+
+def test_constants_named_otherwise_are_checked_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.graft"
+    given = description()
+    product = given.procedures[1]
+    renamed = tuple(replace(one, constant="w") if one.constant else one for one in product.tensors)
+    procedures = (given.procedures[0], replace(product, tensors=renamed), given.procedures[2])
+    modules = (replace(given.modules[0], constants={}),)
+    save(replace(given, procedures=procedures, modules=modules, constants={"w": WEIGHT}), path)
+    load(path, threads=1, loaders=[LOADER], strict=True)(np.ones(4, dtype=np.float32), np.array(True))
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(WEIGHT.tobytes()) + 5] ^= 1
+    said = message_of(path, bytes(raw))
+    assert said == f"artifact is damaged: member 'constants.safetensors' does not have the hash in manifest.json{AGAIN}"
 
 
 def test_what_is_no_artifact_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graft.errors import ArtifactError
-from graft.runtime.artifact import constant_key, safetensors, save, write_archive
+from graft.runtime.artifact import safetensors, save, write_archive
+from graft.runtime.constants import constant_key
 from graft.runtime.procedure import (
     Call,
     Module,

@@ -2,6 +2,7 @@
 #include "artifact.h"
 
 #include "binding.h"
+#include "content.h"
 
 static const char OWNER[] = "graft_artifact";
 
@@ -43,6 +44,9 @@ static PyObject *constants_of(const GraftArtifact *artifact, PyObject *owner) {
   return constants;
 }
 
+/* The artifact of a capsule; NULL with an exception if it is something else. */
+GraftArtifact *graft_artifact_of(PyObject *capsule) { return PyCapsule_GetPointer(capsule, OWNER); }
+
 PyObject *graft_open_artifact(PyObject *module, PyObject *argument) {
   (void)module;
   PyObject *path = NULL;
@@ -67,9 +71,51 @@ PyObject *graft_open_artifact(PyObject *module, PyObject *argument) {
   }
   PyObject *members = members_of(artifact, owner);
   PyObject *constants = members ? constants_of(artifact, owner) : NULL;
-  PyObject *result = constants ? PyTuple_Pack(2, members, constants) : NULL;
+  PyObject *result = constants ? PyTuple_Pack(3, members, constants, owner) : NULL;
   Py_XDECREF(members);
   Py_XDECREF(constants);
   Py_DECREF(owner);
   return result;
+}
+
+PyObject *graft_check_artifact(PyObject *module, PyObject *capsule) {
+  (void)module;
+  GraftArtifact *artifact = graft_artifact_of(capsule);
+  if (!artifact) {
+    return NULL;
+  }
+  GraftError error = {0};
+  int32_t code;
+  Py_BEGIN_ALLOW_THREADS;
+  code = graft_artifact_check(artifact, NULL, &error);
+  Py_END_ALLOW_THREADS;
+  if (code != GRAFT_OK) {
+    PyErr_SetString(graft_imports.artifact_error, error.message);
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject *graft_content_hash(PyObject *module, PyObject *argument) {
+  (void)module;
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(argument, &buffer, PyBUF_SIMPLE) < 0) {
+    return NULL;
+  }
+  size_t size = (size_t)buffer.len, count = graft_content_chunks(size);
+  ContentHash *hashes = PyMem_Calloc(count, sizeof *hashes);
+  char text[GRAFT_CONTENT_DIGITS + 1];
+  if (hashes) {
+    Py_BEGIN_ALLOW_THREADS;
+    for (size_t i = 0; i < count; i++) {
+      size_t offset = i * GRAFT_CONTENT_CHUNK, left = size - offset;
+      const uint8_t *bytes = (const uint8_t *)buffer.buf + offset;
+      hashes[i] = graft_content_chunk(bytes, left < GRAFT_CONTENT_CHUNK ? left : GRAFT_CONTENT_CHUNK);
+    }
+    graft_content_text(graft_content_join(hashes, count), text);
+    Py_END_ALLOW_THREADS;
+  }
+  PyMem_Free(hashes);
+  PyBuffer_Release(&buffer);
+  return hashes ? PyUnicode_FromString(text) : PyErr_NoMemory();
 }

@@ -98,12 +98,18 @@ void graft_python_loader(PythonLoader *loader, const char *kind, PyObject *objec
  * with an InputError. */
 PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *tensor);
 
-/* Makes self->program. `modules` and `loaders` are sequences of tuples, `constants` a dict. 0, or -1 with an exception. */
+/* Makes self->program. `modules` and `loaders` are sequences of tuples, `constants` a dict, `artifact` what they come
+ * from, or None. 0, or -1 with an exception. */
 int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *modules, PyObject *constants,
-                            PyObject *loaders, int threads);
+                            PyObject *loaders, int threads, PyObject *artifact);
 
-/* graft.runtime._native.open_artifact(path). */
+/* graft.runtime._native.open_artifact(path), check_artifact(artifact) and content_hash(bytes). */
 PyObject *graft_open_artifact(PyObject *module, PyObject *path);
+PyObject *graft_check_artifact(PyObject *module, PyObject *capsule);
+PyObject *graft_content_hash(PyObject *module, PyObject *bytes);
+
+/* The artifact that open_artifact returned; NULL with an exception if it is something else. */
+struct GraftArtifact *graft_artifact_of(PyObject *capsule);
 
 /* Gives up what the program, already destroyed, was made of. */
 void graft_drop_parts(ProgramObject *self);

@@ -300,19 +300,20 @@ static int find_ports(ProgramObject *self) {
 }
 
 static int program_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"manifest", "modules", "constants", "loaders", "threads", NULL};
+  static char *names[] = {"manifest", "modules", "constants", "loaders", "threads", "artifact", NULL};
   ProgramObject *self = (ProgramObject *)object;
-  PyObject *manifest, *modules, *constants, *loaders;
+  PyObject *manifest, *modules, *constants, *loaders, *artifact = Py_None;
   int threads;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "SOO!Oi", names, &manifest, &modules, &PyDict_Type, &constants,
-                                   &loaders, &threads)) {
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "SOO!Oi|O", names, &manifest, &modules, &PyDict_Type,
+                                   &constants, &loaders, &threads, &artifact)) {
     return -1;
   }
   if (self->kept) {
     PyErr_SetString(PyExc_TypeError, "a program cannot be initialised twice");
     return -1;
   }
-  return graft_create_from_parts(self, manifest, modules, constants, loaders, threads) < 0 ? -1 : find_ports(self);
+  int created = graft_create_from_parts(self, manifest, modules, constants, loaders, threads, artifact);
+  return created < 0 ? -1 : find_ports(self);
 }
 
 static PyMethodDef program_methods[] = {
@@ -337,7 +338,7 @@ static PyTypeObject program_type = {
     .tp_vectorcall_offset = offsetof(ProgramObject, vectorcall),
     .tp_call = PyVectorcall_Call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "Program(manifest, modules, constants, loaders, threads): a program that runs natively.",
+    .tp_doc = "Program(manifest, modules, constants, loaders, threads, artifact=None): a program that runs natively.",
     .tp_methods = program_methods,
     .tp_getset = program_getters,
     .tp_init = program_init,
@@ -346,7 +347,10 @@ static PyTypeObject program_type = {
 
 static PyMethodDef functions[] = {
     {"open_artifact", graft_open_artifact, METH_O,
-     "Check and map an artifact; return its members (bytes) and its constants as dicts of read-only arrays."},
+     "Map and check an artifact; return its members (bytes) and its constants as dicts of read-only arrays, and itself."},
+    {"check_artifact", graft_check_artifact, METH_O,
+     "Check the bytes of an artifact's constants, where opening it left that for later."},
+    {"content_hash", graft_content_hash, METH_O, "The hash of bytes by which constants are named."},
     {0},
 };
 

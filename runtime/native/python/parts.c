@@ -1,4 +1,5 @@
 /* A program from its parts as Python objects. */
+#include "artifact.h"
 #include "binding.h"
 
 #include <dlfcn.h>
@@ -11,6 +12,7 @@ typedef struct Parts {
   GraftModuleSource *modules;
   const GraftLoader **loaders;
   size_t loader_count;
+  GraftArtifact *artifact; /* whose constants these are; NULL if they come from elsewhere */
 } Parts;
 
 static void *allocate(Py_ssize_t count, size_t bytes) {
@@ -164,6 +166,10 @@ static int allocate_parts(Parts *parts, PyObject *modules, PyObject *constants, 
   return complete ? 0 : -1;
 }
 
+static int32_t check_artifact(void *owner, GraftContext *context, GraftError *error) {
+  return graft_artifact_check(owner, context, error);
+}
+
 static int create(Parts *parts, PyObject *manifest, size_t module_count, size_t first_constant, int threads) {
   ProgramObject *self = parts->self;
   GraftProgramSource source = {.manifest = PyBytes_AS_STRING(manifest),
@@ -171,7 +177,9 @@ static int create(Parts *parts, PyObject *manifest, size_t module_count, size_t 
                                .modules = parts->modules,
                                .module_count = module_count,
                                .constants = parts->names + first_constant,
-                               .constant_count = (size_t)self->array_count - first_constant};
+                               .constant_count = (size_t)self->array_count - first_constant,
+                               .check = parts->artifact ? check_artifact : NULL,
+                               .owner = parts->artifact};
   GraftLoadOptions options = {threads, parts->loaders, parts->loader_count};
   GraftError error;
   PyThreadState *thread = PyEval_SaveThread();
@@ -213,12 +221,16 @@ static int create_from_tuples(Parts *parts, PyObject *manifest, PyObject *module
 }
 
 int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *modules, PyObject *constants,
-                            PyObject *loaders, int threads) {
-  Parts parts = {.self = self};
+                            PyObject *loaders, int threads, PyObject *artifact) {
+  Parts parts = {.self = self, .artifact = artifact == Py_None ? NULL : graft_artifact_of(artifact)};
+  if (!parts.artifact && artifact != Py_None) {
+    return -1;
+  }
   PyObject *module_tuple = PySequence_Tuple(modules), *loader_tuple = PySequence_Tuple(loaders);
   self->kept = PyList_New(0);
   int failed = !module_tuple || !loader_tuple || !self->kept || PyList_Append(self->kept, manifest) < 0 ||
                PyList_Append(self->kept, module_tuple) < 0 || PyList_Append(self->kept, loader_tuple) < 0 ||
+               PyList_Append(self->kept, artifact) < 0 ||
                create_from_tuples(&parts, manifest, module_tuple, constants, loader_tuple, threads) < 0;
   Py_XDECREF(module_tuple);
   Py_XDECREF(loader_tuple);

@@ -1,4 +1,4 @@
-/* Opening an artifact: map, read the directory, check every hash, resolve constants and modules. */
+/* Opening an artifact: map, read the directory, check hashes, resolve constants and modules. */
 #include "artifact.h"
 
 #include <inttypes.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "constant_check.h"
 #include "file_map.h"
 #include "json.h"
 #include "memory.h"
@@ -17,6 +18,7 @@ struct GraftArtifact {
   FileMap map;
   ZipArchive archive;
   TensorStore store;
+  ConstantCheck check;
   JsonDocument *manifest;
   GraftModuleSource *modules;
   GraftNamedTensor *module_constants;
@@ -62,14 +64,27 @@ static int32_t read_manifest(GraftArtifact *artifact, GraftError *error) {
   return GRAFT_OK;
 }
 
-static int32_t check_member(const ZipMember *member, const JsonValue *entry, GraftError *error) {
-  char digest[65];
-  if ((uint64_t)graft_json_integer(graft_json_member(entry, "size"), -1) == member->size) {
-    graft_sha256_hex(member->data, member->size, digest);
-    if (strcmp(digest, graft_json_string(graft_json_member(entry, "sha256"), "")) == 0) return GRAFT_OK;
-  }
+static int32_t refuse_hash(const char *name, GraftError *error) {
   return refuse(error, "artifact is damaged: member '%.256s' does not have the hash in manifest.json; compile it again",
-                member->name);
+                name);
+}
+
+static int has_hash(const JsonValue *entry, const char *field, const uint8_t *data, size_t size) {
+  char digest[65];
+  graft_sha256_hex(data, size, digest);
+  return strcmp(digest, graft_json_string(graft_json_member(entry, field), "")) == 0;
+}
+
+static int has_size(const JsonValue *entry, const ZipMember *member) {
+  return (uint64_t)graft_json_integer(graft_json_member(entry, "size"), -1) == member->size;
+}
+
+static int is_constants(const char *name) { return strcmp(name, "constants.safetensors") == 0; }
+
+static int32_t check_member(const ZipMember *member, const JsonValue *entry, GraftError *error) {
+  if (is_constants(member->name)) return GRAFT_OK; /* read_constants looks at them */
+  if (has_size(entry, member) && has_hash(entry, "sha256", member->data, member->size)) return GRAFT_OK;
+  return refuse_hash(member->name, error);
 }
 
 /* Every member but the manifest is listed with size and SHA-256, and every listed one is there. Keys are unique and
@@ -103,13 +118,29 @@ static int32_t check_members(const GraftArtifact *artifact, GraftError *error) {
   return code;
 }
 
+/* The header has a hash of its own. Where every constant is named by the hash of its content, nothing else is read now;
+ * other constants, such as those of earlier versions, are checked with the whole member. */
 static int32_t read_constants(GraftArtifact *artifact, GraftError *error) {
   const ZipMember *member = graft_zip_find(&artifact->archive, "constants.safetensors");
   if (member == NULL) return refuse(error, "artifact is damaged: constants.safetensors is missing; compile it again");
+  const JsonValue *listed = graft_json_member(graft_json_root(artifact->manifest), "members");
+  const JsonValue *entry = graft_json_member(listed, member->name);
+  size_t header = graft_tensor_store_header(member->data, member->size);
+  int later = graft_json_member(entry, "header") != NULL && header > 0;
+  const char *field = later ? "header" : "sha256";
+  if (!has_size(entry, member) || !has_hash(entry, field, member->data, later ? header : member->size)) {
+    return refuse_hash(member->name, error);
+  }
   int32_t code = graft_tensor_store_read(member->data, member->size, &artifact->store, error);
+  if (code != GRAFT_OK) return code;
+  if (later && !graft_constants_name_content(&artifact->store)) {
+    later = 0;
+    if (!has_hash(entry, "sha256", member->data, member->size)) return refuse_hash(member->name, error);
+  }
+  if (!graft_constant_check_create(&artifact->check, &artifact->store, !later)) return out_of_memory(error);
   artifact->source.constants = artifact->store.tensors;
   artifact->source.constant_count = artifact->store.count;
-  return code;
+  return GRAFT_OK;
 }
 
 static int32_t read_module(GraftArtifact *artifact, const JsonValue *entry, GraftModuleSource *module,
@@ -161,6 +192,14 @@ static int32_t read_modules(GraftArtifact *artifact, GraftError *error) {
   return GRAFT_OK;
 }
 
+int32_t graft_artifact_check(GraftArtifact *artifact, GraftContext *context, GraftError *error) {
+  return graft_constant_check_run(&artifact->check, context, error);
+}
+
+static int32_t check(void *owner, GraftContext *context, GraftError *error) {
+  return graft_artifact_check(owner, context, error);
+}
+
 static void release(void *owner) { graft_artifact_close(owner); }
 
 int32_t graft_artifact_open(const char *path, GraftArtifact **opened, GraftError *error) {
@@ -177,6 +216,7 @@ int32_t graft_artifact_open(const char *path, GraftArtifact **opened, GraftError
     graft_artifact_close(artifact);
     return code;
   }
+  artifact->source.check = check;
   artifact->source.release = release;
   artifact->source.owner = artifact;
   *opened = artifact;
@@ -188,6 +228,7 @@ void graft_artifact_close(GraftArtifact *artifact) {
   free(artifact->modules);
   free(artifact->module_constants);
   graft_json_free(artifact->manifest);
+  graft_constant_check_destroy(&artifact->check);
   graft_tensor_store_free(&artifact->store);
   graft_zip_free(&artifact->archive);
   graft_file_unmap(&artifact->map);

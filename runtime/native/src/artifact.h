@@ -10,10 +10,15 @@
 
 typedef struct GraftArtifact GraftArtifact;
 
-/* Maps the file, checks its structure and the SHA-256 of every member. The artifact is independent of its file's name
- * and stays valid until closed; a file that another process shortens meanwhile is outside this promise. */
+/* Maps the file, checks its structure and the SHA-256 of every member; of constants that are named by their content only
+ * the header, so that their bytes need not be read yet: graft_artifact_check does it, which every program calls before
+ * anything sees a constant. The artifact is independent of its file's name and stays valid until closed; a file that
+ * another process shortens meanwhile is outside this promise. */
 int32_t graft_artifact_open(const char *path, GraftArtifact **artifact, GraftError *error);
 void graft_artifact_close(GraftArtifact *artifact);
+
+/* Checks the bytes of the constants if that was not done yet, in the threads of the context (NULL: in this one). */
+int32_t graft_artifact_check(GraftArtifact *artifact, GraftContext *context, GraftError *error);
 
 /* The parts of the program; they point into the mapping. */
 const GraftProgramSource *graft_artifact_source(const GraftArtifact *artifact);

@@ -30,6 +30,9 @@ size_t graft_page_size(void);
 /* Asks for huge pages over a block; without effect where there are none. */
 void graft_advise_huge_pages(void *block, size_t bytes);
 
+/* Brings the pages of a block of a mapped file in, many at a time; without effect where the system cannot. */
+void graft_fetch_pages(const void *block, size_t bytes);
+
 /* A word that is 1 in the process that made it and 0 in its forked children (where threads are gone); NULL if the
  * system cannot tell. */
 atomic_uint *graft_create_fork_mark(void);

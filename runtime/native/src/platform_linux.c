@@ -100,6 +100,16 @@ void graft_advise_huge_pages(void *block, size_t bytes) {
   }
 }
 
+void graft_fetch_pages(const void *block, size_t bytes) {
+#ifdef MADV_POPULATE_READ
+  uintptr_t start = (uintptr_t)block / graft_page_size() * graft_page_size(), end = (uintptr_t)block + bytes;
+  madvise((void *)start, end - start, MADV_POPULATE_READ);
+#else
+  (void)block;
+  (void)bytes;
+#endif
+}
+
 atomic_uint *graft_create_fork_mark(void) {
   size_t page = graft_page_size();
   void *address = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

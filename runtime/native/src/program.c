@@ -155,6 +155,21 @@ static int32_t create_first_instance(GraftProgram *program, GraftError *error) {
   return GRAFT_OK;
 }
 
+static int32_t check_constants(const GraftProgram *program, GraftContext *context, GraftError *error) {
+  const GraftProgramSource *source = &program->source;
+  return source->check ? source->check(source->owner, context, error) : GRAFT_OK;
+}
+
+/* Modules may look at their constants while they are loaded; compiled functions see theirs when the program runs. */
+static int32_t check_handed_constants(GraftProgram *program, GraftError *error) {
+  for (size_t i = 0; i < program->source.module_count; i++) {
+    if (program->source.modules[i].constant_count > 0) {
+      return check_constants(program, NULL, error);
+    }
+  }
+  return GRAFT_OK;
+}
+
 static int32_t build(GraftProgram *program, const GraftLoadOptions *options, GraftError *error) {
   int32_t threads = options ? options->threads : 0;
   if (threads < 0 || threads > MAXIMUM_THREADS) {
@@ -163,6 +178,7 @@ static int32_t build(GraftProgram *program, const GraftLoadOptions *options, Gra
   }
   program->thread_count = threads ? threads : graft_processor_count();
   int32_t status = read_manifest(program, error);
+  status = status ? status : check_handed_constants(program, error);
   status = status ? status : place_constants(program, error);
   status = status ? status : attach_constants(program, error);
   status = status ? status : create_threads(program, error);
@@ -339,7 +355,8 @@ int32_t graft_program_run_detailed(GraftProgram *program, const DLTensor *inputs
   instance->nanoseconds = details->nanoseconds;
   instance->user = details->user;
   context->message[0] = 0;
-  int32_t status = bind_inputs(instance, inputs, error);
+  int32_t status = check_constants(program, &context->base, error);
+  status = status ? status : bind_inputs(instance, inputs, error);
   if (!status) {
     Result *results = graft_call_memory(context, (size_t)instance->frames->procedure->outputs.count, sizeof *results);
     status = results ? run_main(instance, outputs, results, error)

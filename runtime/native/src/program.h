@@ -12,7 +12,9 @@
 #include "store.h"
 
 /* What a program is made of. `modules` are in the order of the manifest. All memory must stay valid until `release`
- * (which may be NULL) is called: when the program is destroyed, or at once if it cannot be created. */
+ * (which may be NULL) is called: when the program is destroyed, or at once if it cannot be created. `check` (which may be
+ * NULL) says whether the constants are right; it is called before anything sees them, and has to be fast when it is
+ * called again. */
 typedef struct GraftProgramSource {
   const char *manifest;
   size_t manifest_size;
@@ -20,6 +22,7 @@ typedef struct GraftProgramSource {
   size_t module_count;
   const GraftNamedTensor *constants;
   size_t constant_count;
+  int32_t (*check)(void *owner, GraftContext *context, GraftError *error);
   void (*release)(void *owner);
   void *owner;
 } GraftProgramSource;

@@ -7,7 +7,7 @@
 
 #include "memory.h"
 
-enum { MAX_RANK = 64, MAX_HEADER = 100 << 20 };
+enum { MAX_RANK = 64, MAX_HEADER = 100 << 20, ALIGNMENT = 64 };
 
 typedef struct Name {
   const char *text;
@@ -76,7 +76,7 @@ static int32_t read_tensor(const char *name, const JsonValue *entry, const uint8
   tensor->device = (DLDevice){kDLCPU, 0};
   tensor->strides = NULL;
   tensor->byte_offset = 0;
-  if ((uintptr_t)tensor->data % 64 != 0 && bytes > 0) return damaged(error, "data is not aligned to 64 bytes", name);
+  if ((uintptr_t)tensor->data % ALIGNMENT != 0 && bytes > 0) return damaged(error, "data is not aligned to 64 bytes", name);
   return GRAFT_OK;
 }
 
@@ -93,6 +93,12 @@ static int read_end(const JsonValue *entry, uint64_t begin, uint64_t size, uint6
   if (first < 0 || (uint64_t)first != begin || last < first || (uint64_t)last > size) return 0;
   *end = (uint64_t)last;
   return 1;
+}
+
+static int is_padding(const uint8_t *bytes, uint64_t size) {
+  uint8_t any = 0;
+  for (uint64_t i = 0; size < ALIGNMENT && i < size; i++) any |= bytes[i];
+  return size < ALIGNMENT && any == 0;
 }
 
 static int32_t read_entries(const JsonValue *root, const uint8_t *data, uint64_t size, TensorStore *store,
@@ -112,7 +118,10 @@ static int32_t read_entries(const JsonValue *root, const uint8_t *data, uint64_t
     const char *name = key->as.string.bytes;
     if (strcmp(name, "__metadata__") == 0) continue;
     if (!read_end(&root->as.list.items[i], begin, size, &end)) return damaged(error, "offsets do not follow", name);
-    if (strncmp(name, "pad.", 4) == 0) continue;
+    if (strncmp(name, "pad.", 4) == 0) {
+      if (!is_padding(data + begin, end - begin)) return damaged(error, "padding is not zero, or too long", name);
+      continue;
+    }
     if (strlen(name) != key->as.string.length) return damaged(error, "a name holds a zero byte", name);
     DLTensor *tensor = &store->descriptors[store->count];
     int32_t code = read_tensor(name, &root->as.list.items[i], data, begin, end, tensor, &shape, error);
@@ -124,19 +133,21 @@ static int32_t read_entries(const JsonValue *root, const uint8_t *data, uint64_t
   return GRAFT_OK;
 }
 
+size_t graft_tensor_store_header(const uint8_t *bytes, size_t size) {
+  uint64_t length = 0;
+  if (size < 8) return 0;
+  for (int i = 7; i >= 0; i--) length = length << 8 | bytes[i];
+  return length > size - 8 || length > MAX_HEADER || length == 0 || bytes[8] != '{' ? 0 : 8 + (size_t)length;
+}
+
 int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, TensorStore *store, GraftError *error) {
   memset(store, 0, sizeof *store);
-  uint64_t length = 0;
-  if (size < 8) return damaged(error, "the header is cut off", "");
-  for (int i = 7; i >= 0; i--) length = length << 8 | bytes[i];
-  if (length > size - 8 || length > MAX_HEADER || length == 0 || bytes[8] != '{') {
-    return damaged(error, "the header is cut off", "");
-  }
+  size_t begin = graft_tensor_store_header(bytes, size);
+  if (begin == 0) return damaged(error, "the header is cut off", "");
   char message[256];
-  store->header = graft_json_parse((const char *)bytes + 8, length, message, sizeof message);
+  store->header = graft_json_parse((const char *)bytes + 8, begin - 8, message, sizeof message);
   if (store->header == NULL) return damaged(error, message, "");
-  const JsonValue *root = graft_json_root(store->header);
-  return read_entries(root, bytes + 8 + length, size - 8 - length, store, error);
+  return read_entries(graft_json_root(store->header), bytes + begin, size - begin, store, error);
 }
 
 void graft_tensor_store_free(TensorStore *store) {

@@ -13,7 +13,10 @@ typedef struct TensorStore {
   JsonDocument *header; /* owns the names */
 } TensorStore;
 
-/* Reads `bytes`; the tensors point into them. Free with graft_tensor_store_free, also after an error. */
+/* The number of bytes before the tensors' data: the header and its length. 0 if `bytes` do not begin with one. */
+size_t graft_tensor_store_header(const uint8_t *bytes, size_t size);
+
+/* Reads `bytes`, of which it looks at the header and at the padding between tensors; the tensors point into them. Free with graft_tensor_store_free, also after an error. */
 int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, TensorStore *store, GraftError *error);
 void graft_tensor_store_free(TensorStore *store);
 

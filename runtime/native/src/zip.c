@@ -162,7 +162,7 @@ static int32_t read_entries(const uint8_t *bytes, const Directory *directory, Zi
   char *names = archive->names;
   for (uint64_t i = 0; i < directory->count; i++) {
     ZipMember *member = &archive->members[i];
-    size_t name_length;
+    size_t name_length = 0;
     int32_t code = read_entry(bytes, directory, at, start, member, &name_length, error);
     if (code != GRAFT_OK) return code;
     const uint8_t *name = bytes + at + CENTRAL_SIZE;

@@ -1,9 +1,11 @@
-/* Artifacts read from files: every truncation, every flipped bit, every failing allocation, SHA-256 and its dispatch.
+/* Artifacts read from files: every truncation, every flipped bit, every failing allocation; SHA-256 and its
+ * dispatch, and the hash of constants.
  *
  * The artifact is written here, by the one form that the reader takes, so that the test needs no Python. */
 #include <unistd.h>
 
 #include "artifact.h"
+#include "content.h"
 #include "functions.h"
 #include "sha256.h"
 
@@ -87,30 +89,38 @@ static void put_end(Writer *writer) {
   put(writer->bytes, &writer->size, 0, 2);
 }
 
-/* y = x + one, with the constant in safetensors layout and one module of kind "test". */
-static void write_artifact(Writer *writer) {
-  static const char header[] = "{\"one\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
-  static char manifest[4096], block[256];
-  char of_constants[65], of_module[65];
-  const size_t room = 128; /* the constants' header, filled up with spaces */
+/* y = x + one, with the constant in safetensors layout and one module of kind "test". With `named` the constant has the
+ * hash of its content as its name and goes to the function only, else its name is "one" and it goes to the module too. */
+static void write_artifact(Writer *writer, int named) {
+  static char manifest[4096], block[256], key[64] = "one", header[128];
+  char of_constants[65], of_module[65], of_header[65], handed[80] = "";
+  const size_t room = 192; /* the constants' header, filled up with spaces */
+  if (named) {
+    graft_content_text(graft_content_chunk((const uint8_t *)one_value, 4), key);
+    strcat(key, "-float32-1");
+  } else {
+    strcpy(handed, "\"one\":\"one\"");
+  }
   memset(writer, 0, sizeof *writer);
   memset(block, ' ', room);
   memset(block, 0, 8);
   block[0] = (char)(room - 8);
-  memcpy(block + 8, header, sizeof header - 1);
+  int size = snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", key);
+  memcpy(block + 8, header, (size_t)size);
   memcpy(block + room, one_value, 4);
   graft_sha256_hex(block, room + 4, of_constants);
+  graft_sha256_hex(block, room, of_header);
   graft_sha256_hex("code", 4, of_module);
   int length = snprintf(
       manifest, sizeof manifest,
-      "{\"format\":1,\"abi\":1,\"members\":{\"constants.safetensors\":{\"sha256\":\"%s\",\"size\":%zu},"
-      "\"modules/0\":{\"sha256\":\"%s\",\"size\":4}},\"modules\":[{\"name\":\"m\",\"kind\":\"test\","
-      "\"member\":\"modules/0\",\"constants\":{\"one\":\"one\"},\"functions\":[\"add\"]}],\"procedures\":[%s]}",
-      of_constants, room + 4, of_module,
+      "{\"format\":1,\"abi\":1,\"members\":{\"constants.safetensors\":{\"sha256\":\"%s\",\"header\":\"%s\",\"size\":"
+      "%zu},\"modules/0\":{\"sha256\":\"%s\",\"size\":4}},\"modules\":[{\"name\":\"m\",\"kind\":\"test\","
+      "\"member\":\"modules/0\",\"constants\":{%s},\"functions\":[\"add\"]}],\"procedures\":["
       PROCEDURE("main", 64, "[0]", "[1]",
                 TENSOR("x", "float32", "[2]", INPUT(0)) "," TENSOR("y", "float32", "[2]", OUTPUT(0)) "," TENSOR(
-                    "one", "float32", "[1]", CONSTANT("one")),
-                CALL("add", "[0,2]", "[1]")));
+                    "one", "float32", "[1]", CONSTANT("%s")),
+                CALL("add", "[0,2]", "[1]")) "]}",
+      of_constants, of_header, room + 4, of_module, handed, key);
   CHECK(length > 0 && (size_t)length < sizeof manifest);
   put_member(writer, "manifest.json", manifest, (size_t)length);
   put_member(writer, "constants.safetensors", block, room + 4);
@@ -118,6 +128,7 @@ static void write_artifact(Writer *writer) {
   put_end(writer);
 }
 
+static int later_count;
 static char path[] = "test_artifact_XXXXXX";
 static int file = -1;
 
@@ -149,30 +160,44 @@ static void test_an_artifact_runs(void) {
   graft_program_destroy(program);
 }
 
-static void must_refuse(void) {
+/* When it is loaded, or, with `later`, at the latest when it runs. */
+static void must_refuse(int later) {
   GraftProgram *program;
   GraftError error;
-  CHECK(load(&program, &error) == GRAFT_ERROR_ARTIFACT || error.code == GRAFT_ERROR_SYSTEM);
+  int32_t status = load(&program, &error);
+  if (later && status == GRAFT_OK) {
+    float x[] = {1.0f, 2.0f};
+    int64_t shape[] = {2};
+    DLTensor input = floats(x, shape, 1), output = {0};
+    CHECK(graft_program_run(program, &input, &output, &error) == GRAFT_ERROR_ARTIFACT);
+    graft_program_destroy(program);
+    program = NULL;
+    later_count++;
+  } else {
+    CHECK(status == GRAFT_ERROR_ARTIFACT || status == GRAFT_ERROR_SYSTEM);
+  }
   CHECK(program == NULL && error.message[0] != 0);
 }
 
 static void test_every_truncation_is_refused(const Writer *writer) {
   for (size_t size = 0; size < writer->size; size++) {
     store(writer->bytes, size);
-    must_refuse();
+    must_refuse(0);
   }
 }
 
-static void test_every_flipped_bit_is_refused(Writer *writer) {
+static void test_every_flipped_bit_is_refused(Writer *writer, int named) {
+  later_count = 0;
   store(writer->bytes, writer->size);
   for (size_t i = 0; i < writer->size; i++) {
     for (int bit = 0; bit < 8; bit++) {
       uint8_t flipped = writer->bytes[i] ^ (uint8_t)(1 << bit);
       CHECK(pwrite(file, &flipped, 1, (off_t)i) == 1);
-      must_refuse();
+      must_refuse(named);
     }
     CHECK(pwrite(file, writer->bytes + i, 1, (off_t)i) == 1);
   }
+  CHECK(later_count == (named ? 8 * (int)sizeof one_value : 0));
 }
 
 static void test_every_failing_allocation_is_survived(void) {
@@ -222,18 +247,72 @@ static void test_sha256(void) {
   }
 }
 
+static void content_text(const uint8_t *data, size_t size, char text[33]) {
+  ContentHash hashes[4];
+  size_t count = graft_content_chunks(size);
+  CHECK(count <= 4);
+  for (size_t i = 0; i < count; i++) {
+    size_t left = size - i * GRAFT_CONTENT_CHUNK;
+    hashes[i] = graft_content_chunk(data + i * GRAFT_CONTENT_CHUNK, left < GRAFT_CONTENT_CHUNK ? left : GRAFT_CONTENT_CHUNK);
+  }
+  graft_content_text(graft_content_join(hashes, count), text);
+}
+
+/* Lengths around the block and the chunk, zeros that differ in number only, every bit, and words that change places. */
+static void test_content_hash(void) {
+  static uint8_t data[(2 << 20) + 100];
+  char text[33], other[33], before[33] = "";
+  content_text(data, 0, text);
+  CHECK_TEXT(text, "57413c7007663ca5af78020fcc2acacb");
+  size_t lengths[] = {1, 7, 8, 63, 64, 65, 200, GRAFT_CONTENT_CHUNK, GRAFT_CONTENT_CHUNK + 1, sizeof data};
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    content_text(data, lengths[i], text);
+    CHECK(strcmp(text, before) != 0);
+    strcpy(before, text);
+  }
+  for (size_t i = 0; i < sizeof data; i++) {
+    data[i] = (uint8_t)(i * 167 + (i >> 8) + (i >> 16));
+  }
+  content_text(data, 200, text);
+  CHECK_TEXT(text, "616402376b100e54bb5e6cdcdd0f0942");
+  for (size_t bit = 0; bit < 8 * 200; bit++) {
+    data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    content_text(data, 200, other);
+    CHECK(strcmp(text, other) != 0);
+    /* A lane alone would not notice the top bit of a word together with bit 28 of the word behind it in the lane. */
+    if (bit % 64 == 63 && bit / 8 + 64 < 200) {
+      data[bit / 8 / 8 * 8 + 64 + 3] ^= 1 << 4;
+      content_text(data, 200, other);
+      CHECK(strcmp(text, other) != 0);
+      data[bit / 8 / 8 * 8 + 64 + 3] ^= 1 << 4;
+    }
+    data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+  }
+  content_text(data, sizeof data, text);
+  for (size_t i = 0; i < 8; i++) { /* the first two chunks exchanged */
+    uint8_t byte = data[i];
+    data[i] = data[i + GRAFT_CONTENT_CHUNK];
+    data[i + GRAFT_CONTENT_CHUNK] = byte;
+  }
+  content_text(data, sizeof data, other);
+  CHECK(strcmp(text, other) != 0);
+}
+
 int main(void) {
   static Writer writer;
   file = mkstemp(path);
   CHECK(file >= 0);
   test_sha256();
-  write_artifact(&writer);
-  store(writer.bytes, writer.size);
-  test_an_artifact_runs();
-  test_every_failing_allocation_is_survived();
+  test_content_hash();
   test_a_missing_file_is_told();
-  test_every_truncation_is_refused(&writer);
-  test_every_flipped_bit_is_refused(&writer);
+  for (int named = 0; named < 2; named++) {
+    write_artifact(&writer, named);
+    store(writer.bytes, writer.size);
+    test_an_artifact_runs();
+    test_every_failing_allocation_is_survived();
+    test_every_truncation_is_refused(&writer);
+    test_every_flipped_bit_is_refused(&writer, named);
+  }
   close(file);
   unlink(path);
   return 0;

@@ -245,7 +245,7 @@ static void try_changed(const char *text) {
   loader.lookup = touch_lookup;
   const GraftLoader *loaders[] = {&loader};
   GraftModuleSource module = {0};
-  GraftProgramSource source = {text, strlen(text), &module, 1, constants, 1, NULL, NULL};
+  GraftProgramSource source = {text, strlen(text), &module, 1, constants, 1, NULL, NULL, NULL};
   GraftLoadOptions options = {1, loaders, 1};
   GraftProgram *program;
   GraftError error = {0};

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,8 @@ from graft.cli.plan import check_gates, gate_options, read_plan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from graft.core.tuning.options import TuneReport
+
 
 @click.command("compile")
 @click.argument("model", type=MODEL)
@@ -40,6 +44,11 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
+@click.option("--tune", is_flag=True, help="Measure schedules on this machine first, and remember the best.")
+@click.option(
+    "--tune-seconds", type=click.FloatRange(min=0, min_open=True), help="Time for --tune, 60 if left out; implies it."
+)
+@click.option("--no-tuned", is_flag=True, help="Use nothing of what tuning has found before.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
 @click.option("--time", "show_time", is_flag=True, help="Print where the time of compiling went.")
 @common_options
@@ -58,27 +67,36 @@ def command(
     required: tuple[str, ...],
     cpu: str,
     keep: Path | None,
+    tune: bool,
+    tune_seconds: float | None,
+    no_tuned: bool,
     no_cache: bool,
     show_time: bool,
     **wishes: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
     from graft.api import compile_model
+    from graft.cli.progress import tuning_bar
     from graft.runtime.artifact import save
 
-    compiled = compile_model(
-        str(model),
-        names_or_none(backends),
-        shapes=dict(shapes),
-        threads=threads,
-        cpu=cpu,
-        strict=strict,
-        cache=not no_cache,
-        policy=policy_of(wishes),
-        plan=None if plan_file is None else read_plan(plan_file),
-        keep_intermediates=keep,
-        manager=state.manager(),
-    )
+    if no_tuned and (tune or tune_seconds):
+        raise click.UsageError("--tune finds what --no-tuned forbids to use; leave one of them out")
+    with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as wish:
+        compiled = compile_model(
+            str(model),
+            names_or_none(backends),
+            shapes=dict(shapes),
+            threads=threads,
+            cpu=cpu,
+            strict=strict,
+            cache=not no_cache,
+            tune=wish,
+            tuned=not no_tuned,
+            policy=policy_of(wishes),
+            plan=None if plan_file is None else read_plan(plan_file),
+            keep_intermediates=keep,
+            manager=state.manager(),
+        )
     gate = check_gates(compiled.plan, coverage, required)
     if gate:
         return gate
@@ -89,13 +107,34 @@ def command(
     total = sum(part for stage, part in seconds.items() if "/" not in stage)
     if state.json:
         facts = {"artifact": str(path), "bytes": path.stat().st_size, "summary": compiled.plan.summary()}
-        print_json({**facts, "seconds": seconds})
+        tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}
+        print_json({**facts, **tuning, "seconds": seconds})
     else:
         click.echo(compiled.plan.summary())
+        if compiled.tuning is not None:
+            click.echo(compiled.tuning.summary())
         click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {total:.1f} s")
         if show_time:
             print_times(seconds, total)
     return ExitCode.OK
+
+
+def _facts(report: TuneReport) -> dict[str, Any]:
+    """What tuning has found, for JSON; times in seconds."""
+    from graft.core.schedule.parameters import to_json
+
+    rows = [
+        {
+            "workload": one.label,
+            "count": one.count,
+            "parameters": json.loads(to_json(one.parameters)),
+            "seconds": one.seconds,
+            "untuned": one.untuned,
+        }
+        for one in report.tuned
+    ]
+    facts = {"workloads": report.total, "finished": report.finished, "seconds": report.spent}
+    return {**facts, "summary": report.summary(), "tuned": rows}
 
 
 def print_times(seconds: Mapping[str, float], total: float) -> None:

@@ -137,7 +137,7 @@ def _model(
         return load(str(path), shapes=shapes)
     from graft.compiler import prepare
 
-    model = prepare(str(path), shapes)
+    model = prepare(str(path), shapes, state.manager())
     if stage == "normalized":
         return model
     from graft.api import choose

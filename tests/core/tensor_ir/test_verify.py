@@ -60,7 +60,7 @@ def test_a_good_function_passes():
         ("y[0; x[0]] = x[0]", "the mask is float32, not bool, in 'y[0; x[0]] = x[0]'"),
         (
             "y[0] = bitcast<float32>(int8(1))",
-            "a bitcast from int8 to float32, which have different widths, in 'bitcast<float32>(int8(1))'",
+            "a bitcast from int8 to float32, of which no whole number has as many bits, in 'bitcast<float32>(int8(1))'",
         ),
         (
             "vector i < cast<int64>(x[0]) { y[i] = x[i] }",

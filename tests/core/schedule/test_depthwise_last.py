@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.operators import build as b
-from graft.core.schedule.channels_last import schedule_channels_last, with_channels_last
+from graft.core.schedule.depthwise_last import schedule_floats_last, with_channels_last
 from graft.core.schedule.epilogue import fused_stages
 from graft.core.schedule.kernel import Kernel
 from graft.core.tensor_ir.ir import Stage
@@ -63,7 +63,7 @@ def test_any_shape_gives_the_convolution(
     kernel, arrays = between_transposes(size, window, strides=[stride] * 2, pads=list(pads))
     stages = fused_stages(kernel)
     assert stages is not None
-    scheduled = schedule_channels_last(kernel, stages, NARROW if narrow else WIDE)
+    scheduled = schedule_floats_last(kernel, stages, NARROW if narrow else WIDE)
     assert scheduled is not None
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_array_equal(result, expected)
@@ -71,7 +71,7 @@ def test_any_shape_gives_the_convolution(
 
 def test_equal_pieces_inside_the_image_are_one_loop() -> None:
     kernel, arrays = between_transposes((1, 3, 120, 16), (3, 3), pads=[1, 1, 1, 1])
-    scheduled = schedule_channels_last(kernel, fused_stages(kernel) or (), WIDE)
+    scheduled = schedule_floats_last(kernel, fused_stages(kernel) or (), WIDE)
     assert scheduled is not None and "piece" in str(scheduled.function)
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_array_equal(result, expected)
@@ -87,7 +87,7 @@ def test_equal_pieces_inside_the_image_are_one_loop() -> None:
     ids=["dilated", "without Transposes", "not depthwise"],
 )
 def test_other_convolutions_are_left_to_other_schedules(case: tuple[Kernel, list[np.ndarray]]) -> None:
-    assert schedule_channels_last(case[0], fused_stages(case[0]) or (), WIDE) is None
+    assert schedule_floats_last(case[0], fused_stages(case[0]) or (), WIDE) is None
 
 
 def test_a_stage_that_does_more_than_reorder_is_no_transpose() -> None:

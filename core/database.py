@@ -1,0 +1,102 @@
+"""What was measured on this machine, in SQLite files that several processes may use at a time.
+
+A file holds one table and says whose it is (``application_id``) and of which version. It is kept in write-ahead mode,
+so that readers never wait for a writer; each write is one transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graft.errors import DatabaseError
+
+APPLICATION = 0x47524654
+VERSION = 1
+WAIT_SECONDS = 30.0
+"""How long a process waits for another one that writes."""
+_PAUSE_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A table ``name`` with ``columns`` (as SQL), in the file at ``path``, of what ``contents`` names for people.
+
+    The file and its folder are made by the first write. Every access raises DatabaseError if the file is damaged,
+    another program's, or of a newer version.
+    """
+
+    path: Path
+    name: str
+    columns: str
+    contents: str
+
+    def rows(self, question: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of an answer; none where there is no file yet."""
+        if not self.path.exists():
+            return []
+        with self._open() as connection:
+            return connection.execute(question, values).fetchall()
+
+    def write(self, statement: str, *values: object) -> int:
+        """Carry out one statement as a transaction; return how many rows it changed."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._refusal(str(error)) from error
+        with self._open() as connection:
+            return connection.execute(statement, values).rowcount
+
+    def clear(self) -> int:
+        """Remove all rows; return how many there were."""
+        return self.write(f"DELETE FROM {self.name}") if self.path.exists() else 0
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=WAIT_SECONDS)) as connection, connection:
+                self._prepare(connection)
+                yield connection
+        except sqlite3.Error as error:
+            raise self._refusal(str(error)) from error
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Check whose file it is, and make the table in a new one."""
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        tables = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if application not in (0, APPLICATION) or (tables and self.name not in tables):
+            raise self._refusal(f"it holds no table '{self.name}' of Graft")
+        if version > VERSION:
+            raise self._refusal(f"it is of version {version}, and this Graft knows up to {VERSION}")
+        if self.name not in tables or application == 0:
+            _patiently(connection, "PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self.name} ({self.columns})")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.commit()
+
+    def _refusal(self, reason: str) -> DatabaseError:
+        return DatabaseError(
+            f"the database of {self.contents} '{self.path}' cannot be used ({reason}); delete it, or name another",
+            path=str(self.path),
+        )
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Carry out what SQLite refuses at once, without waiting, while another process has the file."""
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(_PAUSE_SECONDS)

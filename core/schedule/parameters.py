@@ -1,0 +1,125 @@
+"""The parameters of schedules as data: what tuning varies, what a database keeps, what a cache key holds.
+
+A parameter that is None is left to the schedule's own, analytical choice; one that does not fit a kernel (a tile larger
+than the result) is brought to the nearest value that does. So any parameters give a correct kernel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar, Literal, Protocol, TypeVar
+
+from graft.errors import TuningError
+
+Packing = Literal["packed by product", "packed by panel", "packed at once"]
+PACKINGS: tuple[Packing, ...] = ("packed by product", "packed by panel", "packed at once")
+Columns = Literal["pixels", "channels"]
+COLUMNS: tuple[Columns, ...] = ("pixels", "channels")
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionParameters:
+    """A sum of products; for a convolution: that it is computed directly, as such a sum."""
+
+    family: ClassVar[str] = "contraction"
+    rows: int | None = None
+    """The rows of a register tile ..."""
+    vectors: int | None = None
+    """... and its vectors."""
+    unroll: int | None = None
+    """Terms that one pass of the innermost loop adds."""
+    block_bytes: int | None = None
+    """Rows of the left factor are taken in blocks of this size."""
+    span_bytes: int | None = None
+    """Terms of a row that are summed at one time."""
+    packing: Packing | None = None
+    """How much of a right factor that is copied at run time is copied at one time."""
+    columns: Columns | None = None
+    """What becomes vectors, in a convolution."""
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradParameters:
+    """A 3x3 convolution by Winograd's algorithm on pieces of ``pieces x pieces`` pixels, ``lines`` rows of them."""
+
+    family: ClassVar[str] = "winograd"
+    pieces: int
+    lines: int
+    rows: int | None = None
+    vectors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseParameters:
+    """A depthwise convolution: output rows at a time, vectors of sums at a time, and sums side by side."""
+
+    family: ClassVar[str] = "depthwise"
+    rows: int | None = None
+    sums: int | None = None
+    chains: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionParameters:
+    """Attention: the register tile of both products, and the bytes of scores of a block of query rows."""
+
+    family: ClassVar[str] = "attention"
+    rows: int | None = None
+    vectors: int | None = None
+    score_bytes: int | None = None
+
+
+Parameters = ContractionParameters | WinogradParameters | DepthwiseParameters | AttentionParameters
+FAMILIES: dict[str, type[Parameters]] = {
+    one.family: one for one in (ContractionParameters, WinogradParameters, DepthwiseParameters, AttentionParameters)
+}
+_TEXTS: Mapping[str, tuple[str, ...]] = {"packing": PACKINGS, "columns": COLUMNS}
+
+
+class _Family(Protocol):
+    family: ClassVar[str]
+
+
+Chosen = TypeVar("Chosen", bound=_Family)
+
+
+def of_family(parameters: Parameters | None, family: type[Chosen]) -> Chosen | None:
+    """Return the parameters if they are of a family; None leaves everything to the schedule."""
+    return parameters if isinstance(parameters, family) else None
+
+
+def to_json(parameters: Parameters | None) -> str:
+    """Return one line of JSON, the same for equal parameters; ``null`` for the analytical choice."""
+    if parameters is None:
+        return "null"
+    given = {name: value for name, value in asdict(parameters).items() if value is not None}
+    return json.dumps({"family": parameters.family, **given})
+
+
+def from_json(text: str) -> Parameters | None:
+    """Return what `to_json` wrote; raise TuningError for anything else, saying what is wrong."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise TuningError(f"parameters {text!r} are no JSON: {error}", text=text) from error
+    if data is None:
+        return None
+    family = FAMILIES.get(data.pop("family", "")) if isinstance(data, dict) else None
+    if family is None:
+        raise TuningError(f"parameters {text!r} are of no known family; there are {', '.join(FAMILIES)}", text=text)
+    known = {field.name for field in fields(family)}
+    for name, value in data.items():
+        if name not in known or not _is_valid(name, value):
+            raise TuningError(f"parameters {text!r} of a {family.family} have no {name} {value!r}", text=text)
+    try:
+        return family(**data)
+    except TypeError as error:
+        raise TuningError(f"parameters {text!r} are not complete: {error}", text=text) from error
+
+
+def _is_valid(name: str, value: object) -> bool:
+    if name in _TEXTS:
+        return value in _TEXTS[name]
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,1 @@
+"""Tuning: parameters of schedules measured on this machine, and remembered."""

@@ -1,0 +1,154 @@
+"""The search for a model: which workload's candidates are measured next, until the budget is spent.
+
+The candidates of a workload come in stages (`graft.core.tuning.candidates`), each around the best of the one before. A
+stage is one race and is remembered when it ends, so that an interrupted search, or one with a small budget, goes on
+where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.parameters import Parameters
+from graft.core.target import Target
+from graft.core.tuning.candidates import STAGES, candidates
+from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
+from graft.core.tuning.race import Run, race
+from graft.core.tuning.tunings import Tuning, Tunings
+from graft.errors import GraftError
+
+GAINS = (0.1, 0.05, 0.03)
+"""The share of a workload's time that its stages are expected to save: with its time, what is measured first."""
+
+log = logging.getLogger("graft.tuning")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A kernel with its key, its name for people, how often it occurs, and an estimate of its seconds."""
+
+    key: str
+    label: str
+    kernel: Kernel
+    count: int
+    estimate: float
+
+
+class Bench(Protocol):
+    """Where the candidates of one workload are compiled and timed."""
+
+    def add(self, parameters: Parameters | None) -> Run | None:
+        """Return what runs the kernel with parameters, None if one with the same code was added before."""
+        ...
+
+
+class Builder(Protocol):
+    """Makes benches."""
+
+    def bench(self, workload: Workload) -> Bench:
+        """Return an empty bench for a workload."""
+        ...
+
+
+@dataclass(slots=True)
+class Search:
+    """One search; ``run`` is called once."""
+
+    workloads: Sequence[Workload]
+    target: Target
+    builder: Builder
+    tunings: Tunings
+    options: TuneOptions
+
+    def run(self) -> TuneReport:
+        """Measure until all stages of all workloads are done or time is up; return what is known then."""
+        started = self.options.clock()
+        found = {key: tuning for key, tuning in self.tunings.known().items() if key in self._keys()}
+        skipped: set[str] = set()
+        while not self._is_over(started):
+            left = [one for one in self.workloads if one.key not in skipped and _stage(found, one) < STAGES]
+            if not left:
+                break
+            chosen = max(left, key=lambda one: _promise(found.get(one.key), one))
+            self._tell(started, chosen, found)
+            tuning = self._advanced(chosen, found.get(chosen.key), started)
+            if tuning is None:
+                skipped.add(chosen.key)
+                continue
+            found[chosen.key] = tuning
+            self.tunings.keep(chosen.key, tuning)
+        return self._report(found, self.options.clock() - started)
+
+    def _keys(self) -> set[str]:
+        return {one.key for one in self.workloads}
+
+    def _is_over(self, started: float) -> bool:
+        return self.options.clock() - started >= self.options.seconds
+
+    def _advanced(self, workload: Workload, known: Tuning | None, started: float) -> Tuning | None:
+        """Return the tuning of a workload after its next stage with a race; None if time did not suffice for it."""
+        tuning = known or Tuning(workload.label, None, 0.0, 0.0, 0)
+        while tuning.stage < STAGES:
+            runs = self._runs(workload, tuning, started)
+            if runs is None:
+                return None
+            if len(runs) > 1:
+                return self._raced(tuning, runs, started)
+            tuning = replace(tuning, stage=tuning.stage + 1)
+        return tuning
+
+    def _raced(self, tuning: Tuning, runs: Sequence[tuple[Parameters | None, Run]], started: float) -> Tuning | None:
+        outcome = race([run for _, run in runs], lambda: self._is_over(started))
+        if outcome is None:
+            return None
+        chosen, _ = runs[outcome.winner]
+        log.info("%s: %s, %.1f us of %.1f us", tuning.label, chosen, 1e6 * outcome.seconds, 1e6 * outcome.first)
+        # Stages are joined by ratios: the machine may be slower today than it was for the stage before.
+        scale = tuning.untuned / tuning.seconds if tuning.seconds else 1.0
+        return Tuning(tuning.label, chosen, outcome.seconds, outcome.first * scale, tuning.stage + 1)
+
+    def _runs(self, workload: Workload, tuning: Tuning, started: float) -> list[tuple[Parameters | None, Run]] | None:
+        """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
+        best = tuning.parameters
+        wanted = candidates(workload.kernel, self.target, tuning.stage, best)
+        bench = self.builder.bench(workload)
+        runs: list[tuple[Parameters | None, Run]] = []
+        for parameters in [best, *wanted] if wanted else []:
+            if self._is_over(started):
+                return None
+            try:
+                run = bench.add(parameters)
+            except GraftError as error:
+                log.warning("%s with %s cannot be measured: %s", workload.label, parameters, error)
+                if parameters is best:
+                    return []
+                continue
+            if run is not None:
+                runs.append((parameters, run))
+        return runs
+
+    def _tell(self, started: float, chosen: Workload, found: dict[str, Tuning]) -> None:
+        if self.options.progress is not None:
+            spent = self.options.clock() - started
+            done = sum(_stage(found, one) >= STAGES for one in self.workloads)
+            self.options.progress(Progress(spent, self.options.seconds, chosen.label, done, len(self.workloads)))
+
+    def _report(self, found: dict[str, Tuning], spent: float) -> TuneReport:
+        rows = [(one, found[one.key]) for one in self.workloads if one.key in found and found[one.key].seconds]
+        tuned = tuple(Tuned(one.label, one.count, row.parameters, row.seconds, row.untuned) for one, row in rows)
+        finished = sum(_stage(found, one) >= STAGES for one in self.workloads)
+        return TuneReport(len(self.workloads), finished, tuned, spent)
+
+
+def _stage(found: dict[str, Tuning], workload: Workload) -> int:
+    return found[workload.key].stage if workload.key in found else 0
+
+
+def _promise(known: Tuning | None, workload: Workload) -> float:
+    """The seconds per run of the model that the next stage may save."""
+    stage, seconds = (0, workload.estimate) if known is None else (known.stage, known.seconds or workload.estimate)
+    return workload.count * seconds * GAINS[stage]

@@ -1,0 +1,103 @@
+"""The outcomes of tuning, kept in a database file between runs.
+
+A row belongs to one workload, machine and compiler: what was measured elsewhere, or for other code, is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from graft.core.database import Database
+from graft.core.schedule.parameters import Parameters, from_json, to_json
+from graft.core.target import Target
+from graft.errors import DatabaseError, TuningError
+
+COLUMNS = """
+    workload TEXT, machine TEXT, compiler TEXT, label TEXT NOT NULL, parameters TEXT NOT NULL, seconds REAL NOT NULL,
+    untuned REAL NOT NULL, stage INTEGER NOT NULL, PRIMARY KEY (workload, machine, compiler)
+"""
+_KEEP = """
+    INSERT INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET label = excluded.label,
+    parameters = excluded.parameters, seconds = excluded.seconds, untuned = excluded.untuned, stage = excluded.stage
+    WHERE excluded.stage >= stage
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What is known of a workload: the best parameters so far, None where the schedule's own choice was not beaten.
+
+    ``seconds`` and ``untuned`` are the times of these parameters and of the schedule's own choice, in one race; the
+    next candidates to measure are those of ``stage``.
+    """
+
+    label: str
+    parameters: Parameters | None
+    seconds: float
+    untuned: float
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A tuning and what it belongs to."""
+
+    workload: str
+    machine: str
+    compiler: str
+    tuning: Tuning
+
+
+class Tunings:
+    """The tunings of one machine and compiler, in a file that several processes may use at a time (`Database`)."""
+
+    def __init__(self, path: Path, machine: str = "", compiler: str = "") -> None:
+        self.path, self.machine, self.compiler = path, machine, compiler
+        self._database = Database(path, "tunings", COLUMNS, "tuned parameters")
+
+    def known(self) -> dict[str, Tuning]:
+        """Return the tunings by workload."""
+        question = "SELECT * FROM tunings WHERE machine = ? AND compiler = ?"
+        return {row.workload: row.tuning for row in self._rows(question, self.machine, self.compiler)}
+
+    def keep(self, workload: str, tuning: Tuning) -> None:
+        """Remember a tuning in place of one that has come less far."""
+        self._database.write(
+            _KEEP, workload, self.machine, self.compiler, tuning.label, to_json(tuning.parameters), tuning.seconds,
+            tuning.untuned, tuning.stage,
+        )  # fmt: skip
+
+    def everything(self) -> list[Row]:
+        """Return all rows, those of other machines and compilers too."""
+        return self._rows("SELECT * FROM tunings ORDER BY machine, compiler, label, workload")
+
+    def clear(self) -> int:
+        """Forget all tunings, of all machines and compilers; return how many there were."""
+        return self._database.clear()
+
+    def _rows(self, question: str, *values: object) -> list[Row]:
+        rows = []
+        for workload, machine, compiler, label, text, seconds, untuned, stage in self._database.rows(question, *values):
+            try:
+                tuning = Tuning(label, from_json(text), seconds, untuned, stage)
+            except TuningError as error:
+                raise DatabaseError(
+                    f"the database of tuned parameters '{self.path}' cannot be used ({error}); delete it, or name "
+                    "another",
+                    path=str(self.path),
+                ) from error
+            rows.append(Row(workload, machine, compiler, tuning))
+        return rows
+
+
+def machine_of(target: Target, threads: int) -> str:
+    """Return what measured times depend on besides kernel and compiler, as one line."""
+    without = "".join(f" without {name}" for name in sorted(target.without))
+    return f"{target.arch} {target.cpu} {'+'.join(sorted(target.features))} threads={threads}{without}"
+
+
+def workload_key(structure: str) -> str:
+    """Return the key of a kernel's structure: its statements, shapes and element types."""
+    return hashlib.sha256(structure.encode()).hexdigest()

@@ -1,0 +1,76 @@
+"""Dot products in generated code: the instruction where a target has it, the same numbers where it has not."""
+
+import numpy as np
+import pytest
+
+from graft.core.operators import build as b
+from graft.core.target import LEVELS, Target, host_target
+from graft.core.tensor_ir.interpreter import run_function
+from graft.core.tensor_ir.ir import Buffer, Expression, Function, Intrinsic, Load, Ramp, Store
+from graft.core.types import Type
+from graft.plugins.llvm.emit import assembly, compile_functions
+from graft.runtime.dtypes import numpy_dtype
+
+KINDS = {"dot4_u8s8": ("int32", "uint8", "int8", 4), "dot2_bf16": ("float32", "bfloat16", "bfloat16", 2)}
+VNNI = Target("x86_64", "icelake-server", LEVELS["x86-64-v4"].features | {"avx512vnni", "avx512bf16"})
+ARM = Target("aarch64", "generic", frozenset({"neon"}))
+TARGETS = {**LEVELS, "native": host_target()}
+
+
+def dot_function(name: str, lanes: int) -> Function:
+    """``out = intrinsic(sum, a, b)`` for one vector of each."""
+    total, left, right, width = KINDS[name]
+    sizes = {"sum": (total, lanes), "a": (left, lanes * width), "b": (right, lanes * width), "out": (total, lanes)}
+    buffers = {key: Buffer(key, dtype, (b.index(size),)) for key, (dtype, size) in sizes.items()}
+
+    def whole(key: str) -> Expression:
+        size = sizes[key][1]
+        return Load(buffers[key], (Ramp(b.index(0), 1, size),))
+
+    value = Intrinsic(name, (whole("sum"), whole("a"), whole("b")), Type(total, lanes))
+    return Function("dot", tuple(buffers.values()), 1, Store(buffers["out"], (Ramp(b.index(0), 1, lanes),), value))
+
+
+def extremes(dtype: str, size: int, seed: int) -> np.ndarray:
+    """Numbers with the largest and smallest of a type among them."""
+    random = np.random.default_rng(seed)
+    if dtype == "bfloat16":
+        return random.integers(-8, 9, size).astype("float32").astype(numpy_dtype(dtype))
+    if dtype == "float32":
+        return random.integers(-8, 9, size).astype("float32")
+    limits = np.iinfo(dtype)
+    some = random.integers(limits.min, limits.max, size, dtype, endpoint=True)
+    return np.where(random.random(size) < 0.4, random.choice([limits.min, limits.max], size), some).astype(dtype)
+
+
+@pytest.mark.parametrize("cpu", TARGETS)
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_dot_product_is_exact_on_every_target(name: str, lanes: int, cpu: str, load_image) -> None:
+    target = TARGETS[cpu]
+    if not target.features <= host_target().features:
+        pytest.skip(f"this processor is no {cpu}")
+    function = dot_function(name, lanes)
+    image = load_image(compile_functions([function], target))
+    for seed in range(4):
+        arrays = [extremes(item.dtype, b.dims(item)[0], seed) for item in function.input_buffers]
+        (expected,) = run_function(function, arrays)
+        found = np.empty_like(expected)
+        assert image.status("dot", arrays, [found]) == 0
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("name", "instruction"), [("dot4_u8s8", "vpdpbusd"), ("dot2_bf16", "vdpbf16ps")])
+def test_the_instruction_is_used_where_there_is_one(name: str, instruction: str) -> None:
+    assert instruction in assembly(dot_function(name, 16), VNNI)
+    assert instruction not in assembly(dot_function(name, 16), LEVELS["x86-64-v4"])
+
+
+def test_bytes_are_never_multiplied_with_saturation() -> None:
+    for target in LEVELS.values():
+        assert "pmaddubsw" not in assembly(dot_function("dot4_u8s8", 8), target)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_another_architecture_has_them_as_arithmetic(name: str) -> None:
+    assert {"dot4_u8s8": "mla", "dot2_bf16": "fmla"}[name] in assembly(dot_function(name, 4), ARM)

@@ -15,7 +15,7 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.inline import constant_shape, map_stage
+from graft.core.schedule.inline import constant_shape, relaid
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.tiling import (
     Tile,
@@ -46,7 +46,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.tensor_ir.visit import loads
 
 SPARE_REGISTERS = 4
 """What a tile leaves besides its sums and the weights of one row of a window."""
@@ -79,20 +79,7 @@ def with_channels_last(stages: Sequence[Stage]) -> tuple[Stage, ...] | None:
     buffers = {earlier.buffer: _reordered(earlier.buffer, order) for earlier in before}
     buffers[before[-1].buffer] = stage.buffer
 
-    def rule(node: Expression) -> Expression:
-        if not isinstance(node, Load) or node.buffer not in buffers:
-            return node
-        return Load(buffers[node.buffer], tuple(node.indices[place] for place in order), node.mask)
-
-    reorder = ExpressionMap(rule)
-    first = [
-        replace(
-            map_stage(earlier, reorder),
-            buffer=buffers[earlier.buffer],
-            axes=tuple(earlier.axes[place] for place in order),
-        )
-        for earlier in before
-    ]
+    first = [relaid(earlier, buffers, order) for earlier in before]
     return (*first, *stages[number + 1 :])
 
 

@@ -28,6 +28,7 @@ from graft.core.schedule.contraction import (
 from graft.core.schedule.depthwise import schedule_depthwise
 from graft.core.schedule.depthwise_last import schedule_floats_last
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.few_channels import schedule_few_channels
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.grouping import Sum, group
@@ -83,11 +84,10 @@ def _schedule(
     groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
     channels = b.dims(stages[0].buffer)[1]
     last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
+    if groups == 1:
+        last = _pointwise_last(kernel, stages, target, parameters) or schedule_few_channels(kernel, stages, target)
     if last is not None:
         return last
-    pointwise = _pointwise_last(kernel, stages, target, parameters) if groups == 1 else None
-    if pointwise is not None:
-        return pointwise
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
     wanted = of_family(parameters, ContractionParameters)

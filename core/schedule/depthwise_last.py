@@ -131,6 +131,30 @@ def _size(windows: Windows) -> int:
     return windows.kernel[0] * windows.kernel[1]
 
 
+def pieces(windows: Windows, length: int, most: int) -> list[tuple[int, int, int]]:
+    """Cut a row of ``length`` pixels into pieces: (first pixel, pixels, number of such pieces one after another).
+
+    Several are counted as one only where no window of theirs leaves the image at its sides.
+    """
+    rows: list[tuple[int, int, int]] = []
+    split, begin = split_evenly(length, most), 0
+    for width in (size for count, size in split.sizes for _ in range(count)):
+        last = rows[-1] if rows else (0, 0, 0)
+        if width == last[1] and _is_inside(windows, last[0], width) and _is_inside(windows, begin, width):
+            rows[-1] = (last[0], width, last[2] + 1)
+        else:
+            rows.append((begin, width, 1))
+        begin += width
+    return rows
+
+
+def _is_inside(windows: Windows, begin: int, width: int) -> bool:
+    """Whether all pixels that ``width`` windows from ``begin`` on look at lie between the sides of the image."""
+    stride, left = windows.strides[1], windows.begins[1]
+    last = (begin + width - 1) * stride + windows.kernel[1] - 1 - left
+    return begin * stride >= left and last < windows.source[1]
+
+
 @dataclass(frozen=True, slots=True)
 class _ChannelsLast:
     """A convolution taken apart; ``most`` pixels of a row are computed side by side at most."""
@@ -151,48 +175,30 @@ class _ChannelsLast:
         return np.ascontiguousarray(flat.reshape(-1, self.lanes, _size(self.windows)).swapaxes(1, 2)).reshape(-1)
 
     def body(self) -> Statement:
-        """Return the loops over images, rows, blocks of channels and pixels."""
+        """Return the loops over images, rows, pieces of a row and blocks of channels."""
         image: Expression = Variable("image") if self.shape[0] > 1 else b.index(0)
         row = Variable("row")
-        full, rest = divmod(self.shape[3], self.lanes)
-        block = Variable("block")
-        statements: list[Statement] = (
-            [For(block, b.index(full), "serial", self._block(image, row, block, None))] if full else []
-        )
-        if rest:
-            mask = column_mask(b.index(full * self.lanes), self.shape[3], self.lanes)
-            statements.append(self._block(image, row, b.index(full), mask))
+        statements: list[Statement] = []
+        for first, width, count in pieces(self.windows, self.shape[2], self.most):
+            number = Variable("piece") if count > 1 else b.index(0)
+            start = b.add(b.multiply(number, width), first)
+            blocks = self._blocks(Tile(width, 1, self.lanes), (image, row), start, first)
+            statements.append(over(number, count, "serial", blocks))
         body: Statement = For(row, b.index(self.shape[1]), "parallel", Block(tuple(statements)))
         return over(image, self.shape[0], "parallel", body)
 
-    def _block(self, image: Expression, row: Expression, block: Expression, mask: Expression | None) -> Statement:
-        """Return the pieces of a row; equal ones whose windows stay inside the image are a loop."""
+    def _blocks(self, tile: Tile, place: tuple[Expression, Expression], start: Expression, first: int) -> Statement:
+        """Return one piece of a row in all blocks of channels, of which the last may be cut off."""
+        full, rest = divmod(self.shape[3], self.lanes)
+        block = Variable("block")
         statements: list[Statement] = []
-        for first, width, count in self._pieces():
-            number = Variable("piece") if count > 1 else b.index(0)
-            start = b.add(b.multiply(number, width), first)
-            tile = Tile(width, 1, self.lanes)
-            statements.append(over(number, count, "serial", self._piece(tile, (image, row, block), start, first, mask)))
+        if full:
+            piece = self._piece(tile, (*place, block), start, first, None)
+            statements.append(For(block, b.index(full), "serial", piece))
+        if rest:
+            mask = column_mask(b.index(full * self.lanes), self.shape[3], self.lanes)
+            statements.append(self._piece(tile, (*place, b.index(full)), start, first, mask))
         return Block(tuple(statements))
-
-    def _pieces(self) -> list[tuple[int, int, int]]:
-        """Return (first pixel, pixels, number of such pieces one after another)."""
-        rows: list[tuple[int, int, int]] = []
-        split, begin = split_evenly(self.shape[2], self.most), 0
-        for width in (size for count, size in split.sizes for _ in range(count)):
-            last = rows[-1] if rows else (0, 0, 0)
-            if width == last[1] and self._is_inside(last[0], width) and self._is_inside(begin, width):
-                rows[-1] = (last[0], width, last[2] + 1)
-            else:
-                rows.append((begin, width, 1))
-            begin += width
-        return rows
-
-    def _is_inside(self, begin: int, width: int) -> bool:
-        """Whether all pixels that ``width`` windows from ``begin`` on look at lie between the sides of the image."""
-        stride, left = self.windows.strides[1], self.windows.begins[1]
-        last = (begin + width - 1) * stride + self.windows.kernel[1] - 1 - left
-        return begin * stride >= left and last < self.windows.source[1]
 
     def _piece(
         self, tile: Tile, place: tuple[Expression, ...], start: Expression, first: int, mask: Expression | None

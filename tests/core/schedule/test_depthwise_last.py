@@ -46,9 +46,9 @@ def between_transposes(
     return kernel, [given[0], arrays[1], arrays[2], given[1]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
-    size=st.tuples(st.integers(1, 2), st.integers(2, 7), st.integers(2, 40), st.integers(2, 35)),
+    size=st.tuples(st.integers(1, 2), st.integers(2, 4), st.integers(2, 34), st.integers(2, 20)),
     window=st.tuples(st.integers(1, 4), st.integers(1, 5)),
     stride=st.integers(1, 2),
     pads=st.tuples(*[st.integers(0, 3)] * 4),
@@ -70,7 +70,7 @@ def test_any_shape_gives_the_convolution(
 
 
 def test_equal_pieces_inside_the_image_are_one_loop() -> None:
-    kernel, arrays = between_transposes((1, 3, 120, 16), (3, 3), pads=[1, 1, 1, 1])
+    kernel, arrays = between_transposes((1, 2, 120, 16), (1, 3), pads=[0, 1, 0, 1])
     scheduled = schedule_floats_last(kernel, fused_stages(kernel) or (), WIDE)
     assert scheduled is not None and "piece" in str(scheduled.function)
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)

@@ -168,14 +168,7 @@ def tile(
         columns = [Variable(f"w{j}", first.type) for j in range(len(places))]
         scalars = [Variable(f"a{i}", first.type) for i in range(len(lines))]
         body = block(
-            *(
-                Store(
-                    sums,
-                    cell(i, j),
-                    Intrinsic("fma", (scalars[i], columns[j], Load(sums, cell(i, j))), first.type),
-                )
-                for i, j in cells
-            )
+            *(Store(sums, cell(i, j), _added(scalars[i], columns[j], Load(sums, cell(i, j)))) for i, j in cells)
         )
         for i, scalar in enumerate(scalars):
             body = Let(scalar, splat(left(lines[i], k)), body)
@@ -186,3 +179,10 @@ def tile(
     start = [Store(sums, cell(i, j), initial(lines[i], places[j])) for i, j in cells]
     finish = [sink(lines[i], places[j], Load(sums, cell(i, j))) for i, j in cells]
     return Allocate(sums, block(*start, loop(depth, step, name="k"), *finish))
+
+
+def _added(left: Expression, right: Expression, total: Expression) -> Expression:
+    """Return ``total + left * right``: fused, but in custom types, which round each operation."""
+    if total.type.is_custom:
+        return b.add(total, b.multiply(left, right))
+    return Intrinsic("fma", (left, right, total), total.type)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
@@ -29,6 +29,7 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import structure_of
@@ -84,8 +85,6 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
-        if Trait.RECURRENT in operator.traits and is_custom(node.dtype):
-            return Reject("dtype", f"{node.op_type} of {node.dtype}; recurrent operators are compiled in floats")
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
@@ -193,7 +192,8 @@ class RegionKernels:
         self.groups = fuse(nodes, outputs, self.table, self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        values = Values(self.table)
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
+        values = Values(self.table, last=last)
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:

@@ -30,12 +30,14 @@ from graft.core.target import (
     available_threads,
     cache_directory,
     check_switches,
+    precision_named,
     target_named,
     tuned_database,
 )
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
+from graft.core.tuning.tunings import Tunings
 from graft.core.view import dtype_of
-from graft.errors import GraftError, UnsupportedError
+from graft.errors import DatabaseError, GraftError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -117,7 +119,10 @@ def simplified(
     manager: PluginManager | None,
     without: Collection[str] = (),
 ) -> ir.Model:
-    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``."""
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
+
+    The passes that ``without`` names are left out.
+    """
     model = loaded
     if loaded is source:
         model = loaded.clone()
@@ -187,6 +192,8 @@ class Compiler:
 
     def compile(self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> CompiledModel:
         """Compile a model; raise GraftError if it is not valid, or no backend takes a part of it."""
+        if self._options.tuned is not None:
+            Tunings(self._options.tuned).check()
         with self._timed("load"):
             loaded = load(source, shapes=shapes)
         with self._timed("normalize"):
@@ -256,7 +263,7 @@ class Compiler:
             try:
                 compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
-                if self._options.strict or self._plan is not None:
+                if self._options.strict or self._plan is not None or isinstance(error, DatabaseError):
                     raise
                 log.warning("%s; the region goes to the next backend", error)
                 reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
@@ -286,6 +293,7 @@ class Compiler:
             "plan": partitioned.plan.to_json(),
             "summary": partitioned.plan.summary(),
             "threads": self._options.threads,
+            "precision": target.precision,
             "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
@@ -315,6 +323,7 @@ def compile_options(
     cache: bool = False,
     tuned: bool = False,
     without: Collection[str] = (),
+    precision: str = "float32",
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
@@ -324,7 +333,11 @@ def compile_options(
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
-        replace(target_named(cpu), without=check_switches(without, (*OPTIMISATIONS, *PASSES))),
+        replace(
+            target_named(cpu),
+            without=check_switches(without, (*OPTIMISATIONS, *PASSES)),
+            precision=precision_named(precision),
+        ),
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, backend_options, common_options, compile_options
+from graft.cli.common import MODEL, ExitCode, State, backend_options, common_options, compile_options, switch_option
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option, inputs_of, open_program
 
@@ -22,6 +22,7 @@ from graft.cli.programs import input_option, inputs_of, open_program
 @click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, help="How many calls to print.")
 @backend_options
 @compile_options
+@switch_option
 @common_options
 @click.pass_obj
 def command(

@@ -49,10 +49,12 @@ def open_program(
 
         return graft.compile(
             str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
-            manager=state.manager(),
+            without=state.switched_off, manager=state.manager(),
         )  # fmt: skip
     if backends or shapes:
         raise click.UsageError(f"'{path}' is compiled already: -b and --shape are for models")
+    if state.switched_off:
+        raise click.UsageError(f"'{path}' is compiled already: --switch-off is for models")
     return load_artifact(state, path, threads, strict)
 
 

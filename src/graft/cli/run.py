@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, backend_options, common_options, compile_options
+from graft.cli.common import MODEL, ExitCode, State, backend_options, common_options, compile_options, switch_option
 from graft.cli.output import print_json, print_table, shape
 from graft.cli.programs import facts, input_option, inputs_of, open_program
 
@@ -20,6 +20,7 @@ from graft.cli.programs import facts, input_option, inputs_of, open_program
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of random inputs.")
 @backend_options
 @compile_options
+@switch_option
 @common_options
 @click.pass_obj
 def command(

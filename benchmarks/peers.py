@@ -1,7 +1,7 @@
 """Latency and accuracy of whole models beside other runtimes, in turns in one run.
 
     python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm] [--against onnxruntime,openvino,mnn]
-                               [--seconds 4] [--precision bf16] [--markdown]
+                               [--seconds 4] [--precision bf16] [--tune SECONDS] [--markdown]
 
 Prints the median latency of each in milliseconds (``-``: it cannot run the model); ``of best`` is the median, round by
 round, of our time by that of the peer with the smallest median. ``error`` is the largest difference to the same model
@@ -109,7 +109,10 @@ def compare(
     source = model(name)
     feeds = sample_inputs(source)
     started = perf_counter()
-    program = graft.compile(source, options.backends, threads=threads, precision=options.precision, cache=False)
+    program = graft.compile(
+        source, options.backends, threads=threads, precision=options.precision, cache=False,
+        tune=options.tune or False, tuned=options.tune > 0,
+    )  # fmt: skip
     compiled = perf_counter() - started
     runs = {"graft": program_run(program, feeds)}
     able = {one: _able(one, source, feeds, threads, options.precision) for one in options.against}
@@ -146,6 +149,7 @@ def main() -> None:
     parser.add_argument("--against", default=installed, type=lambda text: text.split(","))
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
+    parser.add_argument("--tune", type=float, default=0.0, help="seconds of tuning before; untuned by default")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     print(machine(options.against), f"backends {','.join(options.backends)}", sep="; ", end="\n\n")

@@ -62,6 +62,10 @@ class Tunings:
         question = "SELECT * FROM tunings WHERE machine = ? AND compiler = ?"
         return {row.workload: row.tuning for row in self._rows(question, self.machine, self.compiler)}
 
+    def check(self) -> None:
+        """Raise DatabaseError if there is a file that cannot be used."""
+        self._database.rows("SELECT count(*) FROM tunings")
+
     def keep(self, workload: str, tuning: Tuning) -> None:
         """Remember a tuning in place of one that has come less far."""
         self._database.write(

@@ -130,11 +130,10 @@ def pointer(emitter: ExpressionEmitter, buffer: Buffer, offset: Linear) -> str:
     element = memory_type(Type(buffer.dtype))
     if offset.terms:
         key = (base, tuple(sorted(offset.terms.items())))
-        known = emitter.find_address(key)
+        known = emitter.find(key)
         if known is None:
             index = scalar(emitter, offset, with_constant=False).text
-            known = emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}")
-            emitter.keep_address(key, known)
+            known = emitter.keep(key, emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}"))
         base = known
     if not offset.constant:
         return base

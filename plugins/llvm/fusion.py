@@ -22,7 +22,7 @@ from graft.plugins.llvm.attention import find_attention
 from graft.plugins.llvm.widening import computed_before, follows_integers, is_widening
 
 ANCHORS = (
-    (Trait.CONTRACTION, Trait.CONVOLUTION),
+    (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION),
     (Trait.ROW_WISE, Trait.REDUCTION, Trait.POOLING),
     (Trait.INJECTIVE, Trait.ELEMENTWISE),
 )
@@ -104,19 +104,23 @@ class Uses:
 
 
 def fuse(
-    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, attention: bool = True
+    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, without: Collection[str] = ()
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
-    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. Without
-    ``attention`` its products and its Softmax stay apart.
+    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
+    ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
+    other node), ``views`` (they are copied).
     """
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
-    for whole in find_attention(nodes, uses.readers, outputs, table) if attention else ():
+    for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
     rest = [node for node in nodes if node.node not in uses.taken]
+    if "fusion" in without:
+        alone = [Group([node], anchor_trait(node, table)) for node in rest]
+        return _in_order([*groups, *alone], uses, table, copied="views" in without)
     views = [node for node in rest if is_view(node, uses, table)]
     others = [node for node in rest if not is_view(node, uses, table)]
     widening = {node.node: node for node in others if is_widening(node, uses.readers)}
@@ -129,9 +133,16 @@ def fuse(
                 groups.append(_grown(node, trait, uses, table))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
     groups += _with_widening(groups, left, uses, table)
-    groups += [Group([node], Trait.VIEW, is_view=True) for node in views if node.node not in uses.taken]
-    groups.sort(key=lambda group: uses.order[group.tail.node])
-    return groups
+    groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
+    return _in_order(groups, uses, table, copied="views" in without)
+
+
+def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copied: bool) -> list[Group]:
+    """The groups in execution order; those of one view cost nothing unless views are ``copied``."""
+    for group in groups:
+        if not copied and len(group.nodes) == 1 and is_view(group.anchor, uses, table):
+            group.trait, group.is_view = Trait.VIEW, True
+    return sorted(groups, key=lambda group: uses.order[group.tail.node])
 
 
 def _with_widening(
@@ -174,7 +185,7 @@ def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> 
     """The group of an anchor and everything elementwise that can follow it in the same loops."""
     group = Group([anchor], trait)
     uses.taken.add(anchor.node)
-    if trait is Trait.RECURRENT:
+    if trait in (Trait.RECURRENT, Trait.ATTENTION):
         return group
     turned = follows_integers(anchor, uses.readers, uses.outputs)
     if turned is not None and turned.node not in uses.taken:

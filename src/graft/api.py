@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -125,6 +125,7 @@ def compile(
     cache: bool = True,
     tune: bool | float | TuneOptions = False,
     tuned: bool = True,
+    without: Collection[str] = (),
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
@@ -144,12 +145,15 @@ def compile(
 
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.
+
+    ``without`` names optimisations (`graft.core.target.OPTIMISATIONS`) and passes (`graft.core.normalize.PASSES`) to
+    switch off: the answer stays the same within rounding. Raises GraftError for a name that is neither.
     """
     options = compile_options(threads, strict, cpu, precision=precision)
     compiled = compile_model(
         model, backends, shapes=shapes, threads=threads, cpu=cpu, precision=precision, strict=strict, cache=cache,
-        tune=tune, tuned=tuned, plan=plan, policy=policy, place=place, keep_intermediates=keep_intermediates,
-        manager=manager,
+        tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
+        keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
 
@@ -180,6 +184,7 @@ def compile_model(
     cache: bool = True,
     tune: bool | float | TuneOptions = False,
     tuned: bool = True,
+    without: Collection[str] = (),
     plan: Plan | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
@@ -189,7 +194,8 @@ def compile_model(
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     manager = manager or plugins()
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
-    options, wishes = compile_options(threads, strict, cpu, cache, tuned, precision), placed(policy, place)
+    options = compile_options(threads, strict, cpu, cache, tuned, without, precision)
+    wishes = placed(policy, place)
     measuring = tune_options(tune)
     if measuring is not None and not tuned:
         raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")

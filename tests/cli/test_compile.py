@@ -132,3 +132,34 @@ def test_an_artifact_has_its_precision_already(graft, artifact):
         assert outcome.code == 2
         assert f"'{artifact}' is compiled already" in outcome.err
         assert "--precision" in outcome.err
+
+
+def test_tuning_is_reported_kept_and_listed(graft, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lines = graft("compile", model, "-b", "llvm", "--tune-seconds", "30").out.splitlines()
+    assert lines[1].startswith("tuned 1 of 1 workloads in ")
+    again = json.loads(graft("compile", model, "-b", "llvm", "--tune", "--json").out)["tuning"]
+    assert (again["workloads"], again["finished"]) == (1, 1)
+    assert [row["workload"] for row in again["tuned"]] == ["matmul_sigmoid_relu 1x4, 4x2"]
+    (row,) = json.loads(graft("cache", "tuned", "--json").out)
+    assert (row["label"], row["stage"]) == ("matmul_sigmoid_relu 1x4, 4x2", 3)
+    assert graft("cache", "tuned").out.splitlines()[1].startswith("matmul_sigmoid_relu 1x4, 4x2")
+    assert graft("cache").out.splitlines()[1] == f"{tmp_path}/graft/tuned.sqlite3: 1 tuned workloads"
+    assert graft("cache", "clear", "--what", "all").out.splitlines()[1] == "1 tuned parameters removed"
+    assert json.loads(graft("cache", "--json").out)["tuned"] == 0
+
+
+def test_tuning_and_no_tuned_exclude_each_other(graft, model):
+    outcome = graft("compile", model, "--tune", "--no-tuned")
+    assert outcome.code == 2
+    assert "--tune finds what --no-tuned forbids to use; leave one of them out" in outcome.err
+
+
+def test_a_broken_database_of_tunings_fails_by_name(graft, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "graft").mkdir()
+    (tmp_path / "graft" / "tuned.sqlite3").write_text("notes " * 100)
+    outcome = graft("compile", model, "-b", "llvm,reference")
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"graft: the database of tuned parameters '{tmp_path}/graft/tuned.sqlite3' cannot")
+    assert graft("compile", model, "-b", "llvm,reference", "--no-tuned").code == 0

@@ -22,8 +22,8 @@ CHANNELS = (
 )
 
 
-def model_of(graph: str) -> ir.Model:
-    return load(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {graph}'))
+def model_of(graph: str, opset: int = 20) -> ir.Model:
+    return load(parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {graph}'))
 
 
 def evaluate(model: ir.Model) -> list[np.ndarray]:
@@ -42,9 +42,9 @@ def operators(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph]
 
 
-def after(graph: str, *passes: str) -> ir.Model:
+def after(graph: str, *passes: str, opset: int = 20) -> ir.Model:
     """Run passes, dead code last, on a model, and check that the result stays the same."""
-    model = model_of(graph)
+    model = model_of(graph, opset)
     expected = evaluate(model)
     pipeline = Pipeline(tuple(PASSES[name]() for name in (*passes, "eliminate-dead-code")))
     pipeline.run(model)
@@ -218,6 +218,20 @@ def test_sum_of_two_becomes_add_with_the_constant_second() -> None:
     assert [value.name for value in model.graph.node(0).inputs if value] == ["x", "c"]
 
 
+def test_attention_gets_its_heads_as_an_axis() -> None:
+    model = after(
+        """g (float[2, 5, 24] q, float[2, 7, 12] k, float[2, 7, 18] v) => (float[2, 5, 36] y) {
+            y = Attention<q_num_heads = 4, kv_num_heads = 2, is_causal = 1>(q, k, v) }""",
+        "split-heads",
+        opset=23,
+    )
+    assert operators(model) == [*3 * ["Reshape", "Transpose"], "Attention", "Transpose", "Reshape"]
+    (attention,) = (node for node in model.graph if node.op_type == "Attention")
+    assert [value.shape for value in attention.inputs if value] == [(2, 4, 5, 6), (2, 2, 7, 6), (2, 2, 7, 9)]
+    assert attention.outputs[0].shape == (2, 4, 5, 9)
+    assert {node.metadata_props[ORIGIN] for node in model.graph if node is not attention} == {attention.name}
+
+
 def test_reshapes_get_literal_shapes_and_follow_one_another_once() -> None:
     model = after(
         """g (float[2, 3, 4] x) => (float[4, 6] y) <int64[2] a = {0, -1}, int64[2] b = {4, -1}> {
@@ -333,8 +347,9 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
-        "lift-constants,fold-constants{limit=99},inline-conditions,eliminate-identity,canonicalize-operators,canonicalize-shapes,"
-        "fold-batch-normalization,move-transposes,eliminate-common-subexpressions,eliminate-dead-code"
+        "lift-constants,integer-arithmetic,fold-constants{limit=99},inline-conditions,eliminate-identity,"
+        "canonicalize-operators,split-heads,canonicalize-shapes,fold-batch-normalization,move-transposes,"
+        "eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text
     assert str(Pipeline.parse(text, PASSES)) == text

@@ -16,6 +16,7 @@ from graft.cli.common import (
     names_argument,
     names_or_none,
     precision_option,
+    switch_option,
 )
 from graft.cli.output import print_json, print_table, size
 from graft.cli.programs import inputs_of, load_artifact
@@ -35,6 +36,7 @@ from graft.cli.programs import inputs_of, load_artifact
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of all contestants; all available by default.")
 @click.option("--seconds", type=click.FloatRange(min=0), default=3.0, show_default=True, help="The time for all.")
 @backend_options
+@switch_option
 @precision_option
 @common_options
 @click.pass_obj
@@ -58,6 +60,8 @@ def command(
     from graft.benchmark import bench, bench_program
 
     program = load_artifact(state, file, threads) if is_artifact(file) else None
+    if program is not None and state.switched_off:
+        raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
     if program is not None and precision != "float32":
         raise click.UsageError(f"'{file}' is compiled already: --precision is for models")
     source = model if program is not None else file
@@ -69,7 +73,8 @@ def command(
     else:
         report = bench(
             str(source), names_or_none(backends), program=program, compare=compare or (), threads=threads,
-            seconds=seconds, shapes=dict(shapes), precision=precision, manager=state.manager(),
+            seconds=seconds, shapes=dict(shapes), precision=precision, without=state.switched_off,
+            manager=state.manager(),
         )  # fmt: skip
     if state.json:
         print_json(report.to_json())

@@ -40,6 +40,7 @@ class State:
     verbose: bool = False
     plugin_files: list[str] = field(default_factory=list)
     without: list[str] = field(default_factory=list)
+    switched_off: list[str] = field(default_factory=list)
     _manager: PluginManager | None = None
 
     def manager(self) -> PluginManager:
@@ -132,6 +133,14 @@ def backend_options(command: Command) -> Command:
             help="The shape of an input with symbolic dimensions.",
         ),
     )(command)
+
+
+def switch_option(command: Command) -> Command:
+    """Add what the compiler is to do without: ``--switch-off``."""
+    return click.option(
+        "--switch-off", metavar="NAME", multiple=True, callback=_set("switched_off"), expose_value=False,
+        help="Do without an optimisation (attention, fusion, threads, views, winograd, ...) or a graph pass.",
+    )(command)  # fmt: skip
 
 
 def compile_options(command: Command) -> Command:

@@ -21,6 +21,7 @@ from graft.cli.common import (
     policy_of,
     policy_options,
     precision_option,
+    switch_option,
 )
 from graft.cli.output import print_json, print_table, size
 from graft.cli.plan import check_gates, gate_options, read_plan
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 )
 @backend_options
 @compile_options
+@switch_option
 @precision_option
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
@@ -96,6 +98,7 @@ def command(
             cache=not no_cache,
             tune=wish,
             tuned=not no_tuned,
+            without=state.switched_off,
             policy=policy_of(wishes),
             plan=None if plan_file is None else read_plan(plan_file),
             keep_intermediates=keep,

@@ -17,6 +17,7 @@ from graft.cli.common import (
     common_options,
     compile_options,
     precision_option,
+    switch_option,
 )
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option, inputs_of, open_program
@@ -30,6 +31,7 @@ from graft.cli.programs import input_option, inputs_of, open_program
 @click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, help="How many calls to print.")
 @backend_options
 @compile_options
+@switch_option
 @precision_option
 @common_options
 @click.pass_obj

@@ -55,10 +55,12 @@ def open_program(
 
         return graft.compile(
             str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
-            precision=precision, manager=state.manager(),
+            without=state.switched_off, precision=precision, manager=state.manager(),
         )  # fmt: skip
     if backends or shapes or precision != "float32":
         raise click.UsageError(f"'{path}' is compiled already: -b, --shape and --precision are for models")
+    if state.switched_off:
+        raise click.UsageError(f"'{path}' is compiled already: --switch-off is for models")
     return load_artifact(state, path, threads, strict)
 
 

@@ -14,6 +14,7 @@ from graft.cli.common import (
     common_options,
     compile_options,
     precision_option,
+    switch_option,
 )
 from graft.cli.output import print_json, print_table, shape
 from graft.cli.programs import facts, input_option, inputs_of, open_program
@@ -28,6 +29,7 @@ from graft.cli.programs import facts, input_option, inputs_of, open_program
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of random inputs.")
 @backend_options
 @compile_options
+@switch_option
 @precision_option
 @common_options
 @click.pass_obj

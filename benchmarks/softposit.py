@@ -31,6 +31,8 @@ WRAPPERS = """
         return to_##BITS(pX2_add(from_##BITS(x), from_##BITS(y), BITS)); }                \\
     WORD posit##BITS##_mul(WORD x, WORD y) {                                              \\
         return to_##BITS(pX2_mul(from_##BITS(x), from_##BITS(y), BITS)); }                \\
+    WORD posit##BITS##_div(WORD x, WORD y) {                                              \\
+        return to_##BITS(pX2_div(from_##BITS(x), from_##BITS(y), BITS)); }                \\
     WORD posit##BITS##_from_float(float x) { return to_##BITS(convertDoubleToPX2(x, BITS)); }   \\
     float posit##BITS##_to_float(WORD x) { return (float)convertPX2ToDouble(from_##BITS(x)); }  \\
     uint8_t posit##BITS##_less(WORD x, WORD y) {                                          \\

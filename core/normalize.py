@@ -18,6 +18,7 @@ from graft.core.passes.integer_arithmetic import IntegerArithmetic
 from graft.core.passes.lift_constants import LiftConstants
 from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
+from graft.core.passes.split_heads import SplitHeads
 from graft.errors import GraftError
 
 FOLD_LIMIT = FoldConstants().limit
@@ -31,6 +32,7 @@ PASSES: Mapping[str, type[Pass]] = {
         InlineConditions,
         EliminateIdentity,
         CanonicalizeOperators,
+        SplitHeads,
         CanonicalizeShapes,
         FoldBatchNormalization,
         MoveTransposes,

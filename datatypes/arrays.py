@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.tensor_ir.ir import Expression
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import storage_dtype
 from graft.datatypes.formats import evaluate
-from graft.datatypes.lowering import Extern, Lookup, Via, address_of
+from graft.datatypes.lowering import Extern, Lookup, Via, address_of, formula_result
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
@@ -40,7 +39,12 @@ def decode(
 ) -> np.ndarray:
     """Return the numbers (float64) that storage bits of ``custom[name]bits`` stand for."""
     format = registry.format(dtype)
-    bits = np.asarray(bits, storage_dtype(dtype))
+    bits = np.asarray(bits)
+    if bits.dtype.kind not in "ui":
+        raise DatatypeError(
+            f"{dtype} is decoded from storage bits, {storage_dtype(dtype)}; these are {bits.dtype}", datatype=dtype
+        )
+    bits = bits.astype(storage_dtype(dtype), copy=False)
     if format is not None:
         return format.to_numbers(bits)
     return _cast(bits, dtype, "float32", registry, backend).astype(np.float64)
@@ -68,8 +72,8 @@ def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistr
             )
 
     def formula(value: Value) -> Value:
-        result: Expression = lowering(value.expression)
-        return Value(b.cast(result, storage_dtype(target)))
+        expression = formula_result(lowering, (value.expression,), f"the lowering of Cast from {source} to {target}")
+        return Value(b.cast(expression, storage_dtype(target)))
 
     return evaluate(formula, array)
 

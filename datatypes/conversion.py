@@ -28,13 +28,14 @@ from graft.core.view import NodeView, ValueView, constant_tensor, data_type
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower import FunctionLowering, require
 from graft.datatypes.prepare import EACH, QUIRE, prepare
+from graft.datatypes.quire import require_quire
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 PLAIN = frozenset({
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "LSTM", "GRU", "RNN", "If", "Loop", "Scan",
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "If", "Loop", "Scan",
     "Constant", "ConstantOfShape", "Range", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
     "EyeLike", "BitCast", "IsInf", "NonMaxSuppression", "StringNormalizer",
 })  # fmt: skip
@@ -64,6 +65,10 @@ def convert(
     """
     for name in (dtype, *(types or {}).values()):
         _require_type(name, registry)
+        if accumulate == QUIRE:
+            require_quire(name, registry)
+    if isinstance(keep, str):
+        raise DatatypeError(f"keep takes a list of patterns; write keep=['{keep}']", keep=keep)
     if accumulate not in (EACH, QUIRE) and accumulate not in FLOATS:
         _require_type(accumulate, registry, f"accumulate='{accumulate}' is neither 'each' nor 'quire'")
     converted = load(model, shapes=shapes).clone()
@@ -77,8 +82,8 @@ def convert(
     return converted
 
 
-def _require_type(dtype: str, registry: DatatypeRegistry, otherwise: str = "") -> None:
-    if not is_custom(dtype):
+def _require_type(dtype: object, registry: DatatypeRegistry, otherwise: str = "") -> None:
+    if not isinstance(dtype, str) or not is_custom(dtype):
         lead = f"{otherwise}, and " if otherwise else ""
         raise DatatypeError(f"{lead}'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16")
     parse_custom(dtype)
@@ -155,6 +160,12 @@ class _Conversion:
         if node.op_type == "Cast" and is_custom(ValueView(node.outputs[0]).dtype):
             node.attributes["to"] = ir.AttrInt64("to", data_type(storage_dtype(dtype)).value)
         operator = OPERATORS.of(NodeView(node))
+        if self.accumulate != EACH and operator is not None and Trait.RECURRENT in operator.traits:
+            raise DatatypeError(
+                f"{node.op_type} (node '{node.name}') rounds each operation, not accumulate='{self.accumulate}'; keep "
+                f"it in its own type with keep=['{node.op_type}']",
+                node=node.name,
+            )
         if self.accumulate != EACH and operator is not None and operator.traits & SUMS:
             node.attributes["accumulate"] = ir.AttrString("accumulate", self.accumulate)
         self._converted.append(node)

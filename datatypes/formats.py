@@ -39,6 +39,8 @@ class Format(ABC):
     bits: int
     symmetric: ClassVar[bool] = True
     """Whether the negative of every number is a number."""
+    has_quire: ClassVar[bool] = True
+    """Whether every number is a multiple of `unit`, so that sums of products can be exact."""
 
     @property
     @abstractmethod
@@ -59,6 +61,11 @@ class Format(ABC):
     @abstractmethod
     def smallest(self) -> float:
         """The least positive number."""
+
+    @property
+    def unit(self) -> float:
+        """The power of two that all numbers are multiples of."""
+        return self.smallest
 
     @property
     def needs_odd(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format
@@ -20,6 +21,7 @@ class Logarithmic(Format):
     """Numbers ``+-2**(i / 2**fraction)`` for signed ``i`` of ``bits - 1`` bits, of at most 16 bits in all."""
 
     fraction: int
+    has_quire: ClassVar[bool] = False
 
     @property
     def carrier(self) -> str:

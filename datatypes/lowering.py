@@ -6,7 +6,8 @@ bits. It is one of
 - ``create_lower_func({16: "Posit16Add"})``: C functions by width, one call per element;
 - a Python function from expressions to an expression of the storage type: inlined, vectorised;
 - ``via("float32")``: cast, compute, cast back; for those who know that this is exact;
-- ``lookup(table)``: an array with one entry per operand, or pair of operands, of at most 8 bits.
+- ``lookup(table, 8)``: an array with one entry per operand, or pair of operands, of at most 8 bits, given or made from
+  any of the first two or a NumPy function.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import TypeAlias, cast, get_args
 
 import numpy as np
 
 from graft.core.tensor_ir.ir import Expression, Intrinsic
+from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import Type, is_custom, parse_custom, storage_dtype
-from graft.errors import DatatypeError
+from graft.errors import DatatypeError, GraftError
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Lookup:
     """A table of results: ``table[x]``, or ``table[x * 2**bits + y]``."""
 
     table: np.ndarray
+    bits: int
+    operands: int
 
 
 Formula: TypeAlias = Callable[..., Expression]
@@ -78,7 +82,16 @@ def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str
     Of a Cast the key is ``(source bits, bits)``. Without ``library`` the symbols must be in the process already.
     Raises DatatypeError if a symbol is not found.
     """
-    for symbol in symbols.values():
+    if not isinstance(symbols, Mapping) or not symbols:
+        raise DatatypeError(f"symbols go by width, as in {{16: 'PositAdd'}}; this is {symbols!r}", symbols=symbols)
+    for width, symbol in symbols.items():
+        pair = isinstance(width, tuple) and len(width) == 2 and all(isinstance(bits, int) for bits in width)
+        if not isinstance(symbol, str) or not (isinstance(width, int) or pair):
+            raise DatatypeError(
+                "a symbol is a name by its width, or in a Cast by (source bits, bits); "
+                f"{width!r}: {symbol!r} is neither",
+                width=width,
+            )
         address_of(symbol, library)
     return Extern(dict(symbols), library)
 
@@ -90,25 +103,75 @@ def via(carrier: str) -> Via:
     return Via(carrier)
 
 
-def lookup(table: np.ndarray | Callable[..., np.ndarray], bits: int, operands: int = 2) -> Lookup:
+def lookup(
+    table: np.ndarray | Extern | Callable[..., object], bits: int, operands: int = 2, *, expressions: bool = False
+) -> Lookup:
     """Return the lowering by a table of ``2**(bits * operands)`` results, of at most 8 bits per operand.
 
-    ``table`` is an array, or a NumPy function of ``operands`` arrays of storage bits. Raises DatatypeError for a table
-    of another size.
+    ``table`` is an array; or what computes one now: C functions (`create_lower_func`), a NumPy function of ``operands``
+    arrays of storage bits, or, with ``expressions``, a function of tensor-IR expressions. Raises DatatypeError for a
+    table of another size and for a function that fails.
     """
     if bits > 8:
         raise DatatypeError(f"a table of operands of {bits} bits is too large; tables are for up to 8 bits", bits=bits)
     size = 1 << (bits * operands)
-    if callable(table):
+    if isinstance(table, Extern) or callable(table):
         codes = np.arange(size, dtype=np.uint32)
         parts = [(codes >> (bits * (operands - 1 - place))) & ((1 << bits) - 1) for place in range(operands)]
-        table = np.asarray(table(*(part.astype(np.uint8) for part in parts)))
+        table = _tabulated(table, [part.astype(np.uint8) for part in parts], bits, expressions)
+    table = np.asarray(table)
     if table.shape != (size,):
         raise DatatypeError(
             f"a table for {operands} operands of {bits} bits has {size} entries, this one has shape {table.shape}",
             size=size,
         )
-    return Lookup(np.ascontiguousarray(table))
+    return Lookup(np.ascontiguousarray(table), bits, operands)
+
+
+def _tabulated(
+    function: Extern | Callable[..., object], codes: list[np.ndarray], bits: int, expressions: bool
+) -> np.ndarray:
+    if isinstance(function, Extern):
+        symbol = function.symbols.get(bits)
+        if symbol is None:
+            raise DatatypeError(f"a table of {bits} bits needs the C function of that width", bits=bits)
+        call = ctypes.CFUNCTYPE(ctypes.c_uint8, *[ctypes.c_uint8] * len(codes))(address_of(symbol, function.library))
+        return np.array([call(*row) for row in zip(*(part.tolist() for part in codes), strict=True)], np.uint8)
+    if expressions:
+        from graft.datatypes.formats import evaluate
+
+        formula = function
+        return evaluate(
+            lambda *x: Value(formula_result(formula, tuple(v.expression for v in x), "the function of a table")), *codes
+        )
+    return np.asarray(_result(function, tuple(codes), "the function of a table"))
+
+
+def formula_result(formula: Callable[..., object], operands: tuple[Expression, ...], what: str) -> Expression:
+    """Return the expression (a `Value`'s too) that a Python lowering gives.
+
+    ``what`` names the lowering in messages. Raises DatatypeError if the function raises or gives something else.
+    """
+    result = _result(formula, operands, what)
+    result = result.expression if isinstance(result, Value) else result
+    if not isinstance(result, get_args(Expression)):
+        raise DatatypeError(
+            f"{what} gives {type(result).__name__}; return an expression of the tensor IR",
+            operation=what,
+        )
+    return cast(Expression, result)
+
+
+def _result(function: Callable[..., object], operands: tuple[object, ...], what: str) -> object:
+    try:
+        return function(*operands)
+    except GraftError:
+        raise
+    except Exception as error:
+        raise DatatypeError(
+            f"{what} fails for {len(operands)} operands: {type(error).__name__}: {error}",
+            operation=what,
+        ) from error
 
 
 def lowering_of(given: object, op: str, datatype: str) -> Lowering:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Cast, Expression, Intrinsic, Load, Select, Unary
 from graft.core.tensor_ir.scalar_math import Value
-from graft.core.types import Type, storage_dtype
+from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.formats import Format
-from graft.datatypes.lowering import Extern, Lookup, Lowering, Via
+from graft.datatypes.lowering import Extern, Lookup, Lowering, Via, bits_of, formula_result
 from graft.errors import DatatypeError
 
 if TYPE_CHECKING:
@@ -124,9 +124,12 @@ def apply_lowering(
             computed = plain_operation(operation, numbers)
             result = computed if operation in COMPARISONS else function._cast(computed, carrier, dtype)
         case Lookup():
+            _require_size(lowering, operation, len(operands), source if source and is_custom(source) else dtype)
             result = _read(function, lowering, operands)
+            if expected == "bool" and result.type.dtype != "bool":
+                result = b.not_equal(result, 0)
         case _:
-            result = lowering(*operands)
+            result = formula_result(lowering, operands, f"the lowering of {operation} of {dtype}")
     if result.type.dtype != expected:
         raise DatatypeError(
             f"the lowering of {operation} of {dtype} gives {result.type.dtype}, but its storage type is {expected}; "
@@ -137,11 +140,20 @@ def apply_lowering(
     return result
 
 
+def _require_size(lowering: Lookup, operation: str, operands: int, dtype: str) -> None:
+    if (lowering.bits, lowering.operands) != (bits_of(dtype), operands):
+        raise DatatypeError(
+            f"the table of {operation} of {dtype} is for {lowering.operands} operands of {lowering.bits} bits; make "
+            f"one for {operands} of {bits_of(dtype)} bits",
+            operation=operation,
+            datatype=dtype,
+        )
+
+
 def _read(function: FunctionLowering, lowering: Lookup, operands: tuple[Expression, ...]) -> Expression:
-    bits = (lowering.table.size.bit_length() - 1) // len(operands)
     place: Expression = Cast(operands[0], "int64")
     for operand in operands[1:]:
-        place = b.add(b.multiply(place, 1 << bits), Cast(operand, "int64"))
+        place = b.add(b.multiply(place, 1 << lowering.bits), Cast(operand, "int64"))
     known = {id(table): buffer for buffer, table in function.tables.items()}
     buffer = known.get(id(lowering.table))
     if buffer is None:

@@ -2,15 +2,18 @@
 
 The Posit Standard's quire is one long fixed-point number. Here it is cut into *bins*: float64 accumulators, each of
 which collects the part of every product between two powers of two. A bin is as wide as leaves room for the carries of
-all terms, so no addition rounds: sums are exact, whatever their order, and every schedule may split them. At the end
-the bins are carried over into each other as integers and rounded to odd, then to the format.
+all terms, so no addition rounds: sums are exact, whatever their order, and every schedule may split them. A product of
+more than 53 bits is two terms: the float64 nearest to it and the rest. At the end the bins are carried over into each
+other as integers and rounded to odd, then to the format.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Reduction, Stage, Variable
@@ -20,7 +23,7 @@ from graft.core.types import Type
 from graft.datatypes.carrier import converted, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.registry import DatatypeRegistry
-from graft.datatypes.rounding import add_to_odd
+from graft.datatypes.rounding import add_to_odd, fused
 from graft.errors import DatatypeError
 
 
@@ -33,16 +36,10 @@ class Quire:
 
     @classmethod
     def of(cls, format: Format, terms: int) -> Quire:
-        """Return the bins for sums of ``terms`` products; raise DatatypeError if products do not fit float64."""
-        if format.needs_odd:
-            raise DatatypeError(
-                f"a quire of {format.bits}-bit numbers needs products of more than 53 bits; accumulate in "
-                "custom[posit]32 or float64",
-                bits=format.bits,
-            )
-        low = math.frexp(format.smallest)[1] - 1
+        """Return the bins for sums of ``terms`` parts of products."""
+        low = math.frexp(format.unit)[1] - 1
         high = math.frexp(max(format.largest, -format.lowest))[1]
-        # The least bit of a product is at least that of the least number squared.
+        # The least bit of a product is at least that of the unit squared.
         first = max(2 * low, -1020)
         width = 52 - max(terms, 2).bit_length()
         count = -(-(2 * high - first) // width)
@@ -90,11 +87,10 @@ def quire_stages(stage: Stage, registry: DatatypeRegistry) -> list[Stage]:
     reduction, kind = stage.reduction, stage.value.type
     format = format_of(registry, kind.dtype)
     assert reduction is not None, "a quire sums"
-    if format is None:
-        raise DatatypeError(f"a quire needs a format; '{kind.dtype}' has only lowerings", datatype=kind.dtype)
+    assert format is not None, kind
+    parts = [Value(part) for part in _exact_product(stage.value, format)]
     terms = math.prod(int(axis.extent.value) for axis in reduction.axes if isinstance(axis.extent, Constant))
-    quire = Quire.of(format, terms)
-    product = _exact_product(stage.value)
+    quire = Quire.of(format, len(parts) * terms + 1)
     start = Constant(0.0, Type("float64"))
     stages: list[Stage] = []
     bins: list[Buffer] = []
@@ -104,21 +100,41 @@ def quire_stages(stage: Stage, registry: DatatypeRegistry) -> list[Stage]:
         inner = tuple(replace(axis, variable=Variable(axis.variable.name)) for axis in reduction.axes)
         names: dict[Variable, Expression] = dict(zip(stage.axes, axes, strict=True))
         names |= {old.variable: new.variable for old, new in zip(reduction.axes, inner, strict=True)}
-        value = substitute(quire.part(Value(product), number).expression, names)
+        part = reduce(add, (quire.part(one, number) for one in parts))
+        value = substitute(part.expression, names)
         stages.append(Stage(buffer, axes, value, Reduction("add", inner, start), origin=stage.origin))
         bins.append(buffer)
-    total = quire.total([Value(Load(buffer, stage.axes)) for buffer in bins])
-    rounded = Cast(total.expression, kind.dtype)
+    sums = [Value(Load(buffer, stage.axes)) for buffer in bins]
     if not (isinstance(reduction.initial, Constant) and reduction.initial.value == 0):
-        rounded = Cast(add_to_odd(total, Value(converted(reduction.initial, "float64"))).expression, kind.dtype)
+        first = Value(converted(reduction.initial, "float64"))
+        sums = [one + quire.part(first, number) for number, one in enumerate(sums)]
+    rounded = Cast(quire.total(sums).expression, kind.dtype)
     assert stage.epilogue is not None and stage.epilogue_variable is not None, "prepared without epilogue"
     value = substitute(stage.epilogue, {stage.epilogue_variable: rounded})
     stages.append(Stage(stage.buffer, stage.axes, value, origin=stage.origin))
     return stages
 
 
-def _exact_product(value: Expression) -> Expression:
-    """Return a term of the sum in float64, where the product of two numbers is exact."""
-    if isinstance(value, Binary) and value.operator == "mul":
-        return Binary("mul", converted(value.left, "float64"), converted(value.right, "float64"))
-    return converted(value, "float64")
+def _exact_product(value: Expression, format: Format) -> list[Expression]:
+    """Return a term of the sum as float64 whose sum it is exactly."""
+    if not isinstance(value, Binary) or value.operator != "mul":
+        return [converted(value, "float64")]
+    left, right = converted(value.left, "float64"), converted(value.right, "float64")
+    product = Binary("mul", left, right)
+    if not format.needs_odd:
+        return [product]
+    return [product, fused(Value(left), Value(right), -Value(product)).expression]
+
+
+def require_quire(dtype: str, registry: DatatypeRegistry) -> None:
+    """Raise DatatypeError if sums of products of a custom type have no exact accumulator."""
+    format = registry.format(dtype)
+    if format is None:
+        raise DatatypeError(
+            f"a quire needs a format, and {dtype} has only lowerings; accumulate in 'each' operation or in a type",
+            datatype=dtype,
+        )
+    if not format.has_quire:
+        raise DatatypeError(
+            f"{dtype} has no quire: its numbers are no multiples of one number; accumulate in 'float64'", datatype=dtype
+        )

@@ -9,6 +9,7 @@ from graft.datatypes.posit import Posit
 from graft.datatypes.registry import DATATYPES as DATATYPES
 from graft.datatypes.registry import Datatype, DatatypeRegistry
 from graft.datatypes.small_float import SmallFloat
+from graft.errors import DatatypeError
 
 OWNER = "Graft"
 
@@ -49,7 +50,15 @@ def ship(registry: DatatypeRegistry) -> None:
 def register_float(
     name: str, exponent: int, mantissa: int, *, infinities: bool = True, subnormals: bool = True, saturate: bool = False
 ) -> Datatype:
-    """Register a float of any widths, ``custom[name]bits`` with ``bits = 1 + exponent + mantissa`` (at most 16)."""
+    """Register a float of any widths, ``custom[name]bits`` with ``bits = 1 + exponent + mantissa``.
+
+    Raises DatatypeError for an exponent of other than 2 to 8 bits or a mantissa of other than 1 to 10 bits.
+    """
+    if not (2 <= exponent <= 8 and 1 <= mantissa <= 10):
+        raise DatatypeError(
+            f"a float has 2 to 8 exponent bits and 1 to 10 mantissa bits; '{name}' has {exponent} and {mantissa}",
+            datatype=name,
+        )
     row = SmallFloat(1 + exponent + mantissa, mantissa, infinities, subnormals, saturate=saturate)
     return DATATYPES.register(name, format=_only(row).get, widths=(row.bits,))
 

@@ -58,7 +58,12 @@ class SmallFloat(Format):
     @property
     def smallest(self) -> float:
         """The least positive number."""
-        return math.ldexp(self.least_normal, -self.mantissa) if self.subnormals else self.least_normal
+        return self.unit if self.subnormals else self.least_normal
+
+    @property
+    def unit(self) -> float:
+        """The last place of the least normal number."""
+        return math.ldexp(self.least_normal, -self.mantissa)
 
     @property
     def _largest_code(self) -> int:

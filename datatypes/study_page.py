@@ -9,14 +9,15 @@ from html import escape
 from graft.datatypes.study import LayerRow, SweepReport, TypeRow
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
-WIDTH, HEIGHT, LEFT, BOTTOM = 760, 300, 60, 110
+WIDTH, HEIGHT, LEFT = 760, 300, 60
 CEILING = 160.0
 """Decibels at which the plot ends: float64 itself has no more to say."""
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;"
-    "text-align:right}td:first-child,th:first-child,td:nth-child(2).t{text-align:left}svg{max-width:100%;height:auto}"
-    "text{font:11px system-ui,sans-serif;fill:#444}details{margin:.5rem 0}.wrap{overflow-x:auto}"
+    "text-align:right;vertical-align:bottom}td{white-space:nowrap}td:first-child,th:first-child,td:nth-child(2).t{text-align:left}svg{max-width:100%;height:auto}"
+    "text{font:11px system-ui,sans-serif;fill:#444}.key{display:inline-block;white-space:nowrap;margin-right:1rem}"
+    ".key svg{width:26px;height:10px;margin-right:.3rem}details{margin:.5rem 0}.wrap{overflow-x:auto}"
 )
 COLUMNS = (
     "type", "accuracy", "same class as float64", "max abs error", "max rel error", "SNR dB", "saturated",
@@ -89,7 +90,9 @@ def _details(row: TypeRow) -> str:
 # ---- Plots ----
 
 
-def _svg(parts: Sequence[str], height: int = HEIGHT + BOTTOM) -> str:
+def _svg(parts: Sequence[str], labels: Sequence[str]) -> str:
+    """Return a plot with room for the turned labels below it."""
+    height = HEIGHT + 26 + round(4.2 * max(map(len, labels), default=0))
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(parts)}</svg>'
 
 
@@ -108,30 +111,30 @@ def _grid(values: Sequence[float], low: float, high: float) -> list[str]:
 
 
 def _height(value: float, low: float, high: float) -> float:
-    return HEIGHT - (min(max(value, low), high) - low) / (high - low) * (HEIGHT - 10)
+    return HEIGHT - (min(max(value, low), high) - low) / (high - low) * (HEIGHT - 18)
 
 
 def _bars(rows: Sequence[TypeRow]) -> str:
+    """One bar per type; where the colours begin again, bars are paler."""
     parts = _grid((0, 0.25, 0.5, 0.75, 1), 0, 1)
     step = (WIDTH - LEFT) / len(rows)
     for place, row in enumerate(rows):
         share = row.agreement if row.accuracy is None else row.accuracy
         x, y = LEFT + place * step, _height(share, 0, 1)
-        parts.append(
-            f'<rect x="{x + step * 0.15:.1f}" y="{y:.1f}" width="{step * 0.7:.1f}" height="{HEIGHT - y:.1f}" '
-            f'fill="{COLOURS[place % len(COLOURS)]}"><title>{escape(row.name)}: {share:.4f}</title></rect>'
-        )
+        place_and_size = f'x="{x + step * 0.15:.1f}" y="{y:.1f}" width="{step * 0.7:.1f}" height="{HEIGHT - y:.1f}"'
+        paint = f'fill="{COLOURS[place % len(COLOURS)]}" opacity="{1 if place < len(COLOURS) else 0.6}"'
+        parts.append(f"<rect {place_and_size} {paint}><title>{escape(row.name)}: {share:.4f}</title></rect>")
         parts.append(_text(x + step / 2, y - 3, f"{share:.3f}"))
         parts.append(_text(x + step / 2, HEIGHT + 16, row.name, "end", turn=True))
-    return _svg(parts)
+    return _svg(parts, [row.name for row in rows])
 
 
 def _lines(rows: Sequence[TypeRow]) -> str:
     """One line per type over the layers in order; what is infinite stands at the upper edge."""
     layers = list(dict.fromkeys(layer.layer for row in rows for layer in row.layers))
     values = [min(max(layer.snr_db, -20.0), CEILING) for row in rows for layer in row.layers]
-    low, high = min((-0.0, *values)), max((20.0, *values))
-    parts = _grid(range(20 * math.floor(low / 20), int(high) + 20, 20), low, high)
+    low, high = 20 * math.floor(min((0.0, *values)) / 20), 20 * math.ceil(max((20.0, *values)) / 20)
+    parts = _grid(range(low, high + 1, 20), low, high)
     step = (WIDTH - LEFT) / max(len(layers), 1)
     places = {layer: LEFT + (number + 0.5) * step for number, layer in enumerate(layers)}
     every = max(1, len(layers) // 40)
@@ -140,14 +143,23 @@ def _lines(rows: Sequence[TypeRow]) -> str:
         colour = COLOURS[place % len(COLOURS)]
         points = [(places[layer.layer], _height(layer.snr_db, low, high), layer) for layer in row.layers]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{path}" fill="none" {_stroke(place)}/>')
         parts += [
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}">'
             f"<title>{escape(row.name)}, {escape(layer.layer)}: {number(layer.snr_db)} dB</title></circle>"
             for x, y, layer in points
         ]
-    legend = "".join(
-        f'<span style="color:{COLOURS[place % len(COLOURS)]};margin-right:1rem">■ {escape(row.name)}</span>'
-        for place, row in enumerate(rows)
+    return f"<p>{''.join(_key(place, row.name) for place, row in enumerate(rows))}</p>{_svg(parts, layers)}"
+
+
+def _stroke(place: int) -> str:
+    """Return the line of a type: a colour, and dashes where the colours begin again."""
+    dashes = ("", "7 4", "2 3")[place // len(COLOURS) % 3]
+    return f'stroke="{COLOURS[place % len(COLOURS)]}" stroke-width="2" stroke-dasharray="{dashes}"'
+
+
+def _key(place: int, name: str) -> str:
+    return (
+        f'<span class=key><svg viewBox="0 0 26 10"><line x1="0" x2="26" y1="5" y2="5" {_stroke(place)}/></svg>'
+        f"{escape(name)}</span>"
     )
-    return f"<p>{legend}</p>{_svg(parts)}"

@@ -2,6 +2,7 @@
 
 from graft.core.operators import (
     activation,
+    attention,
     contraction,
     convolution,
     elementwise,
@@ -20,6 +21,7 @@ from graft.core.operators.table import OPERATORS
 
 FAMILIES = (
     activation,
+    attention,
     contraction,
     convolution,
     elementwise,

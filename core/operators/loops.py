@@ -7,6 +7,7 @@ tensors need a mask, in the last vector of a row. LLVM splits vectors that are w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import (
@@ -29,6 +30,7 @@ from graft.core.types import INT64
 
 LANES = 16
 Rows = Sequence[Expression]
+Place = TypeVar("Place")
 
 
 def padded(extent: int) -> int:
@@ -80,21 +82,26 @@ def set_vector(buffer: Buffer, row: Rows, column: Expression, value: Expression)
     return Store(buffer, (*row, ramp(column)), value)
 
 
-def tail_mask(column: Expression, extent: int) -> Expression | None:
-    """Return which lanes from ``column`` on lie below ``extent``; None if the extent is whole vectors."""
-    if extent % LANES == 0:
+def tail_mask(column: Expression, extent: int, width: int = 0) -> Expression | None:
+    """Return which lanes from ``column`` on lie below ``extent``; None if they all do for columns below ``width``.
+
+    By default the columns end with the vector in which ``extent`` does.
+    """
+    if extent == max(width, padded(extent)):
         return None
     return b.less(ramp(column), b.literal(extent, INT64.with_lanes(LANES)))
 
 
-def part(buffer: Buffer, row: Rows, start: int, column: Expression, extent: int) -> Expression:
+def part(buffer: Buffer, row: Rows, start: int, column: Expression, extent: int, width: int = 0) -> Expression:
     """Return the vector of elements ``start + column ...`` of a row, zero in lanes at or past ``extent``."""
-    return Load(buffer, (*row, ramp(b.add(column, start))), tail_mask(column, extent))
+    return Load(buffer, (*row, ramp(b.add(column, start))), tail_mask(column, extent, width))
 
 
-def set_part(buffer: Buffer, row: Rows, column: Expression, extent: int, value: Expression) -> Statement:
+def set_part(
+    buffer: Buffer, row: Rows, column: Expression, extent: int, value: Expression, width: int = 0
+) -> Statement:
     """Return the store of the lanes below ``extent`` to a row of the caller's tensor."""
-    return Store(buffer, (*row, ramp(column)), value, tail_mask(column, extent))
+    return Store(buffer, (*row, ramp(column)), value, tail_mask(column, extent, width))
 
 
 ROW_TILE = 4
@@ -118,35 +125,38 @@ def product(
     `ROW_TILE` rows by `COLUMN_TILES` vectors are held in registers.
     """
 
-    def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], outer: LoopKind) -> Statement:
-        whole, rest = divmod(count, step)
-        parts = []
-        if whole:
-            parts.append(loop(whole, lambda i: body(b.multiply(i, step), step), outer))
-        if rest:
-            parts.append(body(b.index(whole * step), rest))
-        return block(*parts)
-
     def row_tile(row: Expression, height: int) -> Statement:
         def column_tile(number: Expression, width: int) -> Statement:
             places = [b.multiply(b.add(number, j), LANES) for j in range(width)]
             lines = [b.add(row, i) for i in range(height)]
-            return _tile(lines, places, depth, left, right, initial, sink)
+            return tile(lines, places, depth, left, right, initial, sink)
 
-        return tiles(columns // LANES, COLUMN_TILES[height], column_tile, "serial")
+        return tiles(columns // LANES, COLUMN_TILES[height], column_tile)
 
     return tiles(rows, ROW_TILE, row_tile, kind)
 
 
-def _tile(
-    lines: list[Expression],
-    places: list[Expression],
+def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind = "serial") -> Statement:
+    """Return ``body(begin, size)`` for tiles of ``step`` out of ``count``, and for the smaller one that is left."""
+    whole, rest = divmod(count, step)
+    parts = []
+    if whole:
+        parts.append(loop(whole, lambda i: body(b.multiply(i, step), step), kind))
+    if rest:
+        parts.append(body(b.index(whole * step), rest))
+    return block(*parts)
+
+
+def tile(
+    lines: Sequence[Expression],
+    places: Sequence[Place],
     depth: int,
     left: Callable[[Expression, Expression], Expression],
-    right: Callable[[Expression, Expression], Expression],
-    initial: Callable[[Expression, Expression], Expression],
-    sink: Callable[[Expression, Expression, Expression], Statement],
+    right: Callable[[Expression, Place], Expression],
+    initial: Callable[[Expression, Place], Expression],
+    sink: Callable[[Expression, Place, Expression], Statement],
 ) -> Statement:
+    """Return one tile of `product` in registers; ``places`` says where its vectors of columns stand."""
     first = initial(lines[0], places[0])
     cells = [(i, j) for i in range(len(lines)) for j in range(len(places))]
     sums = Buffer("sums", first.type.dtype, (b.index(len(cells)), b.index(LANES)), memory="register")
@@ -158,14 +168,7 @@ def _tile(
         columns = [Variable(f"w{j}", first.type) for j in range(len(places))]
         scalars = [Variable(f"a{i}", first.type) for i in range(len(lines))]
         body = block(
-            *(
-                Store(
-                    sums,
-                    cell(i, j),
-                    Intrinsic("fma", (scalars[i], columns[j], Load(sums, cell(i, j))), first.type),
-                )
-                for i, j in cells
-            )
+            *(Store(sums, cell(i, j), _added(scalars[i], columns[j], Load(sums, cell(i, j)))) for i, j in cells)
         )
         for i, scalar in enumerate(scalars):
             body = Let(scalar, splat(left(lines[i], k)), body)
@@ -176,3 +179,10 @@ def _tile(
     start = [Store(sums, cell(i, j), initial(lines[i], places[j])) for i, j in cells]
     finish = [sink(lines[i], places[j], Load(sums, cell(i, j))) for i, j in cells]
     return Allocate(sums, block(*start, loop(depth, step, name="k"), *finish))
+
+
+def _added(left: Expression, right: Expression, total: Expression) -> Expression:
+    """Return ``total + left * right``: fused, but in custom types, which round each operation."""
+    if total.type.is_custom:
+        return b.add(total, b.multiply(left, right))
+    return Intrinsic("fma", (left, right, total), total.type)

@@ -42,7 +42,7 @@ NORMAL_EXPONENTS = {"float32": -87.0, "float64": -708.0}
 """The least whole numbers whose exponentials are no denormal numbers."""
 
 
-def _power(difference: Expression) -> Expression:
+def exp_of_negative(difference: Expression) -> Expression:
     """Return ``exp`` of a number below 0; 0 instead of denormal numbers, which processors are slow at.
 
     The sum of a row is at least 1: what is lost is far below its rounding.
@@ -65,7 +65,7 @@ def _exponentials(lowering: Lowering, axes: Axes) -> tuple[list[Stage], Source, 
 
     stages = [
         rows(top, "max", axes, x),
-        rows(total, "add", axes, lambda place: _power(difference(place))),
+        rows(total, "add", axes, lambda place: exp_of_negative(difference(place))),
     ]
     return stages, difference, total
 
@@ -75,7 +75,7 @@ def _lower_softmax(lowering: Lowering) -> tuple[Stage, ...]:
     stages, difference, total = _exponentials(lowering, axes)
 
     def value(position: Indices) -> Expression:
-        return b.divide(_power(difference(position)), b.load(total, *axes.row(position)))
+        return b.divide(exp_of_negative(difference(position)), b.load(total, *axes.row(position)))
 
     return (*stages, b.compute(lowering.output(), value))
 

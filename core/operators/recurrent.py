@@ -9,6 +9,7 @@ from graft.core.operators.recurrent_loops import recurrent_function
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Function
+from graft.core.types import is_custom
 from graft.core.view import NodeView
 
 
@@ -23,8 +24,8 @@ def _cost(node: NodeView) -> Cost:
 
 
 def _accept(node: NodeView) -> Reject | None:
-    if node.dtype not in ("float32", "float64"):
-        return Reject("dtype", f"{node.op_type} of {node.dtype}; float32 and float64 are lowered")
+    if node.dtype not in ("float32", "float64") and not is_custom(node.dtype):
+        return Reject("dtype", f"{node.op_type} of {node.dtype}; float32, float64 and custom types are lowered")
     known = {name.lower() for name in (*PLAIN, *NEED_ALPHA)}
     unknown = [name for name in node.attribute("activations") or [] if name.lower() not in known]
     if unknown:

@@ -23,6 +23,8 @@ NEED_ALPHA = {
     "ScaledTanh": 1.0,
 }
 NEED_BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
+CHUNK_TILES = {1: (8, 7, 6, 5, 4), 3: (4, 3), 4: (4, 3, 2)}
+"""Vectors of hidden units that are computed together, by the number of gates: with all gates one or two tiles."""
 PLAIN = frozenset({"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus"})
 
 
@@ -50,9 +52,22 @@ class Layer:
         return GATES[self.kind]
 
     @property
+    def chunk(self) -> int:
+        """The vectors of hidden units that a step computes together: the number that pads least, the larger one."""
+        vectors = loops.padded(self.hidden) // loops.LANES
+        if vectors <= max(CHUNK_TILES[self.gates]):
+            return vectors
+        return min(CHUNK_TILES[self.gates], key=lambda size: (-vectors % size, -size))
+
+    @property
+    def chunks(self) -> int:
+        """The number of such chunks."""
+        return -(-self.hidden // (self.chunk * loops.LANES))
+
+    @property
     def width(self) -> int:
-        """The padded hidden size: the distance between two gates."""
-        return loops.padded(self.hidden)
+        """The hidden size padded to whole chunks: the distance between two gates."""
+        return self.chunks * self.chunk * loops.LANES
 
     def sequence(self, step: Expression, row: Expression) -> tuple[Expression, Expression]:
         """Return the leading indices of X for one step of one batch row."""
@@ -128,6 +143,9 @@ def layer_of(lowering: Lowering) -> Layer:
     )
 
 
-def packed_shape(layer: Layer, number: int) -> tuple[int, int, int]:
-    """Return the shape of the transposed W (``number`` 0) or R (1)."""
-    return len(layer.reverse), (layer.inputs, layer.hidden)[number], layer.gates * layer.width
+def packed_shape(layer: Layer, number: int) -> tuple[int, ...]:
+    """Return the shape of the transposed W (``number`` 0) or R (1): R chunk by chunk, all gates of a chunk together."""
+    directions, columns = len(layer.reverse), layer.gates * layer.width
+    if number == 0:
+        return directions, layer.inputs, columns
+    return directions, layer.chunks, layer.hidden, columns // layer.chunks

@@ -1,8 +1,9 @@
 """The loops of recurrent layers.
 
-For each direction the input projection of all steps is one product; a step then adds the product of the previous
-state and applies the gates, a vector of hidden units at a time. The weights are read along the gates, so they are
-used transposed: ``[inputs, gates * padded(hidden)]``, each gate's part padded to whole vectors.
+For each direction the input projection of all steps is one product. A step then computes chunks of hidden units, which
+threads share: for each it adds the product of the previous state and applies the gates. The state is kept twice, so
+that a step reads the one and writes the other. The weights are read along the gates, so they are used transposed:
+``[inputs, gates * padded(hidden)]``, each gate's part padded to whole chunks, those of the state chunk by chunk.
 
 Formulas and names are those of the ONNX operator specification.
 """
@@ -28,12 +29,12 @@ class Direction:
         self.scratch: list[Buffer] = []
         self.projected = self._scratch("projected", layer.steps * layer.batch, self.columns)
         self.sums = self._scratch("sums", layer.batch, self.columns)
-        self.h = self._scratch("h", layer.batch, layer.width)
+        self.h = self._scratch("h", 2, layer.batch, layer.width)
         self.c = self._scratch("c", layer.batch, layer.width) if layer.kind == "LSTM" else self.h
         self.gated = self._scratch("gated", layer.batch, layer.width) if layer.kind == "GRU" else self.h
         if packed is None:
             self.w = self._scratch("w", layer.inputs, self.columns)
-            self.r = self._scratch("r", layer.hidden, self.columns)
+            self.r = self._scratch("r", layer.chunks, layer.hidden, self.columns // layer.chunks)
 
     def _scratch(self, name: str, *shape: int) -> Buffer:
         extents = tuple(b.index(extent) for extent in shape)
@@ -58,34 +59,43 @@ class Direction:
         return body
 
     def _pack(self, number: int, target: Buffer) -> Statement:
-        """Transpose weights ``[gates * hidden, k]`` to ``[k, gates * padded hidden]`` with zeros in the padding."""
+        """Transpose weights ``[gates * hidden, k]`` to the shape of `packed_shape` with zeros in the padding."""
         layer, source = self.layer, self.layer.lowering.input(number)
+        size = layer.chunk * loops.LANES
 
-        def column(gate: int, k: Expression, j: Expression) -> Statement:
-            start = b.multiply(j, loops.LANES)
+        def column(gate: int, k: Expression, chunk: Expression, j: int) -> Statement:
+            start = b.add(b.multiply(chunk, size), j * loops.LANES)
             row = Ramp(b.add(start, gate * layer.hidden), 1, loops.LANES)
-            value = Load(source, (b.index(self.number), row, k), loops.tail_mask(start, layer.hidden))
-            return loops.set_vector(target, (k,), b.add(start, gate * layer.width), value)
+            value = Load(source, (b.index(self.number), row, k), loops.tail_mask(start, layer.hidden, layer.width))
+            if number == 1:
+                return loops.set_vector(target, (k,), b.add(start, gate * layer.width), value)
+            return loops.set_vector(target, (chunk, k), b.index(gate * size + j * loops.LANES), value)
 
         def line(k: Expression) -> Statement:
-            vectors = layer.width // loops.LANES
-            return loops.block(
-                *(loops.loop(vectors, lambda j, g=gate: column(g, k, j)) for gate in range(layer.gates))  # type: ignore[misc]
-            )
+            def part(chunk: Expression) -> Statement:
+                cells = [(gate, j) for gate in range(layer.gates) for j in range(layer.chunk)]
+                return loops.block(*(column(gate, k, chunk, j) for gate, j in cells))
 
-        return loops.loop(b.dims(target)[0], line)
+            return loops.loop(layer.chunks, part)
 
-    def _weight(self, number: int, k: Expression, column: Expression) -> Expression:
+        return loops.loop(b.dims(target)[-2], line)
+
+    def _input_weight(self, k: Expression, column: Expression) -> Expression:
         if self.packed is not None:
-            return loops.vector(self.packed[number], (b.index(self.number), k), column)
-        return loops.vector((self.w, self.r)[number], (k,), column)
+            return loops.vector(self.packed[0], (b.index(self.number), k), column)
+        return loops.vector(self.w, (k,), column)
+
+    def _state_weight(self, chunk: Expression, k: Expression, column: int) -> Expression:
+        if self.packed is not None:
+            return loops.vector(self.packed[1], (b.index(self.number), chunk, k), b.index(column))
+        return loops.vector(self.r, (chunk, k), b.index(column))
 
     def _bias(self, gate: int, column: Expression, *, recurrent: bool) -> Expression:
         layer, bias = self.layer, self.layer.lowering.optional(3)
         if bias is None:
             return loops.zeros(layer.dtype)
         start = (gate + (layer.gates if recurrent else 0)) * layer.hidden
-        return loops.part(bias, (b.index(self.number),), start, column, layer.hidden)
+        return loops.part(bias, (b.index(self.number),), start, column, layer.hidden, layer.width)
 
     def _project(self) -> Statement:
         """``projected[step * batch + row] = X W^T + Wb + Rb`` (without Rb where a reset gate comes before it)."""
@@ -106,7 +116,7 @@ class Direction:
 
             return loops.product(
                 layer.steps * layer.batch, layer.width, layer.inputs, left,
-                lambda k, column: self._weight(0, k, b.add(column, number * layer.width)), initial, sink,
+                lambda k, column: self._input_weight(k, b.add(column, number * layer.width)), initial, sink, "parallel",
             )  # fmt: skip
 
         return loops.block(*(gate(number) for number in range(layer.gates)))
@@ -116,21 +126,26 @@ class Direction:
         layer, parts = self.layer, []
         for buffer, number in ((self.h, 5), (self.c, 6)) if layer.kind == "LSTM" else ((self.h, 5),):
             given = layer.lowering.optional(number)
-            parts.append(self._rows(lambda row, v, of=buffer, by=given: self._initial(of, by, row, v)))  # type: ignore[misc]
+            place = (b.index(0),) if buffer is self.h else ()
+            parts.append(self._rows(lambda row, v, of=buffer, by=given, at=place: self._initial(of, by, (*at, row), v)))  # type: ignore[misc]
         return loops.block(*parts)
 
-    def _initial(self, state: Buffer, given: Buffer | None, row: Expression, v: Expression) -> Statement:
+    def _initial(self, state: Buffer, given: Buffer | None, place: Sequence[Expression], v: Expression) -> Statement:
         value = loops.zeros(state.dtype)
         if given is not None:
-            value = loops.part(given, self.layer.state(self.number, row), 0, v, self.layer.hidden)
-        return loops.set_vector(state, (row,), v, value)
+            value = loops.part(
+                given, self.layer.state(self.number, place[-1]), 0, v, self.layer.hidden, self.layer.width
+            )
+        return loops.set_vector(state, place, v, value)
 
-    def _rows(self, body: Callable[[Expression, Expression], Statement]) -> Statement:
-        """The loop over batch rows and vectors of hidden units."""
-        vectors = self.layer.width // loops.LANES
+    def _rows(self, body: Callable[[Expression, Expression], Statement], chunk: Expression | None = None) -> Statement:
+        """The loop over batch rows and vectors of hidden units: of a chunk, or of all of them."""
+        layer = self.layer
+        vectors = layer.width // loops.LANES if chunk is None else layer.chunk
+        first = b.index(0) if chunk is None else b.multiply(chunk, layer.chunk * loops.LANES)
 
         def line(row: Expression) -> Statement:
-            return loops.loop(vectors, lambda v: body(row, b.multiply(v, loops.LANES)), name="v")
+            return loops.loop(vectors, lambda v: body(row, b.add(first, b.multiply(v, loops.LANES))), name="v")
 
         return loops.loop(self.layer.batch, line, name="row")
 
@@ -144,37 +159,82 @@ class Direction:
         place = b.maximum(b.subtract(b.subtract(length, 1), step), 0) if backward else step
         return place, b.less(step, length)
 
-    def _accumulate(self, first: int, count: int, state: Buffer, step: Expression, *, late: bool = False) -> Statement:
-        """``sums = projected + state R^T`` for gates from ``first`` on; with Rb for ``projected`` where ``late``."""
-        layer = self.layer
-        offset = first * layer.width
+    def _accumulate(
+        self, gates: Sequence[int], state: Buffer, step: Expression, chunk: Expression, *, late: bool = False
+    ) -> Statement:
+        """``sums = projected + state R^T`` for a chunk; with Rb for ``projected`` where ``late``."""
+        layer, size = self.layer, self.layer.chunk * loops.LANES
+        cells = [(gate, j * loops.LANES) for gate in gates for j in range(layer.chunk)]
 
-        def initial(row: Expression, column: Expression) -> Expression:
+        def column(cell: tuple[int, int]) -> Expression:
+            gate, lane = cell
+            return b.add(b.multiply(chunk, size), gate * layer.width + lane)
+
+        def left(row: Expression, k: Expression) -> Expression:
+            return Load(state, (*self._before(state, step), row, k))
+
+        def right(k: Expression, cell: tuple[int, int]) -> Expression:
+            return self._state_weight(chunk, k, cell[0] * size + cell[1])
+
+        def initial(row: Expression, cell: tuple[int, int]) -> Expression:
             if late:
-                return self._bias(first, column, recurrent=True)
+                return self._bias(cell[0], b.add(b.multiply(chunk, size), cell[1]), recurrent=True)
             place = b.add(b.multiply(self._time(step, row)[0], layer.batch), row)
-            return loops.vector(self.projected, (place,), b.add(column, offset))
+            return loops.vector(self.projected, (place,), column(cell))
 
-        return loops.product(
-            layer.batch, count * layer.width, layer.hidden, lambda row, k: Load(state, (row, k)),
-            lambda k, column: self._weight(1, k, b.add(column, offset)), initial,
-            lambda row, column, value: loops.set_vector(self.sums, (row,), b.add(column, offset), value),
-        )  # fmt: skip
+        def sink(row: Expression, cell: tuple[int, int], value: Expression) -> Statement:
+            return loops.set_vector(self.sums, (row,), column(cell), value)
+
+        def rows(first: Expression, height: int) -> Statement:
+            lines, width = [b.add(first, i) for i in range(height)], loops.COLUMN_TILES[height]
+            groups = [cells[begin : begin + width] for begin in range(0, len(cells), width)]
+            return loops.block(
+                *(loops.tile(lines, group, layer.hidden, left, right, initial, sink) for group in groups)
+            )
+
+        return loops.tiles(layer.batch, loops.ROW_TILE, rows)
+
+    def _before(self, state: Buffer, step: Expression) -> tuple[Expression, ...]:
+        """The leading index of a state as a step finds it."""
+        return (b.modulo(step, 2),) if state is self.h else ()
+
+    def _after(self, state: Buffer, step: Expression) -> tuple[Expression, ...]:
+        """The leading index of a state as a step leaves it."""
+        return (b.modulo(b.add(step, 1), 2),) if state is self.h else ()
+
+    def _hidden(self, step: Expression, row: Expression, v: Expression) -> Expression:
+        return loops.vector(self.h, (*self._before(self.h, step), row), v)
+
+    def _chunks(self, body: Callable[[Expression], Statement]) -> Statement:
+        return loops.loop(self.layer.chunks, body, "parallel", name="chunk")
 
     def _step(self, step: Expression) -> Statement:
         layer = self.layer
         if layer.kind != "GRU":
             cell = self._lstm if layer.kind == "LSTM" else self._rnn
-            return loops.block(
-                self._accumulate(0, layer.gates, self.h, step), self._rows(lambda row, v: cell(step, row, v))
+            return self._chunks(
+                lambda chunk: loops.block(
+                    self._accumulate(range(layer.gates), self.h, step, chunk),
+                    self._rows(lambda row, v: cell(step, row, v), chunk),
+                )
             )
-        late = layer.linear_before_reset
-        reset = [] if late else [self._rows(self._reset)]
+
+        def gates(chunk: Expression) -> Statement:
+            return self._accumulate((0, 1), self.h, step, chunk)
+
+        def candidate(chunk: Expression, state: Buffer, late: bool) -> Statement:
+            return loops.block(
+                self._accumulate((2,), state, step, chunk, late=late),
+                self._rows(lambda row, v: self._gru(step, row, v), chunk),
+            )
+
+        if layer.linear_before_reset:
+            return self._chunks(lambda chunk: loops.block(gates(chunk), candidate(chunk, self.h, True)))
         return loops.block(
-            self._accumulate(0, 2, self.h, step),
-            *reset,
-            self._accumulate(2, 1, self.h if late else self.gated, step, late=late),
-            self._rows(lambda row, v: self._gru(step, row, v)),
+            self._chunks(
+                lambda chunk: loops.block(gates(chunk), self._rows(lambda row, v: self._reset(step, row, v), chunk))
+            ),
+            self._chunks(lambda chunk: candidate(chunk, self.gated, False)),
         )
 
     # ---- Cells ----
@@ -196,7 +256,7 @@ class Direction:
         weights, hidden = self.layer.lowering.optional(7), self.layer.hidden
         if weights is None:
             return x
-        factor = loops.part(weights, (b.index(self.number),), gate * hidden, v, hidden)
+        factor = loops.part(weights, (b.index(self.number),), gate * hidden, v, hidden, self.layer.width)
         return b.add(x, b.multiply(factor, cell))
 
     def _lstm(self, step: Expression, row: Expression, v: Expression) -> Statement:
@@ -225,9 +285,9 @@ class Direction:
 
         return loops.let(loops.vector(self.c, (row,), v), with_cell, "before")
 
-    def _reset(self, row: Expression, v: Expression) -> Statement:
+    def _reset(self, step: Expression, row: Expression, v: Expression) -> Statement:
         r = self._apply(0, self._gate(1, row, v))
-        return loops.set_vector(self.gated, (row,), v, b.multiply(r, loops.vector(self.h, (row,), v)))
+        return loops.set_vector(self.gated, (row,), v, b.multiply(r, self._hidden(step, row, v)))
 
     def _gru(self, step: Expression, row: Expression, v: Expression) -> Statement:
         """``z, r, h`` in this order."""
@@ -240,7 +300,7 @@ class Direction:
         new = self._apply(1, candidate)
 
         def with_update(z: Expression) -> Statement:
-            kept = b.multiply(z, loops.vector(self.h, (row,), v))
+            kept = b.multiply(z, self._hidden(step, row, v))
             h = b.add(b.multiply(b.subtract(b.literal(1, z.type), z), new), kept)
             return self._emit(step, row, v, [(self.h, h)])
 
@@ -259,8 +319,9 @@ class Direction:
         def store(*new: Expression) -> Statement:
             parts = []
             for (buffer, _), value in zip(states, new, strict=True):
-                kept = value if runs is None else b.select(loops.splat(runs), value, loops.vector(buffer, (row,), v))
-                parts.append(loops.set_vector(buffer, (row,), v, kept))
+                old = loops.vector(buffer, (*self._before(buffer, step), row), v)
+                kept = value if runs is None else b.select(loops.splat(runs), value, old)
+                parts.append(loops.set_vector(buffer, (*self._after(buffer, step), row), v, kept))
             if y is not None:
                 parts.append(self._store_y(y, layer.result(place, self.number, row), v, new[0], runs))
             return loops.block(*parts)
@@ -272,7 +333,7 @@ class Direction:
     def _store_y(
         self, y: Buffer, row: tuple[Expression, ...], v: Expression, value: Expression, runs: Expression | None
     ) -> Statement:
-        mask = loops.tail_mask(v, self.layer.hidden)
+        mask = loops.tail_mask(v, self.layer.hidden, self.layer.width)
         if runs is not None:
             mask = loops.splat(runs) if mask is None else b.both(mask, loops.splat(runs))
         return Store(y, (*row, loops.ramp(v)), value, mask)
@@ -286,8 +347,8 @@ class Direction:
         return parts
 
     def _final(self, state: Buffer, target: Buffer, row: Expression, v: Expression) -> Statement:
-        value = loops.vector(state, (row,), v)
-        return loops.set_part(target, self.layer.state(self.number, row), v, self.layer.hidden, value)
+        value = loops.vector(state, (*self._before(state, b.index(self.layer.steps)), row), v)
+        return loops.set_part(target, self.layer.state(self.number, row), v, self.layer.hidden, value, self.layer.width)
 
 
 def recurrent_function(
@@ -295,8 +356,8 @@ def recurrent_function(
 ) -> Function:
     """Return the function of a recurrent node.
 
-    ``packed`` gives W and R already transposed, ``[directions, k, gates * padded(hidden)]`` (see `packed_shape`);
-    ``parameters`` then holds the input buffers in order, with these in the place of W and R.
+    ``packed`` gives W and R already transposed (see `packed_shape`); ``parameters`` then holds the input buffers in
+    order, with these in the place of W and R.
     """
     layer = layer_of(lowering)
     parts = [Direction(layer, number, packed).statement() for number in range(len(layer.reverse))]

@@ -157,7 +157,9 @@ def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> N
     if node.op_type == "Gemm" and not attribute_of(node, "transB", 0):
         axis = 1
     along = [-1 if index == axis else 1 for index in range(weights.ndim)]
-    scaled = (weights.astype(np.float64) * chain.scale.reshape(along)).astype(weights.dtype)
+    scaled = np.empty_like(weights, order="C")
+    # Computed in float64 and rounded once, a few thousand elements at a time.
+    np.multiply(weights, chain.scale.reshape(along), out=scaled, dtype=np.float64, casting="unsafe")
     start = np.zeros(len(chain.scale)) if bias is None else bias.astype(np.float64)
     shifted = (start * chain.scale + chain.shift).astype(weights.dtype)
     base = node.inputs[1].name if node.inputs[1] is not None else node.name

@@ -115,7 +115,10 @@ def _distribution(value: ir.Value, shape: tuple[int, ...]) -> Draw:
         return _normal(math.sqrt((2 if _is_rectified(node.inputs[1 - index]) else 1) / fan_in))
     if is_operator(node, "BatchNormalization") and index == 4:  # case 3
         return _uniform(0.5, 1.5)
-    scale = is_operator(node, "BatchNormalization", "LayerNormalization", "InstanceNormalization") and index == 1
+    scale = (
+        is_operator(node, "BatchNormalization", "LayerNormalization", "InstanceNormalization", "RMSNormalization")
+        and index == 1
+    )
     if scale or is_operator(node, "Mul"):  # case 2
         return _uniform(0.4, 0.5) if scale and _ends_arm(node) else _uniform(0.8, 1.2)
     if is_operator(node, "LSTM", "GRU", "RNN"):  # case 4

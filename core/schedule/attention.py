@@ -221,7 +221,7 @@ class AttentionScheduler:
         start = self.rows.begin(first)
         row = Variable("row")
         height = b.subtract(self.rows.begin(b.add(first, count)), start)
-        softmax = softmax_row(self.scores, self.factors, row, self.tile.lanes)
+        softmax = softmax_row(self.scores, self.factors, row, self.tile.lanes, empty_is_zero=self.parts.empty_is_zero)
         return Block(
             (
                 self._product(self.keys, first, count, self._score_tile(outer, start)),

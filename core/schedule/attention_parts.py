@@ -29,6 +29,8 @@ class Attention:
     values: Contraction
     output: Buffer
     order: tuple[int, ...]
+    empty_is_zero: bool
+    """Whether a query whose scores are all minus infinity gets a result of 0; else of NaN."""
 
 
 def analyse_attention(kernel: Kernel) -> Attention | None:
@@ -55,7 +57,7 @@ def analyse_attention(kernel: Kernel) -> Attention | None:
     weights = stages[last - 1].buffer
     if not _is_weighted(values, weights) or not _reads_only(stages[top], scores.epilogue.last):
         return None
-    return Attention(scores, values, kernel.outputs[0], order)
+    return Attention(scores, values, kernel.outputs[0], order, stages[top].epilogue is not None)
 
 
 def _operator(stage: Stage) -> str:

@@ -40,9 +40,9 @@ from graft.core.schedule.tiling import (
     column_mask,
     finish_tile,
     over,
+    part_span,
     ramp,
     split_evenly,
-    whole_span,
     wide,
 )
 from graft.core.schedule.vectorize import instantiate, vectorize_expression
@@ -67,6 +67,8 @@ from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type, element_bits
 
+USUAL_VECTORS = 2
+"""The vectors across most tiles."""
 PACK_BYTES = 1 << 20
 """The right factor is packed as a whole in the second-level cache if it is no larger."""
 MIN_TASKS = 16
@@ -139,6 +141,7 @@ class ContractionScheduler:
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
         busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
+        busy += parts.held_vectors(USUAL_VECTORS)
         chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
         self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
         self.split = split_evenly(parts.height, self.tile.rows)
@@ -490,7 +493,7 @@ class ContractionScheduler:
         if self.starts.sums:
             start = begin_with(tile, lambda row, vector: self._initial(outer, place, tile, row, vector))
         finish: Totals = store
-        span = whole_span(self.parts.depth[-1].extent, tile.unroll) if self.parts.depth else None
+        span = None
         if place.part is not None:
             span = self._span(place.part)
             start, finish = self._continued(place, tile, start, finish)
@@ -515,25 +518,29 @@ class ContractionScheduler:
 
     def _span(self, part: Part) -> Span:
         """Return the terms of a part; the last part may be shorter."""
-        blocking, unroll = self.blocking, self.tile.unroll
-        last = self.parts.terms - (blocking.spans - 1) * blocking.span
-        is_last = b.equal(part.number, blocking.spans - 1)
-        count: Expression = b.index(blocking.span // unroll)
-        if last // unroll != blocking.span // unroll:
-            count = b.select(is_last, b.index(last // unroll), count)
-        return Span(b.multiply(part.number, blocking.span), count, last % unroll, is_last)
+        return part_span(self.parts.terms, self.blocking.span, self.tile.unroll, part.number)
 
     def _continued(self, place: Place, tile: Tile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
-        """Return how a tile starts and finishes whose sums are kept between parts."""
+        """Return how a tile starts and finishes whose sums are kept between parts: each part is a sum of its own."""
         assert place.part is not None
         part, blocking = place.part, self.blocking
         slot = b.subtract(place.panel.number, part.panels.first)
         slot = b.add(b.multiply(slot, blocking.largest_block), place.step)
         sums = Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
+        zero = clear(tile, b.constant(0, self.parts.total.dtype))
         is_first, is_last = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
+        if self.parts.total.dtype != "float32":  # exact, or rounded in an order that its definition says
+            return (
+                lambda totals: If(is_first, start(totals), sums.load(totals)),
+                lambda totals: If(is_last, finish(totals), sums.store(totals)),
+            )
         return (
-            lambda totals: If(is_first, start(totals), sums.load(totals)),
-            lambda totals: If(is_last, finish(totals), sums.store(totals)),
+            lambda totals: If(is_first, start(totals), zero(totals)),
+            lambda totals: If(
+                is_last,
+                Block((sums.add(totals), sums.load(totals), finish(totals))),
+                If(is_first, sums.store(totals), sums.add(totals)),
+            ),
         )
 
     def _ahead(self, outer: Outer, place: Place) -> Ahead | None:

@@ -42,10 +42,13 @@ def schedule_recurrent(lowering: Lowering, constants: dict[Buffer, np.ndarray], 
     return Scheduled(replace(function, name=name), contents)
 
 
-def pack_weights(layer: Layer, weights: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
-    """Return weights ``[directions, gates * hidden, k]`` as ``[directions, k, gates * padded hidden]``."""
-    directions, depth, _ = shape
+def pack_weights(layer: Layer, weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return weights ``[directions, gates * hidden, k]`` transposed and padded, in a shape of `packed_shape`."""
+    directions, _, depth = weights.shape
     split = weights.reshape(directions, layer.gates, layer.hidden, depth)
     result = np.zeros((directions, depth, layer.gates, layer.width), weights.dtype)
     result[..., : layer.hidden] = split.transpose(0, 3, 1, 2)
+    if len(shape) == 4:
+        chunks = result.reshape(directions, depth, layer.gates, layer.chunks, layer.width // layer.chunks)
+        result = np.ascontiguousarray(chunks.transpose(0, 3, 1, 2, 4))
     return result.reshape(shape)

@@ -34,6 +34,8 @@ def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = Non
             from graft.core.schedule.contraction import schedule_contraction
 
             scheduled = schedule_contraction(kernel, target, parameters)
+        case Trait.ATTENTION if "attention" in target.without:
+            return schedule_generic(kernel, target)
         case Trait.ATTENTION:
             from graft.core.schedule.attention import schedule_attention
 

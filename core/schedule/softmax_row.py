@@ -30,11 +30,13 @@ from graft.core.types import Type
 ACCUMULATORS = 4
 
 
-def softmax_row(rows: Buffer, factors: Buffer, row: Expression, lanes: int) -> Statement:
+def softmax_row(
+    rows: Buffer, factors: Buffer, row: Expression, lanes: int, *, empty_is_zero: bool = False
+) -> Statement:
     """Return the code that turns ``rows[row]`` into ``exp(x - max)`` and stores one over the sum in ``factors[row]``.
 
     The row's length is a multiple of ``lanes``; what it is padded with is minus infinity. A row of nothing but minus
-    infinity, and one with a NaN, becomes NaN.
+    infinity (unless ``empty_is_zero``), and one with a NaN, becomes NaN.
     """
     kind, vectors = Type(rows.dtype), b.dims(rows)[1] // lanes
     count = min(ACCUMULATORS, vectors)
@@ -69,9 +71,13 @@ def softmax_row(rows: Buffer, factors: Buffer, row: Expression, lanes: int) -> S
             values.append(Binary(operator, first, second))  # type: ignore[arg-type]
         return Horizontal(operator, values[0])  # type: ignore[arg-type]
 
-    factor = b.divide(Constant(1.0, kind), combined("add"))
+    total, best = combined("add"), combined("max")
+    if empty_is_zero:
+        total = Select(b.equal(total, 0.0), Constant(1.0, kind), total)
+        best = Select(b.equal(best, float("-inf")), Constant(0.0, kind), best)
+    factor = b.divide(Constant(1.0, kind), total)
     powers = Block((*started(0.0), _each(vectors, count, exponential), Store(factors, (row,), factor)))
-    largest = Let(top, wide(combined("max"), lanes), powers)
+    largest = Let(top, wide(best, lanes), powers)
     return Allocate(parts, Block((*started(float("-inf")), _each(vectors, count, larger), largest)))
 
 

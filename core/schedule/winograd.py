@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -183,10 +182,8 @@ class _Scheduler:
 
     def _packed_weights(self) -> np.ndarray:
         """Return the transformed weights: for each product, tiles of output channels, each ``[channels, height]``."""
-        whole = self.transform.weights(self.kernel.constants[self.weights])
         bounds = np.cumsum([0] + [size for count, size in self.split.sizes for _ in range(count)])
-        tiles = [np.swapaxes(whole[:, low:high], 1, 2).reshape(len(whole), -1) for low, high in pairwise(bounds)]
-        return np.ascontiguousarray(np.concatenate(tiles, axis=1)).reshape(-1)
+        return self.transform.packed_weights(self.kernel.constants[self.weights], bounds.tolist())
 
     # ---- Input ----
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from graft.core.operators import build as b
 from graft.core.schedule.tiling import multiply_add
 from graft.core.tensor_ir.ir import Constant, Expression, Shuffle, Unary
 
+ONE_THREAD = 1 << 18
+"""Products of so many multiplications OpenBLAS computes in this thread; larger ones wait for others."""
 POINTS = {2: (1.0,), 4: (0.75, 1.5)}
 """The interpolation points other than 0 and infinity for each ``m``; each stands for itself and its negative."""
 WINDOW = 3
@@ -67,12 +70,23 @@ class Transform:
         columns = [[point**power for power in range(self.outputs)] for point in self.points]
         return np.array([*columns, [0.0] * (self.outputs - 1) + [1.0]]).T
 
-    def weights(self, weights: np.ndarray) -> np.ndarray:
-        """Return ``G g G^T`` of weights[o, c, 3, 3] as float32[(m + 2)^2, o, c], computed in float64."""
+    def packed_weights(self, weights: np.ndarray, bounds: Sequence[int]) -> np.ndarray:
+        """Return ``G g G^T`` of weights[o, c, 3, 3], flat, rounded from float64 to float32.
+
+        For each of the (m + 2)^2 products there are tiles of output channels between ``bounds``, each ``[c, height]``.
+        So few elements are transformed at a time that what is float64 stays in the caches.
+        """
         matrix = self.weight_matrix()
-        flat = weights.reshape(-1, WINDOW * WINDOW).astype(np.float64)
-        whole = np.kron(matrix, matrix) @ flat.T
-        return whole.astype(np.float32).reshape(-1, *weights.shape[:2])
+        square, channels = np.kron(matrix, matrix), weights.shape[1]
+        result = np.empty((len(square), weights.shape[0] * channels), np.float32)
+        step = ONE_THREAD // square.size
+        for low, high in pairwise(bounds):
+            tile = weights[low:high].reshape(high - low, channels, WINDOW * WINDOW)
+            columns = tile.transpose(2, 1, 0).astype(np.float64).reshape(WINDOW * WINDOW, -1)
+            for begin in range(0, columns.shape[1], step):
+                part = slice(low * channels + begin, low * channels + min(begin + step, columns.shape[1]))
+                result[:, part] = square @ columns[:, begin : begin + step]
+        return result.reshape(-1)
 
     def input_sums(self, values: Sequence[Expression]) -> list[Expression]:
         """Return ``B^T`` times a column of ``m + 2`` vectors; the rows of a pair of points share even and odd terms."""

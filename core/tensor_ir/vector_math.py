@@ -66,9 +66,9 @@ def expand(function: Function) -> Function:
     return Function(function.name, function.parameters, function.outputs, body, function.origin)
 
 
-def expand_expression(expression: Expression) -> Expression:
-    """Return the expression with its transcendental intrinsics replaced (the result shares subexpressions)."""
-    return ExpressionMap(_expand_node)(expression)
+def expansion() -> ExpressionMap:
+    """Return the map that replaces transcendental intrinsics; what expressions share, their results share too."""
+    return ExpressionMap(_expand_node)
 
 
 def _expand_node(node: Expression) -> Expression:

@@ -80,6 +80,9 @@ _SHAPES: dict[type, tuple[Callable[..., tuple[Expression, ...]], Callable[..., E
 assert set(get_args(Expression)) == set(_SHAPES), "an expression without a row"
 
 
+_LEAVES = frozenset({Constant, Variable})
+
+
 class ExpressionMap:
     """A function on expressions applied from the leaves up, once to each distinct node.
 
@@ -222,7 +225,21 @@ def free_variables(*roots: Expression) -> set[Variable]:
 
 def loads(*roots: Expression) -> list[Load]:
     """Return the distinct `Load` nodes of some expressions, those inside indices first."""
-    return [node for node in walk_expressions(*roots) if isinstance(node, Load)]
+    found: list[Load] = []
+    done: set[int] = set()
+    todo: list[Expression | None] = list(reversed(roots))
+    while todo:
+        node = todo.pop()
+        if node is None:  # the operands of the load below were visited
+            load = todo.pop()
+            assert isinstance(load, Load), load
+            found.append(load)
+        elif id(node) not in done:
+            done.add(id(node))
+            if isinstance(node, Load):
+                todo += (node, None)
+            todo += [operand for operand in reversed(children(node)) if type(operand) not in _LEAVES]
+    return found
 
 
 def buffers_read(statement: Statement) -> set[Buffer]:

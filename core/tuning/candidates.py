@@ -27,6 +27,7 @@ from graft.core.schedule.parameters import (
     of_family,
 )
 from graft.core.schedule.product import analyse
+from graft.core.schedule.select import INTEGER
 from graft.core.schedule.tiling import Tile, ranked_tiles, split_evenly
 from graft.core.schedule.winograd import own_plan, winograd_plans
 from graft.core.target import Target
@@ -47,12 +48,14 @@ CHAINS = (4, 12, 16)
 
 def is_tunable(kernel: Kernel) -> bool:
     """Whether a kernel's schedule has parameters."""
+    if kernel.node is not None and kernel.node.op_type in INTEGER:
+        return False
     families = (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION)
     return kernel.anchor in families and not any(is_custom(stage.buffer.dtype) for stage in kernel.stages)
 
 
 def candidates(kernel: Kernel, target: Target, stage: int, best: Parameters | None) -> list[Parameters]:
-    """Return what to measure in a stage beside ``best``, None of which is the schedule's own choice."""
+    """Return what to measure in a stage beside ``best``; a ``best`` of None is the schedule's own choice."""
     found: Sequence[Parameters]
     match kernel.anchor:
         case Trait.CONTRACTION:

@@ -62,6 +62,10 @@ class Tunings:
         question = "SELECT * FROM tunings WHERE machine = ? AND compiler = ?"
         return {row.workload: row.tuning for row in self._rows(question, self.machine, self.compiler)}
 
+    def check(self) -> None:
+        """Raise DatabaseError if there is a file that cannot be used."""
+        self._database.rows("SELECT count(*) FROM tunings")
+
     def keep(self, workload: str, tuning: Tuning) -> None:
         """Remember a tuning in place of one that has come less far."""
         self._database.write(
@@ -95,7 +99,8 @@ class Tunings:
 def machine_of(target: Target, threads: int) -> str:
     """Return what measured times depend on besides kernel and compiler, as one line."""
     without = "".join(f" without {name}" for name in sorted(target.without))
-    return f"{target.arch} {target.cpu} {'+'.join(sorted(target.features))} threads={threads}{without}"
+    precision = "" if target.precision == "float32" else f" in {target.precision}"
+    return f"{target.arch} {target.cpu} {'+'.join(sorted(target.features))} threads={threads}{without}{precision}"
 
 
 def workload_key(structure: str) -> str:

@@ -4,6 +4,7 @@
    Softmax along the last axis, then ``MatMul(weights, v)``: each of these values has one reader.
 2. A Transpose that only one of the products reads joins: its order becomes part of the indices.
 3. So does a Transpose that alone reads the result.
+4. The operator Attention stands for all of case 1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def find_attention(
 ) -> list[list[NodeView]]:
     """Return the nodes of each attention in an order in which they can run, transpositions of the inputs first."""
     finder = _Finder({node.node: node for node in nodes}, readers, outputs, table)
-    found = (finder.around(node) for node in nodes if node.op_type == "Softmax" and not node.domain)
+    found = [finder.around(node) for node in nodes if node.op_type == "Softmax" and not node.domain]
+    found += [finder.whole(node) for node in nodes if node.op_type == "Attention" and not node.domain]  # case 4
     return [group for group in found if group is not None]
 
 
@@ -56,6 +58,12 @@ class _Finder:
         after = self._reader(product.outputs[0])
         turned = [after] if after is not None and _is_transpose(after) else []  # case 3
         return [*before, scores, *between, softmax, product, *turned]
+
+    def whole(self, attention: NodeView) -> list[NodeView]:
+        """Return an operator Attention with the transpositions around it (cases 2 and 3)."""
+        before = self._transposes(attention, (0, 1, 2))
+        after = self._reader(attention.outputs[0])
+        return [*before, attention, *([after] if after is not None and _is_transpose(after) else [])]
 
     def _chain(self, softmax: NodeView) -> list[NodeView] | None:
         """The product and the elementwise operators before Softmax, the product first (case 1)."""

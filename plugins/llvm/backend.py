@@ -12,13 +12,14 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.select import schedule
-from graft.core.target import CompileOptions, Target, host_target
-from graft.core.tensor_ir.ir import Buffer, Function
+from graft.core.target import CompileOptions, Target, check_switches, host_target
+from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
+from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import Tunings, machine_of, workload_key
 from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
@@ -28,6 +29,7 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import structure_of
@@ -51,8 +53,8 @@ class LlvmBackend(Backend):
     priority: ClassVar[int] = 10
 
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
-        """``without`` names optimisations that are switched off (`Target.without`)."""
-        self._table, self._without = table, frozenset(without)
+        """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
+        self._table, self._without = table, check_switches(without)
 
     def available(self) -> str | None:
         """Return None if llvmlite can be imported."""
@@ -83,8 +85,6 @@ class LlvmBackend(Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := _refused(value)) is not None:
                 return refused
-        if Trait.RECURRENT in operator.traits and is_custom(node.dtype):
-            return Reject("dtype", f"{node.op_type} of {node.dtype}; recurrent operators are compiled in floats")
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
@@ -136,6 +136,17 @@ class LlvmBackend(Backend):
         return {key: tuning.parameters for key, tuning in known.items() if tuning.parameters is not None}
 
 
+def on_one_thread(function: Function) -> Function:
+    """Return the function with every parallel loop serial."""
+
+    def rule(statement: Statement) -> Statement:
+        if isinstance(statement, For) and statement.kind == "parallel":
+            return replace(statement, kind="serial")
+        return statement
+
+    return replace(function, body=map_statement(function.body, lambda expression: expression, rule))
+
+
 def _refused(value: ValueView) -> Reject | None:
     if value.dtype not in DTYPES and not is_custom(value.dtype):
         return Reject("dtype", f"'{value.name}' is {value.dtype or 'of unknown type'}; llvm computes numbers and bool")
@@ -178,10 +189,11 @@ class RegionKernels:
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
-        self.groups = fuse(nodes, outputs, self.table, attention="attention" not in self.target.without)
+        self.groups = fuse(nodes, outputs, self.table, self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        values = Values(self.table)
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
+        values = Values(self.table, last=last)
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:
@@ -247,8 +259,14 @@ class RegionKernels:
         if parameters is not None:
             structure += to_json(parameters)
 
-        def scheduled(kernel: Kernel) -> Scheduled:
-            return schedule(kernel, self.target, parameters)
+        known: list[Scheduled] = []
+
+        def scheduled(wanted: Kernel) -> Scheduled:
+            if wanted is not kernel:
+                return schedule(wanted, self.target, parameters)
+            if not known:
+                known.append(schedule(kernel, self.target, parameters))
+            return known[0]
 
         shared = self._known.get(structure)
         if shared is None and self.codegen is not None:
@@ -264,7 +282,7 @@ class RegionKernels:
 
     def _define(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
-        lowered = lower_function(function)
+        lowered = lower_function(on_one_thread(function) if "threads" in self.target.without else function)
         self.functions.append(lowered.function)
         if self.codegen is not None and not lowered.missing:
             self.codegen.add(lowered.function, structure, places)

@@ -14,19 +14,19 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from graft.core.target import Target
-from graft.plugins.llvm.packing import Places
+from graft.plugins.llvm.packing import Places, Strided
 
 LIMIT_BYTES = 512 << 20
 KEPT = 0.8
 """The share of the limit that is left after the oldest entries were removed."""
-_MAGIC = b"GRAFTKC1"
+_MAGIC = b"GRAFTKC2"
 _SOURCES = ("core/schedule", "core/tensor_ir", "core/operators", "core/types.py", "core/target.py", "plugins/llvm")
 
 
@@ -133,11 +133,13 @@ def source_digest() -> str:
 
 
 def _encode(entry: Entry) -> bytes:
-    places = None
-    blobs = [entry.object]
+    places, blobs = None, [entry.object]
     if entry.places is not None:
         places = []
         for number, at in entry.places.items():
+            if isinstance(at, Strided):
+                places.append({"input": number, "grid": asdict(at)})
+                continue
             # Differences repeat from row to row and shrink to almost nothing.
             blob = zlib.compress(np.diff(at.reshape(-1), prepend=at.dtype.type(0)).tobytes(), 1)
             places.append({"input": number, "shape": at.shape, "dtype": str(at.dtype), "bytes": len(blob)})
@@ -158,8 +160,13 @@ def _decode(data: bytes) -> Entry | None:
     end += facts["object"]
     if facts["places"] is None:
         return Entry(facts["symbol"], code, None)
-    places = {}
+    places: dict[int, Strided | np.ndarray] = {}
     for row in facts["places"]:
+        if (grid := row.get("grid")) is not None:
+            places[row["input"]] = Strided(
+                tuple(grid["shape"]), grid["first"], tuple(grid["extents"]), tuple(grid["steps"])
+            )
+            continue
         steps = np.frombuffer(zlib.decompress(body[end : end + row["bytes"]]), row["dtype"])
         places[row["input"]] = np.cumsum(steps, dtype=row["dtype"]).reshape(row["shape"])
         end += row["bytes"]

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Function
-from graft.core.tensor_ir.vector_math import expand_expression
+from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_builder import ModuleText
@@ -41,7 +41,7 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
 
 def _expanded(function: Function) -> Function:
     """Return the function with transcendental functions as arithmetic; what they share stays shared, not bound."""
-    return replace(function, body=map_statement(function.body, expand_expression))
+    return replace(function, body=map_statement(function.body, expansion()))
 
 
 def compile_functions(functions: Sequence[Function], target: Target) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from operator import attrgetter
+from typing import Any, get_args
 
-from graft.core.tensor_ir.ir import Buffer, Constant, For, Statement, Variable
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, Statement, Variable
 
 UNKNOWN_EXTENT = 16
 """The number of iterations assumed of a loop whose extent is not a constant."""
@@ -22,14 +25,13 @@ def used(statement: Statement) -> tuple[dict[Variable, None], dict[Buffer, None]
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, tuple):
-            todo.extend(reversed(node))
-        elif isinstance(node, Variable):
+        kind = type(node)
+        if kind is Variable:
             variables[node] = None
-        else:
-            if isinstance(node, Buffer):
-                buffers[node] = None
-            todo.extend(getattr(node, name) for name in reversed(_node_fields(type(node))))
+            continue
+        if kind is Buffer:
+            buffers[node] = None
+        todo += _parts(kind)(node)[::-1]
     return variables, buffers
 
 
@@ -58,26 +60,32 @@ class Work:
         todo: list[Any] = [node]
         while todo:
             part = todo.pop()
-            if isinstance(part, For):
+            kind = type(part)
+            if kind is For:
                 total += self(part)
-            elif isinstance(part, tuple):
-                todo.extend(part)
+            elif kind is tuple:
+                todo += part
             elif id(part) not in seen:
                 seen.add(id(part))
-                names = _node_fields(type(part))
-                total += bool(names)
-                if not isinstance(part, Buffer):
-                    todo.extend([getattr(part, name) for name in names])
+                total += kind in _NODES
+                if kind is not Buffer:
+                    todo += _parts(kind)(part)
         return total
 
 
-def _node_fields(kind: Any) -> tuple[str, ...]:
-    """Return the fields of a tensor IR class that can hold nodes; none for numbers, names and types."""
-    known = _FIELDS.get(kind)
+def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what gives the parts of an object of this class that are or hold nodes."""
+    known = _PARTS.get(kind)
     if known is None:
-        is_node = kind.__module__ == "graft.core.tensor_ir.ir" and kind not in (Constant, Variable)
-        known = _FIELDS[kind] = tuple(field.name for field in fields(kind)) if is_node else ()
+        names = [field.name for field in fields(kind) if _HOLDS_NODES.search(str(field.type))] if kind in _NODES else []
+        known = _PARTS[kind] = attrgetter(*names) if len(names) > 1 else _few(names)
     return known
 
 
-_FIELDS: dict[type, tuple[str, ...]] = {}
+def _few(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    return (lambda node: (getattr(node, names[0]),)) if names else (lambda node: ())
+
+
+_NODES = frozenset({*get_args(Expression), *get_args(Statement), Buffer} - {Constant, Variable})
+_HOLDS_NODES = re.compile(r"Expression|Statement|Variable|Buffer")
+_PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {tuple: lambda node: node}

@@ -16,6 +16,7 @@ from graft.core.types import Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_analysis import Work
 
+_IMPURE = ("load", "call")
 SMALL_FLOATS = frozenset({"float16", "bfloat16"})
 
 
@@ -137,6 +138,8 @@ class Builder:
         self.entry: list[str] = []
         self.block = "entry"
         self._names = 0
+        self._known: dict[object, str] = {}
+        self._scopes: list[list[object]] = [[]]
 
     def fresh(self, stem: str = "v") -> str:
         """Return a name that is new in this function, without its ``%``."""
@@ -148,10 +151,40 @@ class Builder:
         self.lines.append(f"  {line}")
 
     def let(self, instruction: str) -> str:
-        """Append an instruction and return the name of its result."""
+        """Append an instruction and return the name of its result.
+
+        One that neither reads memory nor calls is not repeated where its result is known: Python writes and LLVM reads
+        half as much then.
+        """
+        if instruction.startswith(_IMPURE):
+            return self.let_anew(instruction)
+        known = self.find(instruction)
+        return self.keep(instruction, self.let_anew(instruction)) if known is None else known
+
+    def let_anew(self, instruction: str) -> str:
+        """Append an instruction even if there is an equal one, and return the name of its result."""
         name = f"%{self.fresh()}"
         self.lines.append(f"  {name} = {instruction}")
         return name
+
+    def find(self, key: object) -> str | None:
+        """Return what is kept under ``key`` in this block or one that encloses it."""
+        return self._known.get(key)
+
+    def keep(self, key: object, name: str) -> str:
+        """Remember a name, until this block ends, and return it."""
+        self._known[key] = name
+        self._scopes[-1].append(key)
+        return name
+
+    def push_scope(self) -> None:
+        """Enter a block: what was computed outside stays known, what is computed inside is forgotten at its end."""
+        self._scopes.append([])
+
+    def pop_scope(self) -> None:
+        """Leave a block."""
+        for key in self._scopes.pop():
+            del self._known[key]
 
     def let_entry(self, instruction: str) -> str:
         """Append an instruction to the entry block (allocas) and return the name of its result."""
@@ -173,7 +206,10 @@ class Builder:
         if result == "void":
             self.emit(call)
             return ""
-        return self.let(call)
+        if name.startswith("masked"):
+            return self.let_anew(call)
+        known = self.find(call)
+        return self.keep(call, self.let_anew(call)) if known is None else known
 
     def splat(self, value: Value, lanes: int) -> Value:
         """Return ``value`` in every one of ``lanes`` lanes."""

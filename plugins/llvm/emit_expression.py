@@ -41,28 +41,11 @@ class ExpressionEmitter(Builder):
         """The linear forms of let-bound vectors of indices."""
         self.pointers: dict[Buffer, str] = {}
         self._emitted: dict[int, tuple[Expression, Value]] = {}
-        self._addresses: list[dict[object, str]] = [{}]
         self._dummies: dict[tuple[str, str], str] = {}
 
     def begin_statement(self) -> None:
         """Forget what was emitted: memory, or the block, is about to change."""
         self._emitted.clear()
-
-    def push_scope(self) -> None:
-        """Enter a block: addresses computed outside stay known, those computed inside are forgotten at its end."""
-        self._addresses.append({})
-
-    def pop_scope(self) -> None:
-        """Leave a block."""
-        self._addresses.pop()
-
-    def find_address(self, key: object) -> str | None:
-        """Return the address kept under ``key`` in this block or one that encloses it."""
-        return next((scope[key] for scope in reversed(self._addresses) if key in scope), None)
-
-    def keep_address(self, key: object, address: str) -> None:
-        """Remember an address for the rest of this block."""
-        self._addresses[-1][key] = address
 
     def dummy(self, llvm_type: str, purpose: str) -> str:
         """Return a stack slot for switched-off scalar accesses: ``zero`` is read, ``sink`` written."""
@@ -152,6 +135,8 @@ class ExpressionEmitter(Builder):
         match expression.name:
             case "fma":
                 return self._fma(*arguments)
+            case "round_bf16":
+                return emit_dot.round_bf16(self, *arguments)
             case "dot4_u8s8":
                 return emit_dot.dot4_u8s8(self, *arguments)
             case "dot2_bf16":

@@ -19,10 +19,11 @@ import onnx_ir as ir
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
+from graft.plugins.llvm.channels_last import transposes_around
 from graft.plugins.llvm.widening import computed_before, follows_integers, is_widening
 
 ANCHORS = (
-    (Trait.CONTRACTION, Trait.CONVOLUTION),
+    (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION),
     (Trait.ROW_WISE, Trait.REDUCTION, Trait.POOLING),
     (Trait.INJECTIVE, Trait.ELEMENTWISE),
 )
@@ -33,18 +34,19 @@ LARGEST_DIAMOND = 24
 
 @dataclass(slots=True)
 class Group:
-    """Nodes of one kernel in execution order; ``anchor`` is the first, ``trait`` what chooses its schedule."""
+    """Nodes of one kernel in execution order; ``trait`` chooses the schedule, ``lead`` nodes precede the anchor."""
 
     nodes: list[NodeView]
     trait: Trait
     is_view: bool = False
+    lead: int = 0
     before: list[NodeView] = field(default_factory=list)
     """What the nodes read that is computed anew in this kernel, in execution order."""
 
     @property
     def anchor(self) -> NodeView:
         """The node whose trait chooses the schedule."""
-        return self.nodes[0]
+        return self.nodes[self.lead]
 
     @property
     def tail(self) -> NodeView:
@@ -105,19 +107,23 @@ class Uses:
 
 
 def fuse(
-    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, attention: bool = True
+    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, without: Collection[str] = ()
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
-    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. Without
-    ``attention`` its products and its Softmax stay apart.
+    ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
+    ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
+    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay).
     """
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
-    for whole in find_attention(nodes, uses.readers, outputs, table) if attention else ():
+    for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
     rest = [node for node in nodes if node.node not in uses.taken]
+    if "fusion" in without:
+        alone = [Group([node], anchor_trait(node, table)) for node in rest]
+        return _in_order([*groups, *alone], uses, table, copied="views" in without)
     views = [node for node in rest if is_view(node, uses, table)]
     others = [node for node in rest if not is_view(node, uses, table)]
     widening = {node.node: node for node in others if is_widening(node, uses.readers)}
@@ -127,12 +133,22 @@ def fuse(
         for node in anchors:
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
-                groups.append(_grown(node, trait, uses, table))
+                group = Group([node], trait)
+                if trait is Trait.CONVOLUTION and "channels-last" not in without:
+                    _take_transposes(group, uses)
+                groups.append(_grown(group, uses, table))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
     groups += _with_widening(groups, left, uses, table)
-    groups += [Group([node], Trait.VIEW, is_view=True) for node in views if node.node not in uses.taken]
-    groups.sort(key=lambda group: uses.order[group.tail.node])
-    return groups
+    groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
+    return _in_order(groups, uses, table, copied="views" in without)
+
+
+def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copied: bool) -> list[Group]:
+    """The groups in execution order; those of one view cost nothing unless views are ``copied``."""
+    for group in groups:
+        if not copied and len(group.nodes) == 1 and is_view(group.anchor, uses, table):
+            group.trait, group.is_view = Trait.VIEW, True
+    return sorted(groups, key=lambda group: uses.order[group.tail.node])
 
 
 def _with_widening(
@@ -149,7 +165,7 @@ def _with_widening(
         value = node.node.outputs[0]
         served = {reader.node for reader in uses.readers.get(value, ())} <= readers.get(node.node, set())
         if not served or value in uses.outputs:
-            apart.append(_grown(node, anchor_trait(node, table), uses, table))
+            apart.append(_grown(Group([node], anchor_trait(node, table)), uses, table))
     return apart
 
 
@@ -171,13 +187,20 @@ def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
     return table.has(node, Trait.VIEW) and uses.used_outputs(node) in ([], [node.node.outputs[0]])
 
 
-def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> Group:
+def _take_transposes(group: Group, uses: Uses) -> None:
+    """Add the Transposes around a depthwise convolution, so that it reads and writes channels last."""
+    around = transposes_around(group.anchor, uses.readers, uses.outputs)
+    if around is not None and not uses.taken & {node.node for node in around}:
+        group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
+
+
+def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     """The group of an anchor and everything elementwise that can follow it in the same loops."""
-    group = Group([anchor], trait)
-    uses.taken.add(anchor.node)
-    if trait is Trait.RECURRENT:
+    trait, least = group.trait, len(group.nodes)
+    uses.taken |= {node.node for node in group.nodes}
+    if trait in (Trait.RECURRENT, Trait.ATTENTION):
         return group
-    turned = follows_integers(anchor, uses.readers, uses.outputs)
+    turned = follows_integers(group.anchor, uses.readers, uses.outputs)
     if turned is not None and turned.node not in uses.taken:
         group.nodes.append(turned)
         uses.taken.add(turned.node)
@@ -193,7 +216,9 @@ def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> 
             break
         group.nodes += more
         uses.taken |= {node.node for node in more}
-    while len(group.nodes) > 1 and (is_view(group.tail, uses, table) or _is_widened_elsewhere(group.tail, uses, table)):
+    while len(group.nodes) > least and (
+        is_view(group.tail, uses, table) or _is_widened_elsewhere(group.tail, uses, table)
+    ):
         uses.taken.remove(group.nodes.pop().node)
     return group
 

@@ -8,7 +8,7 @@ later, are packed by moving elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from graft.core.tensor_ir.ir import Buffer, Function
 EXACT = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
 """Up to which number every whole number is one of the type."""
 Schedule = Callable[[Kernel], Scheduled]
-Places = Mapping[int, np.ndarray]
-"""By the number of a packed input: for every packed element 1 + its flat position in the contents, 0 for padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,38 +26,37 @@ class Shared:
 
     name: str
     places: Places | None
-    _strided: dict[int, Strided | None] = field(default_factory=dict)
 
     def packed(self, kernel: Kernel, schedule: Schedule) -> Mapping[Buffer, np.ndarray]:
         """Return the constants of another kernel of the structure as the shared function wants them."""
         if self.places is None:
             return schedule(kernel).packed
-        return {kernel.inputs[number]: self._moved(kernel, number, at) for number, at in self.places.items()}
-
-    def _moved(self, kernel: Kernel, number: int, places: np.ndarray) -> np.ndarray:
-        contents = kernel.constants[kernel.inputs[number]]
-        if number not in self._strided:
-            self._strided[number] = strided(places)
-        regular = self._strided[number]
-        return moved(contents, places) if regular is None else regular.copy(contents).reshape(places.shape)
+        packed = {}
+        for number, at in self.places.items():
+            buffer = kernel.inputs[number]
+            contents = kernel.constants[buffer]
+            packed[buffer] = at.copy(contents) if isinstance(at, Strided) else moved(contents, at)
+        return packed
 
 
 @dataclass(frozen=True, slots=True)
 class Strided:
     """Places that lie in a regular grid: a copy of it is many times as fast as a look-up of each element."""
 
+    shape: tuple[int, ...]
+    """That of the packed array."""
     first: int
     extents: tuple[int, ...]
     steps: tuple[int, ...]
 
     def copy(self, contents: np.ndarray) -> np.ndarray:
-        """Return the elements of ``contents`` at the places, in order."""
+        """Return the elements of ``contents`` at the places."""
         ends = [(extent - 1) * step for extent, step in zip(self.extents, self.steps, strict=True)]
         low, high = sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
         assert self.first + low >= 0 and self.first + high < contents.size, (self, contents.shape)
         flat = np.ascontiguousarray(contents).reshape(-1)[self.first :]
         steps = tuple(step * flat.itemsize for step in self.steps)
-        return np.lib.stride_tricks.as_strided(flat, self.extents, steps).copy()
+        return np.lib.stride_tricks.as_strided(flat, self.extents, steps).copy().reshape(self.shape)
 
 
 def strided(places: np.ndarray) -> Strided | None:
@@ -80,7 +77,11 @@ def strided(places: np.ndarray) -> Strided | None:
         extents.append(extent)
         steps.append(step)
         rest = begins
-    return Strided(int(rest[0]) - 1, tuple(reversed(extents)), tuple(reversed(steps)))
+    return Strided(places.shape, int(rest[0]) - 1, tuple(reversed(extents)), tuple(reversed(steps)))
+
+
+Places = Mapping[int, Strided | np.ndarray]
+"""By the number of a packed input: for every packed element 1 + its flat position in the contents, 0 for padding."""
 
 
 def scheduled_and_places(kernel: Kernel, schedule: Schedule) -> tuple[Function, Places | None]:
@@ -92,12 +93,12 @@ def scheduled_and_places(kernel: Kernel, schedule: Schedule) -> tuple[Function, 
             numbers = np.arange(-1, -1 - contents.size, -1, dtype=contents.dtype)
             numbered[buffer] = numbers.reshape(contents.shape)
     scheduled = schedule(replace(kernel, constants=numbered))
-    places: dict[int, np.ndarray] = {}
+    places: dict[int, Strided | np.ndarray] = {}
     for source, packed in scheduled.packed.items():
         found = None if numbered[source] is kernel.constants[source] else _places(packed, numbered[source])
         if found is None:
             return schedule(kernel).function, None
-        places[kernel.inputs.index(source)] = found
+        places[kernel.inputs.index(source)] = strided(found) or found
     return scheduled.function, places
 
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from importlib import import_module
 
 import onnx
-from onnx.reference.op_run import RuntimeContextError, RuntimeImplementationError
-from onnx.reference.ops import load_op
-from onnx.reference.ops.aionnx_preview import load_op as load_preview
-from onnx.reference.ops.aionnx_preview_training import load_op as load_preview_training
-from onnx.reference.ops.aionnxml import load_op as load_ml
 
 from graft.core.reject import Reject
 from graft.core.view import NodeView
 
 _OTHERS = {
-    "ai.onnx.ml": load_ml,
-    "ai.onnx.preview": load_preview,
-    "ai.onnx.preview.training": load_preview_training,
+    "ai.onnx.ml": "aionnxml",
+    "ai.onnx.preview": "aionnx_preview",
+    "ai.onnx.preview.training": "aionnx_preview_training",
 }
+"""By domain, the package of `onnx.reference.ops` with its operators. They are imported when somebody asks: some hundred
+modules, which a process without the reference backend does not need."""
 
 
 def implementation(node: NodeView) -> Reject | None:
@@ -39,10 +37,12 @@ def implementation(node: NodeView) -> Reject | None:
 @cache
 def _exists(domain: str, op_type: str, version: int) -> bool:
     from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import RuntimeContextError, RuntimeImplementationError
+    from onnx.reference.ops import load_op
 
     try:
         if domain in _OTHERS:
-            _OTHERS[domain](domain, op_type, version)
+            import_module(f"onnx.reference.ops.{_OTHERS[domain]}").load_op(domain, op_type, version)
         else:
             load_op(domain, op_type, version, evaluator_cls=ReferenceEvaluator)
     except RuntimeContextError:

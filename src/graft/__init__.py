@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graft.benchmark import bench
     from graft.core.load import load
     from graft.core.reject import Reject
+    from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
     from graft.partition.plan import Plan
     from graft.partition.policy import Policy
@@ -40,6 +41,7 @@ __all__ = [
     "Program",
     "Region",
     "Reject",
+    "TuneOptions",
     "bench",
     "compile",
     "hookimpl",
@@ -61,6 +63,7 @@ _HOMES = {
     "Program": "graft.runtime.program",
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
+    "TuneOptions": "graft.core.tuning.options",
     "bench": "graft.benchmark",
     "compile": "graft.api",
     "hookimpl": "graft.plugins.hooks",

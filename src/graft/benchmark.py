@@ -7,7 +7,7 @@ milliseconds) would take the next one's processors, so every turn waits until th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter, process_time, sleep
 from typing import TYPE_CHECKING, Any
@@ -62,12 +62,15 @@ def bench(
     warmup: float = 0.2,
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    without: Collection[str] = (),
+    precision: str = "float32",
     manager: PluginManager | None = None,
 ) -> BenchReport:
     """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
 
     ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``); they run the model as it was loaded, on as many
-    threads.
+    threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names optimisations that ours is
+    compiled without.
     """
     from graft.api import compile
     from graft.core.load import load
@@ -78,10 +81,10 @@ def bench(
     feeds = dict(inputs) if inputs is not None else sample_inputs(original)
     count = threads or available_threads()
     if program is None:
-        program = compile(original, backends, threads=count, manager=manager)
+        program = compile(original, backends, threads=count, precision=precision, without=without, manager=manager)
     runs: dict[str, Run] = {"graft": program_run(program, feeds)}
     for name in compare:
-        runs[name] = peer(name, original, feeds, count)
+        runs[name] = peer(name, original, feeds, count, precision)
     return BenchReport(count, tuple(measure(runs, seconds, warmup)))
 
 

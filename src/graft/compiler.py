@@ -18,16 +18,26 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graft.core.load import Source, load
-from graft.core.normalize import normalize
+from graft.core.normalize import PASSES, normalize
 from graft.core.operators.all import OPERATORS
 from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
-from graft.core.target import CompileOptions, available_threads, cache_directory, target_named, tuned_database
+from graft.core.target import (
+    OPTIMISATIONS,
+    CompileOptions,
+    available_threads,
+    cache_directory,
+    check_switches,
+    precision_named,
+    target_named,
+    tuned_database,
+)
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
+from graft.core.tuning.tunings import Tunings
 from graft.core.view import dtype_of
-from graft.errors import GraftError, UnsupportedError
+from graft.errors import DatabaseError, GraftError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -89,13 +99,17 @@ class CompiledModel:
 
 
 def prepare(
-    source: Source, shapes: Mapping[str, Sequence[int]] | None = None, manager: PluginManager | None = None
+    source: Source,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    manager: PluginManager | None = None,
+    without: Collection[str] = (),
 ) -> ir.Model:
     """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed.
 
     The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
+    Passes named in ``without`` are left out.
     """
-    return simplified(load(source, shapes=shapes), source, shapes, manager)
+    return simplified(load(source, shapes=shapes), source, shapes, manager, without)
 
 
 def simplified(
@@ -103,17 +117,18 @@ def simplified(
     source: Source,
     shapes: Mapping[str, Sequence[int]] | None,
     manager: PluginManager | None,
-    disable: Collection[str] = (),
+    without: Collection[str] = (),
 ) -> ir.Model:
     """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
 
-    The passes named in ``disable`` are left out.
+    The passes that ``without`` names are left out.
     """
     model = loaded
     if loaded is source:
         model = loaded.clone()
         record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
     more = manager.passes("import") if manager else ()
+    disable = PASSES.keys() & without
     normalize(model, disable=disable, more=more, verify=False)
     try:
         verify_model(model, "normalize")
@@ -162,7 +177,6 @@ class Compiler:
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
         tune: TuneOptions | None = None,
-        disable: Collection[str] = (),
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
@@ -172,17 +186,18 @@ class Compiler:
         self._manager = manager
         self._keep = keep_intermediates
         self._tune = tune
-        self._disable = disable
         self._report: TuneReport | None = None
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
         self.seconds: dict[str, float] = {}
 
     def compile(self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> CompiledModel:
         """Compile a model; raise GraftError if it is not valid, or no backend takes a part of it."""
+        if self._options.tuned is not None:
+            Tunings(self._options.tuned).check()
         with self._timed("load"):
             loaded = load(source, shapes=shapes)
         with self._timed("normalize"):
-            model = simplified(loaded, source, shapes, self._manager, self._disable)
+            model = simplified(loaded, source, shapes, self._manager, self._options.target.without)
         self._write("01_normalized.onnx", model)
         refusals: dict[tuple[str, str], Reject] = {}
         while True:
@@ -248,7 +263,7 @@ class Compiler:
             try:
                 compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
-                if self._options.strict or self._plan is not None:
+                if self._options.strict or self._plan is not None or isinstance(error, DatabaseError):
                     raise
                 log.warning("%s; the region goes to the next backend", error)
                 reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
@@ -278,6 +293,7 @@ class Compiler:
             "plan": partitioned.plan.to_json(),
             "summary": partitioned.plan.summary(),
             "threads": self._options.threads,
+            "precision": target.precision,
             "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
@@ -301,17 +317,27 @@ class Compiler:
 
 
 def compile_options(
-    threads: int | None, strict: bool, cpu: str = "native", cache: bool = False, tuned: bool = False
+    threads: int | None,
+    strict: bool,
+    cpu: str = "native",
+    cache: bool = False,
+    tuned: bool = False,
+    without: Collection[str] = (),
+    precision: str = "float32",
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
     With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
-    used and kept there.
+    used and kept there. ``without`` names optimisations and graph passes to do without.
     """
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
-        target_named(cpu),
+        replace(
+            target_named(cpu),
+            without=check_switches(without, (*OPTIMISATIONS, *PASSES)),
+            precision=precision_named(precision),
+        ),
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,

@@ -115,3 +115,51 @@ def test_a_backend_that_gets_nothing_fails_its_gate(graft, model, npu, tmp_path)
     arguments = ("-b", "npu,reference", "--plugin", npu, "--exclude-op", "MatMul", "--require-backend", "npu")
     assert graft("compile", model, "-o", path, *arguments).code == 3
     assert not path.exists()
+
+
+def test_the_precision_is_kept_and_shown(graft, model, tmp_path):
+    path = tmp_path / "out.graft"
+    assert graft("compile", model, "-o", path, "-b", "llvm", "--precision", "bf16").code == 0
+    assert "precision  bf16" in graft("inspect", path).out.splitlines()
+    assert graft("run", model, "-b", "llvm", "--precision", "bf16").code == 0
+    assert graft("profile", model, "-b", "llvm", "--precision", "bf16", "--runs", "1").code == 0
+    assert graft("bench", model, "-b", "llvm", "--precision", "bf16", "--seconds", "0").code == 0
+
+
+def test_an_artifact_has_its_precision_already(graft, artifact):
+    for verb in ("run", "profile", "bench"):
+        outcome = graft(verb, artifact, "--precision", "bf16")
+        assert outcome.code == 2
+        assert f"'{artifact}' is compiled already" in outcome.err
+        assert "--precision" in outcome.err
+
+
+def test_tuning_is_reported_kept_and_listed(graft, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lines = graft("compile", model, "-b", "llvm", "--tune-seconds", "30").out.splitlines()
+    assert lines[1].startswith("tuned 1 of 1 workloads in ")
+    again = json.loads(graft("compile", model, "-b", "llvm", "--tune", "--json").out)["tuning"]
+    assert (again["workloads"], again["finished"]) == (1, 1)
+    assert [row["workload"] for row in again["tuned"]] == ["matmul_sigmoid_relu 1x4, 4x2"]
+    (row,) = json.loads(graft("cache", "tuned", "--json").out)
+    assert (row["label"], row["stage"]) == ("matmul_sigmoid_relu 1x4, 4x2", 3)
+    assert graft("cache", "tuned").out.splitlines()[1].startswith("matmul_sigmoid_relu 1x4, 4x2")
+    assert graft("cache").out.splitlines()[1] == f"{tmp_path}/graft/tuned.sqlite3: 1 tuned workloads"
+    assert graft("cache", "clear", "--what", "all").out.splitlines()[1] == "1 tuned parameters removed"
+    assert json.loads(graft("cache", "--json").out)["tuned"] == 0
+
+
+def test_tuning_and_no_tuned_exclude_each_other(graft, model):
+    outcome = graft("compile", model, "--tune", "--no-tuned")
+    assert outcome.code == 2
+    assert "--tune finds what --no-tuned forbids to use; leave one of them out" in outcome.err
+
+
+def test_a_broken_database_of_tunings_fails_by_name(graft, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "graft").mkdir()
+    (tmp_path / "graft" / "tuned.sqlite3").write_text("notes " * 100)
+    outcome = graft("compile", model, "-b", "llvm,reference")
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"graft: the database of tuned parameters '{tmp_path}/graft/tuned.sqlite3' cannot")
+    assert graft("compile", model, "-b", "llvm,reference", "--no-tuned").code == 0

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graft
 from graft.cli.main import main
+from graft.datatypes.conversion import convert
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 PLUGIN = """
@@ -64,6 +66,40 @@ def test_sweep_writes_a_table_json_and_a_page(capsys, tmp_path):
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     code, out, _ = run(capsys, *given, "--json", "--accumulate", "quire", "--limit", 2)
     assert (code, json.loads(out)["accumulate"], json.loads(out)["inputs"]) == (0, "quire", 2)
+
+
+def test_convert_writes_a_model_that_compiles(capsys, tmp_path):
+    path = tmp_path / "posit.onnx"
+    given = (
+        "datatypes",
+        "convert",
+        DIGITS,
+        "--type",
+        "posit16",
+        "--keep",
+        "MaxPool",
+        "--mixed",
+        "conv*=posit8",
+        "-o",
+        path,
+    )
+    code, out, _ = run(capsys, *given, "--accumulate", "quire")
+    assert (code, out) == (0, f"wrote {path}: 10 nodes compute in custom types; sums rounded: quire\n")
+    feeds = np.random.default_rng(0).uniform(0, 1, (1, 1, 8, 8)).astype(np.float32)
+    expected = convert(
+        DIGITS, "custom[posit]16", keep=["MaxPool"], types={"conv*": "custom[posit]8"}, accumulate="quire"
+    )
+    np.testing.assert_array_equal(graft.compile(path)(feeds), graft.compile(expected)(feeds))
+    code, out, _ = run(capsys, *given, "--json")
+    assert (code, json.loads(out)["type"], len(json.loads(out)["layers"])) == (0, "custom[posit]16", 10)
+
+
+def test_convert_refuses_what_is_no_pair(capsys, tmp_path):
+    given = ("datatypes", "convert", DIGITS, "--type", "posit16", "-o", tmp_path / "x.onnx")
+    code, _, err = run(capsys, *given, "--mixed", "posit8")
+    assert code == 2
+    assert "'posit8' is not PATTERN=NAME, as in Conv=posit8" in err
+    assert not (tmp_path / "x.onnx").exists()
 
 
 def test_a_file_that_is_no_npz_is_refused(capsys, tmp_path):

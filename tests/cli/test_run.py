@@ -162,3 +162,26 @@ def test_inspecting_an_artifact_needs_neither_onnx_nor_a_compiler(artifact):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("verb", ["run", "profile", "bench", "compile"])
+def test_an_unknown_optimisation_to_switch_off_is_a_failure(graft, model, verb):
+    outcome = graft(verb, model, "-b", "llvm", "--switch-off", "fusoin")
+    assert outcome.code == 1
+    assert "there is no optimisation 'fusoin' to switch off; did you mean 'fusion'" in outcome.err
+
+
+def test_a_model_is_compiled_without_what_is_switched_off(graft, model):
+    usual, plain = (
+        {row["function"] for row in json.loads(graft("profile", model, "-b", "llvm", "--json", *switch).out)["calls"]}
+        for switch in ((), ("--switch-off", "fusion"))
+    )
+    assert usual == {"llvm_0_0_matmul_sigmoid_relu"}
+    assert plain == {"llvm_0_0_matmul", "llvm_0_1_sigmoid", "llvm_0_2_relu"}
+
+
+@pytest.mark.parametrize("verb", ["run", "bench"])
+def test_nothing_of_an_artifact_can_be_switched_off(graft, artifact, verb):
+    outcome = graft(verb, artifact, "--switch-off", "fusion")
+    assert outcome.code == 2
+    assert f"'{artifact}' is compiled already: --switch-off is for models" in outcome.err

@@ -18,7 +18,10 @@ from graft.core.view import ValueView
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 EXPORTED = Path(__file__).parents[2] / "examples" / "models"
-NAMES = ("mobilenet_v2", "lstm", "convnext_tiny", "bert_base", "gpt2", "vit_base")
+NAMES = (
+    "mobilenet_v2", "lstm", "convnext_tiny", "bert_base", "gpt2", "vit_base", "swin_tiny", "distilbert",
+    "whisper_tiny_encoder", "llama", "llama_opset23",
+)  # fmt: skip
 SMALL = ("light_squeezenet", "light_shufflenet", "light_inception_v1", "light_inception_v2", "light_resnet50")
 SLOW = ("light_densenet121", "light_bvlc_alexnet", "light_vgg19", "light_zfnet512", *NAMES[2:])
 

@@ -22,8 +22,8 @@ CHANNELS = (
 )
 
 
-def model_of(graph: str) -> ir.Model:
-    return load(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {graph}'))
+def model_of(graph: str, opset: int = 20) -> ir.Model:
+    return load(parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {graph}'))
 
 
 def evaluate(model: ir.Model) -> list[np.ndarray]:
@@ -42,9 +42,9 @@ def operators(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph]
 
 
-def after(graph: str, *passes: str) -> ir.Model:
+def after(graph: str, *passes: str, opset: int = 20) -> ir.Model:
     """Run passes, dead code last, on a model, and check that the result stays the same."""
-    model = model_of(graph)
+    model = model_of(graph, opset)
     expected = evaluate(model)
     pipeline = Pipeline(tuple(PASSES[name]() for name in (*passes, "eliminate-dead-code")))
     pipeline.run(model)
@@ -218,6 +218,20 @@ def test_sum_of_two_becomes_add_with_the_constant_second() -> None:
     assert [value.name for value in model.graph.node(0).inputs if value] == ["x", "c"]
 
 
+def test_attention_gets_its_heads_as_an_axis() -> None:
+    model = after(
+        """g (float[2, 5, 24] q, float[2, 7, 12] k, float[2, 7, 18] v) => (float[2, 5, 36] y) {
+            y = Attention<q_num_heads = 4, kv_num_heads = 2, is_causal = 1>(q, k, v) }""",
+        "split-heads",
+        opset=23,
+    )
+    assert operators(model) == [*3 * ["Reshape", "Transpose"], "Attention", "Transpose", "Reshape"]
+    (attention,) = (node for node in model.graph if node.op_type == "Attention")
+    assert [value.shape for value in attention.inputs if value] == [(2, 4, 5, 6), (2, 2, 7, 6), (2, 2, 7, 9)]
+    assert attention.outputs[0].shape == (2, 4, 5, 9)
+    assert {node.metadata_props[ORIGIN] for node in model.graph if node is not attention} == {attention.name}
+
+
 def test_reshapes_get_literal_shapes_and_follow_one_another_once() -> None:
     model = after(
         """g (float[2, 3, 4] x) => (float[4, 6] y) <int64[2] a = {0, -1}, int64[2] b = {4, -1}> {
@@ -309,6 +323,31 @@ def test_sums_are_computed_before_their_terms_are_transposed() -> None:
     assert [output.producer().op_type for output in model.graph.outputs] == ["Transpose", "Sub"]
 
 
+BLOCK = """g (float[1,3,5,4] x, float[3,1,3,3] w, float[3] scale) => (float[1,5,4,3] b, float[1,3,5,4] a) {
+        r = Relu(x)
+        c = Conv<group = 3, pads = [1, 1, 1, 1]>(r, w)  t = Transpose<perm = [0, 2, 3, 1]>(c)
+        m = Mul(t, scale)  mt = Transpose<perm = [0, 3, 1, 2]>(m)  s = Add(READ, mt)
+        d = Conv<group = 3, pads = [1, 1, 1, 1]>(s, w)  b = Transpose<perm = [0, 2, 3, 1]>(d)  a = Relu(s)
+    }"""
+
+
+def test_depthwise_convolutions_of_a_residual_stream_stand_between_transposes() -> None:
+    model = after(BLOCK.replace("READ", "r"), "move-transposes", "eliminate-identity")
+    around = [
+        (node.inputs[0].producer().op_type, next(iter(node.outputs[0].consumers())).op_type)
+        for node in model.graph
+        if node.op_type == "Conv"
+    ]
+    assert around == [("Transpose", "Transpose")] * 2
+    (addition,) = [node for node in model.graph if node.op_type == "Add"]
+    assert addition.outputs[0].shape == [1, 5, 4, 3]
+
+
+def test_a_sum_with_what_no_depthwise_convolution_reads_stays() -> None:
+    model = after(BLOCK.replace("READ", "x"), "move-transposes", "eliminate-identity")
+    assert operators(model) == operators(model_of(BLOCK.replace("READ", "x")))
+
+
 @pytest.mark.parametrize(
     "sums",
     [
@@ -333,8 +372,9 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
-        "lift-constants,integer-arithmetic,fold-constants{limit=99},inline-conditions,eliminate-identity,canonicalize-operators,canonicalize-shapes,"
-        "fold-batch-normalization,move-transposes,eliminate-common-subexpressions,eliminate-dead-code"
+        "lift-constants,integer-arithmetic,fold-constants{limit=99},inline-conditions,eliminate-identity,"
+        "canonicalize-operators,split-heads,canonicalize-shapes,fold-batch-normalization,move-transposes,"
+        "eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text
     assert str(Pipeline.parse(text, PASSES)) == text

@@ -92,6 +92,60 @@ def test_accumulating_in_a_wider_posit_is_as_exact_as_it_says() -> None:
     np.testing.assert_array_equal(run(model, x), rounded(oracle8, total).astype(np.float32))
 
 
+def test_a_convolution_with_channels_on_the_lanes_sums_in_float32() -> None:
+    rng = np.random.default_rng(8)
+    x, w = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((1, 32, 14, 14), (32, 32, 3, 3)))
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])]
+    proto = model_of(nodes, {"x": [1, 32, 14, 14]}, {"y": [1, 32, 7, 7]}, {"w": w})
+    a, b = (rounded(ORACLE16, array.astype(np.float64)) for array in (x, w))
+    padded = np.pad(a[0], ((0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))[:, ::2, ::2]
+    expected = np.einsum("chwij,ocij->ohw", windows, b)[None]
+    actual = run(convert(proto, "custom[posit]16", accumulate="float32"), x)
+    np.testing.assert_allclose(actual, expected, rtol=2.0**-11, atol=1e-3)
+
+
+def recurrent(operator: str, **attributes: object) -> onnx.ModelProto:
+    """Return one recurrent layer of 5 steps, 2 rows, 6 inputs and 9 hidden units."""
+    rng, gates = np.random.default_rng(0), {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    shapes = {"w": (1, gates * 9, 6), "r": (1, gates * 9, 9), "b": (1, gates * 18)}
+    weights = {name: rng.normal(0, 0.3, shape) for name, shape in shapes.items()}
+    nodes = [helper.make_node(operator, ["x", "w", "r", "b"], ["y"], hidden_size=9, name="layer", **attributes)]
+    return model_of(nodes, {"x": [5, 2, 6]}, {"y": [5, 1, 2, 9]}, weights)
+
+
+def test_a_recurrent_layer_rounds_each_operation() -> None:
+    proto, x = recurrent("RNN", activations=["Relu"]), image((5, 2, 6)) - np.float32(0.5)
+    given, w, r, bias = (
+        rounded(ORACLE16, array.astype(np.float64))
+        for array in (x, *map(onnx.numpy_helper.to_array, proto.graph.initializer))
+    )
+    state, expected = np.zeros((2, 9)), []
+    for step in given:
+        total = np.broadcast_to(rounded(ORACLE16, bias[0, :9] + bias[0, 9:]), (2, 9))
+        for factors, weight in ((step, w[0]), (state, r[0])):
+            for k in range(factors.shape[1]):
+                total = rounded(ORACLE16, total + rounded(ORACLE16, factors[:, k, None] * weight[:, k]))
+        state = np.maximum(total, 0.0)
+        expected.append(state)
+    actual = run(convert(proto, "custom[posit]16"), x)
+    np.testing.assert_array_equal(actual, np.array(expected, np.float32)[:, None])
+
+
+@pytest.mark.parametrize("dtype", ["custom[posit]16", "custom[bfloat]16", "custom[fixed]16"])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_recurrent_layers_are_computed(operator: str, dtype: str) -> None:
+    proto, x = recurrent(operator), image((5, 2, 6)) - np.float32(0.5)
+    expected = graft.compile(proto, backends=["llvm"])(x)
+    np.testing.assert_allclose(run(convert(proto, dtype), x), expected, atol=0.02)
+
+
+def test_a_recurrent_layer_has_no_other_accumulator() -> None:
+    assert message(recurrent("LSTM"), "custom[posit]16", accumulate="quire") == (
+        "LSTM (node 'layer') rounds each operation, not accumulate='quire'; keep it in its own type with keep=['LSTM']"
+    )
+
+
 def test_nodes_may_stay_or_take_another_type() -> None:
     model = convert(DIGITS, "custom[posit]16", keep=["Gemm"], types={"conv*": "custom[posit]8"})
     kinds = {node.op_type: ValueView(node.outputs[0]).dtype for node in model.graph if node.op_type != "Cast"}
@@ -138,6 +192,17 @@ def test_a_type_that_is_not_custom_is_refused() -> None:
     assert message(DIGITS, "float16") == (
         "'float16' is not a custom datatype; write custom[name]bits, as in custom[posit]16"
     )
+
+
+@pytest.mark.parametrize("dtype", [None, 5, "custom[posit]", "custom[posit]16x4", "custom[]16"])
+def test_a_type_string_that_is_none_is_refused(dtype: object) -> None:
+    assert (
+        message(DIGITS, dtype) == f"'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16"
+    )
+
+
+def test_one_pattern_in_place_of_a_list_is_refused() -> None:
+    assert message(DIGITS, "custom[posit]16", keep="Conv") == "keep takes a list of patterns; write keep=['Conv']"
 
 
 def test_an_unknown_accumulation_is_refused() -> None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
+from graft.core.tensor_ir.ir import Expression
+from graft.core.tensor_ir.scalar_math import Value
+from graft.datatypes.arrays import decode
+from graft.datatypes.conversion import convert
 from graft.datatypes.lowering import create_lower_func, lookup, via
 from graft.datatypes.posit import Posit
 from graft.datatypes.registry import Datatype, DatatypeRegistry
@@ -113,6 +119,128 @@ def test_tables_end_at_8_bits() -> None:
 def test_a_table_is_made_of_a_numpy_function() -> None:
     table = lookup(lambda x, y: (x ^ y).astype(np.uint8), 4).table
     assert table[0x35] == 3 ^ 5
+
+
+def test_a_table_of_other_than_bits_and_operands_of_the_operation_is_refused() -> None:
+    register_truncated("tabled")
+    for bits, operands in ((4, 2), (8, 1)):
+        table = np.zeros(1 << bits * operands, np.uint8)
+        DATATYPES.register_op(lookup(table, bits, operands), "Add", "llvm", "tabled")
+        assert message(convert, sums("float32"), "custom[tabled]8") == (
+            f"the table of Add of custom[tabled]8 is for {operands} operands of {bits} bits; make one for 2 of 8 bits"
+        )
+
+
+def test_a_table_of_a_function_that_fails_is_refused() -> None:
+    assert message(lookup, lambda x: x, 4) == (
+        "the function of a table fails for 2 operands: TypeError: test_a_table_of_a_function_that_fails_is_refused."
+        "<locals>.<lambda>() takes 1 positional argument but 2 were given"
+    )
+
+
+def test_a_table_is_made_of_a_formula() -> None:
+    table = lookup(lambda x, y: Value(x) ^ Value(y), 4, expressions=True).table
+    np.testing.assert_array_equal(table, lookup(lambda x, y: x ^ y, 4).table)
+
+
+def test_a_table_is_made_of_c_functions() -> None:
+    table = lookup(create_lower_func({8: "toupper"}), 8, 1).table
+    assert bytes(table[list(b"graft 8")]) == b"GRAFT 8"
+    assert message(lookup, create_lower_func({8: "toupper"}), 4, 1) == (
+        "a table of 4 bits needs the C function of that width"
+    )
+
+
+@pytest.mark.parametrize("symbols", [{}, "abs", None])
+def test_symbols_must_go_by_width(symbols: object) -> None:
+    assert message(create_lower_func, symbols) == f"symbols go by width, as in {{16: 'PositAdd'}}; this is {symbols!r}"
+
+
+@pytest.mark.parametrize(("width", "symbol"), [("16", "abs"), (16, 5), ((8, 16, 32), "abs")])
+def test_a_symbol_must_be_a_name_by_its_width(width: object, symbol: object) -> None:
+    assert message(create_lower_func, {width: symbol}) == (
+        f"a symbol is a name by its width, or in a Cast by (source bits, bits); {width!r}: {symbol!r} is neither"
+    )
+
+
+LOWERINGS = {
+    "raises": (
+        lambda x: x,
+        "the lowering of Add of custom[raises]16 fails for 2 operands: TypeError: <lambda>() takes 1 positional "
+        "argument but 2 were given",
+    ),
+    "gives": (
+        lambda x, y: 5,
+        "the lowering of Add of custom[gives]16 gives int; return an expression of the tensor IR",
+    ),
+    "widens": (
+        lambda x, y: Value(x).cast("float32"),
+        "the lowering of Add of custom[widens]16 gives float32, but its storage type is uint16; return an expression "
+        "of that type",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOWERINGS)
+def test_a_lowering_that_fails_or_gives_something_else_is_named(name: str) -> None:
+    lowering, expected = LOWERINGS[name]
+    register_truncated(name)
+    DATATYPES.register_op(lowering, "Add", "llvm", name)
+    assert message(convert, sums("float32"), f"custom[{name}]16") == expected
+
+
+def test_a_cast_between_types_without_a_rule_is_missing() -> None:
+    if "ruleless" not in DATATYPES:
+        DATATYPES.register("ruleless")
+        DATATYPES.register_op(via("float32"), "Add", "llvm", "ruleless")
+    proto = sums("float32", nodes=2)
+    assert message(convert, proto, "custom[posit]16", types={"second": "custom[ruleless]16"}) == (
+        "model 'sums': backend 'llvm' has no lowering of Cast from custom[posit]16 to custom[ruleless]16, Cast from "
+        "custom[ruleless]16 to float32, Cast from float32 to custom[ruleless]16; register each with "
+        "graft.datatypes.register_op"
+    )
+
+
+def test_bits_are_decoded_not_floats() -> None:
+    assert message(decode, np.zeros(3), "custom[posit]16") == (
+        "custom[posit]16 is decoded from storage bits, uint16; these are float64"
+    )
+
+
+@pytest.mark.parametrize(("exponent", "mantissa"), [(11, 20), (-1, 2), (0, 2), (4, 0)])
+def test_a_small_float_has_widths_that_float32_carries(exponent: int, mantissa: int) -> None:
+    assert message(register_float, "odd", exponent, mantissa) == (
+        f"a float has 2 to 8 exponent bits and 1 to 10 mantissa bits; 'odd' has {exponent} and {mantissa}"
+    )
+
+
+def register_truncated(name: str) -> None:
+    """Register a type whose bits are the first of a float32's, as far as a sum needs it."""
+    if name in DATATYPES:
+        return
+    DATATYPES.register(name)
+    to_bits, to_float = (lambda x: first_bits(x, 16)), (lambda x: (Value(x).cast("uint32") << 16).bits("float32"))
+    if name == "tabled":
+        to_bits, to_float = (lambda x: first_bits(x, 8)), (lambda x: (Value(x).cast("uint32") << 24).bits("float32"))
+    DATATYPES.register_op(to_bits, "Cast", "llvm", name, "float32")
+    DATATYPES.register_op(to_float, "Cast", "llvm", "float32", name)
+
+
+def first_bits(x: Expression, bits: int) -> Value:
+    return (Value(x).bits("uint32") >> (32 - bits)).cast(f"uint{bits}")
+
+
+def sums(dtype: str, nodes: int = 1) -> onnx.ModelProto:
+    """Return ``x + x``, and that again."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    names = ["x", "y", "z"][: nodes + 1]
+    made = [
+        helper.make_node("Add", [before, before], [after], name=title)
+        for before, after, title in zip(names, names[1:], ("first", "second"), strict=False)
+    ]
+    given, result = (helper.make_tensor_value_info(name, kind, [4]) for name in (names[0], names[-1]))
+    graph = helper.make_graph(made, "sums", [given], [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def test_the_shipped_datatypes_are_registered() -> None:

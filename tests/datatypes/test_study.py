@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,11 +136,23 @@ def test_the_page_stands_alone_and_shows_every_type_and_layer(report):
         assert f"<td>{row.name}</td>" in text
         for layer in row.layers:
             assert f"<td>{layer.layer}</td>" in text
-    drawings = [f"<svg{part.split('</svg>')[0]}</svg>" for part in text.split("<svg")[1:]]
-    bars, lines = map(ElementTree.fromstring, drawings)
+    bars, lines = (drawing for drawing in drawings(text) if drawing.get("role") == "img")
     assert len(bars.findall("rect")) == 4
     assert len(lines.findall("polyline")) == 4
     assert len(lines.findall("circle")) == sum(len(row.layers) for row in report.rows)
+
+
+def drawings(text: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(f"<svg{part.split('</svg>')[0]}</svg>") for part in text.split("<svg")[1:]]
+
+
+def test_lines_of_many_types_differ_and_are_those_of_the_key(report):
+    many = replace(report, rows=report.rows * 6)
+    *_, lines = plots = drawings(page(many))
+    strokes = [(line.get("stroke"), line.get("stroke-dasharray")) for line in lines.findall("polyline")]
+    keys = [drawing[0] for drawing in plots if drawing.get("role") is None]
+    assert len(set(strokes)) == len(strokes) == 24
+    assert [(key.get("stroke"), key.get("stroke-dasharray")) for key in keys] == strokes
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def test_a_network_computes_the_same_without_integers(without: tuple[str, ...]) 
     build = Quantized(6)
     model = network(build)
     assert bool(FLOAT_PRODUCTS & set(operators(model, without))) == bool(without)
-    assert np.abs(run(model, build, disable=without) - build.expected(model)).max() <= 0.051
+    assert np.abs(run(model, build, without=without) - build.expected(model)).max() <= 0.051
 
 
 def test_a_processor_without_dot_products_computes_the_same() -> None:
@@ -302,14 +302,6 @@ def test_weights_of_four_bits_and_blocks_are_left_to_others() -> None:
     )
     with pytest.raises(GraftError, match="int4"):
         graft.compile(four, ["llvm"], threads=1)
-
-
-def test_an_unknown_pass_is_told() -> None:
-    build = Quantized()
-    model = network(build)
-    with pytest.raises(GraftError) as caught:
-        graft.compile(model, ["llvm"], disable=["integer-arithmetics"])
-    assert caught.value.message == "there is no pass 'integer-arithmetics'; did you mean 'integer-arithmetic'"
 
 
 @pytest.mark.parametrize("signed", [False, True])

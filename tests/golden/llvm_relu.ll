@@ -36,12 +36,11 @@ loop1:
   %v12 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %v11, <16 x i1> %v9, <16 x float> zeroinitializer)
   %v13 = fcmp ogt <16 x float> splat (float 0x0000000000000000), %v12
   %v14 = select <16 x i1> %v13, <16 x float> splat (float 0x0000000000000000), <16 x float> %v12
-  %v15 = mul nsw i64 %loop1.i, 16
-  %v16 = getelementptr inbounds float, ptr %p1, i64 %v15
-  call void @llvm.masked.store.v16f32.p0(<16 x float> %v14, ptr align 4 %v16, <16 x i1> %v9)
+  %v15 = getelementptr inbounds float, ptr %p1, i64 %v10
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %v14, ptr align 4 %v15, <16 x i1> %v9)
   %loop1.i.next = add nuw nsw i64 %loop1.i, 1
-  %v17 = icmp slt i64 %loop1.i.next, 7
-  br i1 %v17, label %loop1, label %loop1.end
+  %v16 = icmp slt i64 %loop1.i.next, 7
+  br i1 %v16, label %loop1, label %loop1.end
 loop1.end:
   ret i32 0
 }

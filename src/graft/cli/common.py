@@ -40,6 +40,7 @@ class State:
     verbose: bool = False
     plugin_files: list[str] = field(default_factory=list)
     without: list[str] = field(default_factory=list)
+    switched_off: list[str] = field(default_factory=list)
     _manager: PluginManager | None = None
 
     def manager(self) -> PluginManager:
@@ -134,11 +135,30 @@ def backend_options(command: Command) -> Command:
     )(command)
 
 
+def switch_option(command: Command) -> Command:
+    """Add what the compiler is to do without: ``--switch-off``."""
+    return click.option(
+        "--switch-off", metavar="NAME", multiple=True, callback=_set("switched_off"), expose_value=False,
+        help="Do without an optimisation (attention, fusion, threads, views, winograd, ...) or a graph pass.",
+    )(command)  # fmt: skip
+
+
 def compile_options(command: Command) -> Command:
     """Add what steers compilation: ``--threads``, ``--strict``."""
     return _all(
         click.option("--threads", type=click.IntRange(min=1), help="Threads of the program; all available by default."),
         click.option("--strict", is_flag=True, help="Fail where a region would go to another backend."),
+    )(command)
+
+
+def precision_option(command: Command) -> Command:
+    """Add ``--precision``."""
+    return click.option(
+        "--precision",
+        type=click.Choice(("float32", "bf16")),
+        default="float32",
+        show_default=True,
+        help="Of float32 products in the built-in compiler; bf16 rounds their factors to bfloat16.",
     )(command)
 
 

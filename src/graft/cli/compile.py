@@ -20,6 +20,8 @@ from graft.cli.common import (
     names_or_none,
     policy_of,
     policy_options,
+    precision_option,
+    switch_option,
 )
 from graft.cli.output import print_json, print_table, size
 from graft.cli.plan import check_gates, gate_options, read_plan
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 )
 @backend_options
 @compile_options
+@switch_option
+@precision_option
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
@@ -50,7 +54,6 @@ if TYPE_CHECKING:
 )
 @click.option("--no-tuned", is_flag=True, help="Use nothing of what tuning has found before.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
-@click.option("--disable", metavar="PASS", multiple=True, help="Leave out a pass over the model's graph.")
 @click.option("--time", "show_time", is_flag=True, help="Print where the time of compiling went.")
 @common_options
 @click.pass_obj
@@ -63,6 +66,7 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     threads: int | None,
     strict: bool,
+    precision: str,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
@@ -72,7 +76,6 @@ def command(
     tune_seconds: float | None,
     no_tuned: bool,
     no_cache: bool,
-    disable: tuple[str, ...],
     show_time: bool,
     **wishes: Any,
 ) -> int:
@@ -90,11 +93,12 @@ def command(
             shapes=dict(shapes),
             threads=threads,
             cpu=cpu,
+            precision=precision,
             strict=strict,
             cache=not no_cache,
-            disable=disable,
             tune=wish,
             tuned=not no_tuned,
+            without=state.switched_off,
             policy=policy_of(wishes),
             plan=None if plan_file is None else read_plan(plan_file),
             keep_intermediates=keep,

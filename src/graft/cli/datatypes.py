@@ -21,7 +21,7 @@ LABELS = "labels"
 
 @click.group("datatypes")
 def command() -> None:
-    """List number formats; sweep a model through them."""
+    """List number formats; convert a model to one; sweep a model through many."""
 
 
 @command.command("list")
@@ -38,6 +38,57 @@ def list_command(state: State) -> int:
     else:
         columns = ("NAME", "TYPE", "LARGEST", "SMALLEST", "EPSILON", "FROM")
         print_table(columns, [(r.name, r.type, r.largest, r.smallest, r.epsilon, r.owner) for r in rows])
+    return ExitCode.OK
+
+
+@command.command("convert")
+@click.argument("model", type=MODEL)
+@click.option(
+    "--type", "name", metavar="NAME", required=True, help="The type: posit16, float8e4m3, custom[posit]16, ..."
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The ONNX file.")
+@click.option(
+    "--accumulate", default="each", show_default=True, metavar="each|quire|TYPE", help="How sums are rounded."
+)
+@click.option("--keep", metavar="PATTERN", multiple=True, help="Nodes, by name or operator, that stay as they are.")
+@click.option(
+    "--mixed", metavar="PATTERN=NAME", multiple=True, help="Nodes, by name or operator, that get another type."
+)
+@click.option(
+    "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
+    help="The shape of an input with symbolic dimensions.",
+)  # fmt: skip
+@common_options
+@click.pass_obj
+def convert_command(
+    state: State,
+    model: Path,
+    name: str,
+    output: Path,
+    accumulate: str,
+    keep: tuple[str, ...],
+    mixed: tuple[str, ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+) -> int:
+    """Write MODEL computing in a number format: an ONNX model that every other verb takes."""
+    import onnx_ir as ir
+
+    from graft.datatypes.conversion import convert
+    from graft.datatypes.study import layers_of, type_named
+
+    state.manager().plugins()  # which registers their datatypes
+    pairs = [text.rpartition("=") for text in mixed]
+    wrong = next((text for text, (pattern, _, _) in zip(mixed, pairs, strict=True) if not pattern), None)
+    if wrong is not None:
+        raise click.BadParameter(f"'{wrong}' is not PATTERN=NAME, as in Conv=posit8", param_hint="--mixed")
+    dtype, types = type_named(name), {pattern: type_named(kind) for pattern, _, kind in pairs}
+    converted = convert(str(model), dtype, keep=keep, types=types, accumulate=accumulate, shapes=dict(shapes))
+    ir.save(converted, output)
+    layers = layers_of(converted)
+    if state.json:
+        print_json({"output": str(output), "type": dtype, "accumulate": accumulate, "layers": dict(layers)})
+    else:
+        click.echo(f"wrote {output}: {len(layers)} nodes compute in custom types; sums rounded: {accumulate}")
     return ExitCode.OK
 
 

@@ -146,8 +146,10 @@ def test_both_outputs_of_a_chain_are_stored() -> None:
     check(both, arrays, WIDE)
 
 
-def test_rows_that_compete_for_cache_lines_are_copied() -> None:
-    kernel, arrays = matmul((13, 1024), (1024, 70), constant=True)
+def test_rows_that_compete_for_cache_lines_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contraction, "CONFLICT_BYTES", 256)
+    monkeypatch.setattr(contraction, "CONFLICT_ROWS", 2)
+    kernel, arrays = matmul((13, 64), (64, 240), constant=True)
     check(kernel, arrays, WIDE)
     assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
 
@@ -207,7 +209,8 @@ def test_a_large_matrix_that_few_rows_meet_is_read_row_by_row(
 def test_rows_are_copied_block_by_block(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(blocking, "BLOCK_BYTES", 1 << 14)
     monkeypatch.setattr(contraction, "CONFLICT_BYTES", 64)
-    kernel, arrays = matmul((rows, 16), (16, 140), constant=True)
+    monkeypatch.setattr(contraction, "CONFLICT_ROWS", 2)
+    kernel, arrays = matmul((rows, 16), (16, 240), constant=True)
     check(kernel, arrays, WIDE)
     assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
 

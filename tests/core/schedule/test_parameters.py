@@ -27,6 +27,7 @@ from graft.errors import TuningError
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
 from tests.core.schedule.test_attention import attention_kernel
 from tests.core.schedule.test_contraction import matmul
+from tests.core.schedule.test_grouping import PLAIN, VNNI, matmul_integer
 
 
 def optional(low: int, high: int) -> st.SearchStrategy[int | None]:
@@ -82,6 +83,21 @@ def test_any_parameters_of_a_product_give_the_same_result(
 ) -> None:
     m, k, n = shape
     kernel, arrays = matmul((m, k), (k, n), constant=constant, epilogue="bias")
+    check(kernel, arrays, target, parameters, 0)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    shape=st.tuples(st.integers(2, 30), st.integers(1, 40), st.integers(2, 70)),
+    constant=st.booleans(),
+    target=st.sampled_from([VNNI, PLAIN]),
+    parameters=contractions,
+)
+def test_any_parameters_of_a_product_of_bytes_give_the_same_result(
+    shape: tuple[int, int, int], constant: bool, target: Target, parameters: ContractionParameters
+) -> None:
+    m, k, n = shape
+    kernel, arrays = matmul_integer((m, k), (k, n), points=("scalar", "each"), constant="y" if constant else "")
     check(kernel, arrays, target, parameters, 0)
 
 

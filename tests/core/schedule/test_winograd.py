@@ -43,9 +43,11 @@ def test_the_transforms_compute_a_convolution(pieces: int) -> None:
 def test_transformed_weights_are_one_matrix_per_product(pieces: int) -> None:
     transform = Transform(pieces)
     weights = np.random.default_rng(0).standard_normal((5, 3, 3, 3)).astype("float32")
-    result = transform.weights(weights)
-    matrix = transform.weight_matrix()
-    assert result.shape == (transform.products, 5, 3) and result.dtype == np.float32
+    packed = transform.packed_weights(weights, [0, 2, 5])
+    assert packed.shape == (transform.products * 5 * 3,) and packed.dtype == np.float32
+    first, second = np.split(packed.reshape(transform.products, 15), [6], axis=1)
+    tiles = [first.reshape(transform.products, 3, 2), second.reshape(transform.products, 3, 3)]
+    result, matrix = np.concatenate(tiles, axis=2).swapaxes(1, 2), transform.weight_matrix()
     expected = (matrix @ weights[4, 1].astype("float64") @ matrix.T).reshape(-1)
     np.testing.assert_allclose(result[:, 4, 1], expected, rtol=1e-6)
 
@@ -139,7 +141,7 @@ def test_the_error_of_float32_stays_within_three_times_that_of_a_direct_sum(piec
     inside = (matrix @ images @ matrix.T).reshape(channels, 64, -1)
     products = np.zeros((8, 64, transform.products), single)
     direct, exact = np.zeros((8, 64, pieces, pieces), single), np.zeros((8, 64, pieces, pieces))
-    weights = transform.weights(windows)
+    weights = transform.packed_weights(windows, [0, 8]).reshape(transform.products, channels, 8).swapaxes(1, 2)
     for channel in range(channels):
         products += weights[:, :, channel].T[:, None, :] * inside[channel]
         for i, j in np.ndindex(3, 3):

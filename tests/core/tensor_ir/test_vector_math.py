@@ -6,7 +6,7 @@ import pytest
 from graft.core.tensor_ir import numerics
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Intrinsic, Load, Ramp, Stage, Store, Variable
-from graft.core.tensor_ir.vector_math import EXPANSIONS, expand, expand_expression
+from graft.core.tensor_ir.vector_math import EXPANSIONS, expand, expansion
 from graft.core.tensor_ir.visit import walk_expressions, walk_statements
 from graft.core.types import INT64, Type
 from graft.runtime.dtypes import dtype_name
@@ -24,7 +24,7 @@ def evaluate(name, *arguments):
     buffers = [Buffer(f"x{number}", dtype, extent) for number in range(len(arguments))]
     y, i = Buffer("y", dtype, extent), Variable("i")
     value = Intrinsic(name, tuple(Load(buffer, (i,)) for buffer in buffers), Type(dtype))
-    stage = Stage(y, (i,), expand_expression(value))
+    stage = Stage(y, (i,), expansion()(value))
     return run_stages([stage], dict(zip(buffers, arguments, strict=True)))[y]
 
 

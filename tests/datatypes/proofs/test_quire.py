@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from fractions import Fraction
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import graft
 from graft.datatypes.conversion import convert
-from graft.datatypes.quire import Quire
+from graft.datatypes.shipped import DATATYPES, register_float
 from graft.errors import DatatypeError
 from tests.datatypes.proofs.oracle import posit_code, posit_value, same
 from tests.datatypes.proofs.running import format_of, stratified_codes
@@ -19,13 +21,16 @@ from tests.datatypes.proofs.running import format_of, stratified_codes
 def dot_products(dtype: str, left: np.ndarray, right: np.ndarray, accumulate: str) -> np.ndarray:
     """Return ``left @ right`` of codes [m, k] and [k, n], as numbers."""
     format = format_of(dtype)
+    program = graft.compile(convert(matrix_product(left, right), dtype, accumulate=accumulate), ["llvm"], threads=1)
+    return np.asarray(program(format.to_numbers(left), format.to_numbers(right)))
+
+
+def matrix_product(left: np.ndarray, right: np.ndarray) -> onnx.ModelProto:
     kind = TensorProto.DOUBLE
     given = [helper.make_tensor_value_info(name, kind, codes.shape) for name, codes in (("x", left), ("y", right))]
     result = helper.make_tensor_value_info("z", kind, (left.shape[0], right.shape[1]))
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "y"], ["z"])], "dot", given, [result])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    program = graft.compile(convert(model, dtype, accumulate=accumulate), ["llvm"], threads=1)
-    return np.asarray(program(format.to_numbers(left), format.to_numbers(right)))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def rational_dots(left: np.ndarray, right: np.ndarray, bits: int) -> np.ndarray:
@@ -104,9 +109,59 @@ def test_a_wider_accumulator_rounds_each_step_to_it_and_once_at_the_end():
             assert actual[row, column] == float(posit_value(posit_code(total, 8), 8))
 
 
-def test_a_format_with_products_beyond_float64_has_no_quire_and_says_what_to_do():
+def near(codes: np.ndarray) -> np.ndarray:
+    """Return the negatives of numbers' neighbours: sums with them cancel but for the last bits of products."""
+    return without_nar((-(codes.astype(np.int64) ^ 1) % (1 << 32)).astype(np.uint32), 32)
+
+
+def assert_posit32_quire(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Compare with rational sums; return the numbers."""
+    actual = dot_products("custom[posit]32", left, right, "quire")
+    rows, columns = ([[posit_value(code, 32) for code in row] for row in codes.tolist()] for codes in (left, right.T))
+    codes = [[posit_code(sum(map(operator.mul, row, column), Fraction(0)), 32) for column in columns] for row in rows]
+    assert same(actual, format_of("custom[posit]32").to_numbers(np.array(codes, np.uint32))).all()
+    return actual
+
+
+@pytest.mark.parametrize("terms", [1, 40])
+def test_a_quire_of_posit32_sums_products_of_every_size(terms):
+    format = format_of("custom[posit]32")
+    left = without_nar(stratified_codes(format, 12 * terms, 7).reshape(12, terms), 32)
+    right = without_nar(stratified_codes(format, 8 * terms, 8).reshape(terms, 8), 32)
+    assert_posit32_quire(left, right)
+    assert_posit32_quire(np.concatenate([left, near(left)], axis=1), np.concatenate([right, right]))
+
+
+def test_a_quire_of_posit32_keeps_what_float64_loses():
+    format, random = format_of("custom[posit]32"), np.random.default_rng(9)
+    left, right = (format.to_bits(random.standard_normal(shape)) for shape in ((12, 30), (30, 8)))
+    wide = np.concatenate([left, near(left)], axis=1), np.concatenate([right, right])
+    exact = assert_posit32_quire(*wide)
+    assert (exact != dot_products("custom[posit]32", *wide, "float64")).any()
+
+
+def test_a_float_without_subnormals_sums_its_last_places():
+    register_float("flushed", 3, 2, infinities=False, subnormals=False)
+    format = format_of("custom[flushed]6")
+    numbers = np.array([[0.3125, 0.3125, -0.25, -0.25]])  # 1.25 and 1 times the least normal number
+    actual = dot_products("custom[flushed]6", format.to_bits(numbers), format.to_bits(np.full((4, 1), 2.0)), "quire")
+    assert actual.tolist() == [[0.25]]
+
+
+def test_a_logarithm_has_no_quire_and_the_error_says_what_to_do():
+    codes = np.zeros((1, 1), np.uint16)
     with pytest.raises(DatatypeError) as caught:
-        Quire.of(format_of("custom[posit]32"), 8)
+        dot_products("custom[lns]16", codes, codes, "quire")
     assert caught.value.message == (
-        "a quire of 32-bit numbers needs products of more than 53 bits; accumulate in custom[posit]32 or float64"
+        "custom[lns]16 has no quire: its numbers are no multiples of one number; accumulate in 'float64'"
+    )
+
+
+def test_a_type_of_lowerings_alone_has_no_quire():
+    DATATYPES.register("formless")
+    codes = np.zeros((1, 1), np.uint16)
+    with pytest.raises(DatatypeError) as caught:
+        convert(matrix_product(codes, codes), "custom[formless]16", accumulate="quire")
+    assert caught.value.message == (
+        "a quire needs a format, and custom[formless]16 has only lowerings; accumulate in 'each' operation or in a type"
     )

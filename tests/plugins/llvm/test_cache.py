@@ -10,6 +10,7 @@ import pytest
 import graft
 from graft.core.target import LEVELS, cache_directory
 from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
+from graft.plugins.llvm.packing import Places, Strided
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -20,7 +21,7 @@ two (float[4, 8] x) => (float[4, 8] z)
   z = Tanh(y)
 }
 """
-PLACES = {1: np.array([[3, 2, 1], [0, 4, 0]], np.int32)}
+PLACES = {1: np.array([[3, 2, 1], [0, 4, 0]], np.int32), 3: Strided((4, 2), 1, (2, 4), (-1, 3)), 4: np.array([1, 0])}
 ENTRY = Entry("kernel", b"object", PLACES)
 
 
@@ -30,7 +31,11 @@ def same(left: Entry | None, right: Entry) -> bool:
     if right.places is None:
         return left.places is None
     assert left.places is not None
-    return all(np.array_equal(left.places[number], at) for number, at in right.places.items())
+    assert left.places.keys() == right.places.keys()
+    return all(
+        left.places[number] == at if isinstance(at, Strided) else np.array_equal(left.places[number], at)
+        for number, at in right.places.items()
+    )
 
 
 def model(scale: float) -> ir.Model:
@@ -39,7 +44,7 @@ def model(scale: float) -> ir.Model:
 
 
 @pytest.mark.parametrize("places", [PLACES, {}, None])
-def test_an_entry_is_read_as_it_was_written(tmp_path: Path, places: dict[int, np.ndarray] | None) -> None:
+def test_an_entry_is_read_as_it_was_written(tmp_path: Path, places: Places | None) -> None:
     entry = Entry("kernel", b"object", places)
     KernelCache(tmp_path).put("ab12", entry)
     assert same(KernelCache(tmp_path).get("ab12"), entry)

@@ -355,6 +355,28 @@ def test_statements_nest(run) -> None:
     check(run, Function("kernel", (x, out), 1, body), [np.array([0, 1, 2, 3, 4, 5])])
 
 
+def squares_in_branches() -> Function:
+    """Stores of ``(3 i) * (3 i)`` before, in both arms of, and after a condition, in that many of 4 rows."""
+    x, out = vector("x", "int64", 6), Buffer("out", "int64", (b.index(4), b.index(6)))
+    i = Variable("i")
+
+    def store(row: int) -> Store:
+        triple = b.multiply(Load(x, (i,)), 3)
+        return Store(out, (b.index(row), i), Binary("mul", triple, b.multiply(b.add(i, 1), b.add(i, 1))))
+
+    arms = If(b.less(Load(x, (i,)), 3), store(1), Block((store(2), store(1))))
+    zeros = tuple(Store(out, (b.index(row), i), b.index(0)) for row in range(4))
+    return Function("kernel", (x, out), 1, For(i, b.index(6), "serial", Block((*zeros, arms, store(3), store(0)))))
+
+
+def test_what_is_known_outside_a_block_is_used_inside_and_not_the_other_way_round(run) -> None:
+    check(run, squares_in_branches(), [np.array([0, 5, 2, 3, 1, 9])])
+    lines = [line.partition(" = ")[2] for line in emit_ir(squares_in_branches(), BASELINE).splitlines()]
+    assert lines.count("add i64 %loop1.i, 1") == 3  # once in each arm, and once behind both
+    assert lines.count("getelementptr inbounds i64, ptr %p0, i64 %loop1.i") == 1
+    assert lines.count("load i64, ptr %v6, align 8") == 6  # of which one for the condition: memory may have changed
+
+
 def tile_and_loop(uses_tile: bool) -> Function:
     """Sums in a register, kept in memory, and a loop of exponentials over that memory or over the register."""
     x, out = vector("x", "float32"), Buffer("out", "float32", (b.index(32), b.index(LANES)))
@@ -487,3 +509,17 @@ def test_the_text_of_a_small_kernel(golden) -> None:
     body = For(i, b.index(7), "serial", Store(out, place, value, mask))
     target = Target("x86_64", "sapphirerapids", frozenset({"avx512f"}))
     golden("llvm_relu.ll", emit_ir(Function("relu", (x, out), 1, body), target))
+
+
+@pytest.mark.parametrize("on", range(1, 17))
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "bfloat16", "float32"])
+def test_a_masked_store_of_narrowed_numbers_writes_no_other_element(run, dtype: str, on: int) -> None:
+    source, out = vector("x", "int32" if dtype.startswith(("u", "i")) else "float32", 16), vector("out", dtype, 48)
+    place = lanes(16, 16)
+    mask = Binary("lt", lanes(0, 16), Constant(on, INT64.with_lanes(16)))
+    body = Store(out, (place,), Cast(Load(source, (lanes(0, 16),)), dtype), mask)
+    output = np.full(48, 77).astype(numpy_dtype(dtype))
+    run(Function("kernel", (source, out), 1, body), [np.arange(16).astype(numpy_dtype(source.dtype))], [output])
+    expected = np.full(48, 77).astype(numpy_dtype(dtype))
+    expected[16 : 16 + on] = np.arange(on).astype(numpy_dtype(dtype))
+    np.testing.assert_array_equal(output, expected)

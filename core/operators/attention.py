@@ -1,0 +1,254 @@
+"""Attention and RotaryEmbedding (opset 23): what Transformers do between their products with weights.
+
+Attention is a product of queries and keys, a bias, Softmax, and a product with the values, in stages of the form that
+`graft.core.schedule.attention` takes whole: axes are batch, head, query, then key or feature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from graft.core.operators import build as b
+from graft.core.operators.contraction import shape_of
+from graft.core.operators.cost import elements, per_output, traffic
+from graft.core.operators.indexing import position
+from graft.core.operators.manipulation import INJECTIVE
+from graft.core.operators.normalization import exp_of_negative
+from graft.core.operators.reduction import rows, trailing
+from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.view import NodeView
+
+Indices = Sequence[Expression]
+DTYPES = frozenset({"float32", "float64"})
+"""The element types of Attention that are lowered: in narrower ones ONNX rounds after every step."""
+
+# ---- Attention ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """One of the inputs Q, K and V as ``[batch, head, position, feature]``, behind a cache if there is one."""
+
+    source: Buffer
+    past: Buffer | None
+    heads: int
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape with the cache."""
+        shape = b.dims(self.source)
+        before = 0 if self.past is None else b.dims(self.past)[2]
+        if len(shape) == 4:
+            return shape[0], shape[1], shape[2] + before, shape[3]
+        return shape[0], self.heads, shape[1] + before, shape[2] // self.heads
+
+    def element(self, batch: Expression, head: Expression, place: Expression, feature: Expression) -> Expression:
+        """Return an element."""
+        if self.past is None:
+            return self._new(batch, head, place, feature)
+        before = b.dims(self.past)[2]
+        old = b.load(self.past, batch, head, b.minimum(place, before - 1), feature)
+        new = self._new(batch, head, b.maximum(b.subtract(place, before), 0), feature)
+        return b.select(b.less(place, before), old, new)
+
+    def _new(self, batch: Expression, head: Expression, place: Expression, feature: Expression) -> Expression:
+        if len(self.source.shape) == 4:
+            return b.load(self.source, batch, head, place, feature)
+        return b.load(self.source, batch, place, b.add(b.multiply(head, self.shape[3]), feature))
+
+
+class _Attention:
+    """The lowering of one node."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        node = self.node = lowering.node
+        self.lowering = lowering
+        heads = node.attribute("q_num_heads", 0), node.attribute("kv_num_heads", 0)
+        self.queries = _Heads(lowering.input(0), None, heads[0])
+        self.keys = _Heads(lowering.input(1), lowering.optional(4), heads[1])
+        self.values = _Heads(lowering.input(2), lowering.optional(5), heads[1])
+        self.group = self.queries.shape[1] // self.keys.shape[1]
+        self.kind = lowering.input(0).dtype
+        batch, count, length, _ = self.queries.shape
+        self.shape = (batch, count, length, self.keys.shape[2])
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Return all stages; optional outputs after those that they are made of."""
+        shape, lowering = self.shape, self.lowering
+        products = lowering.temporary(self.kind, shape)
+        stages = [b.reduce(products, "add", [self.queries.shape[3]], self._product)]
+        capped = b.compute(lowering.temporary(self.kind, shape), lambda i: self._capped(self._scaled(products, i)))
+        biased = b.compute(lowering.temporary(self.kind, shape), lambda i: self._biased(b.load(capped.buffer, *i), i))
+        stages += [capped, biased]
+        axes = trailing(shape, 3)
+        top, total = lowering.temporary(self.kind, axes.kept), lowering.temporary(self.kind, axes.kept)
+        weights = lowering.temporary(self.kind, shape)
+
+        def power(i: Indices) -> Expression:
+            return exp_of_negative(b.subtract(b.load(biased.buffer, *i), b.load(top, *axes.row(i))))
+
+        # A query that attends to no key has weights of 0, not of 0 / 0.
+        stages += [
+            rows(top, "max", axes, lambda i: b.load(biased.buffer, *i), lambda t: _or(t, -math.inf, 0)),
+            rows(total, "add", axes, power, lambda t: _or(t, 0, 1)),
+            b.compute(weights, lambda i: b.divide(power(i), b.load(total, *axes.row(i)))),
+        ]
+        shown = (lambda i: self._scaled(products, i)), capped.buffer, biased.buffer, weights
+        return (
+            *stages,
+            *self._result(weights),
+            *self._optional(shown[self.node.attribute("qk_matmul_output_mode", 0)]),
+        )
+
+    def _product(self, axes: Indices, k: Indices) -> Expression:
+        batch, head, query, key = axes
+        left = self.queries.element(batch, head, query, k[0])
+        right = self.keys.element(batch, b.divide(head, self.group), key, k[0])
+        return b.multiply(left, right)
+
+    def _scaled(self, products: Buffer, i: Indices) -> Expression:
+        scale = self.node.attribute("scale", 1 / math.sqrt(self.queries.shape[3]))
+        return b.multiply(b.load(products, *i), scale)
+
+    def _capped(self, score: Expression) -> Expression:
+        cap = self.node.attribute("softcap", 0.0)
+        return b.multiply(b.intrinsic("tanh", b.divide(score, cap)), cap) if cap > 0 else score
+
+    def _biased(self, score: Expression, i: Indices) -> Expression:
+        batch, _, query, key = i
+        lengths = self.lowering.optional(6)
+        offset: Expression = b.index(0 if self.keys.past is None else b.dims(self.keys.past)[2])
+        conditions = []
+        if lengths is not None:
+            length = b.cast(b.load(lengths, batch), "int64")
+            conditions.append(b.less(key, length))
+            if self.keys.past is None:
+                offset = b.subtract(length, self.shape[2])
+        left, right = (self.node.attribute(f"{side}_window_size", -1) for side in ("left", "right"))
+        own = b.add(query, offset)
+        if self.node.attribute("is_causal", 0):
+            conditions.append(b.less_equal(key, own))
+        if left >= 0:
+            conditions.append(b.less_equal(b.subtract(own, key), left))
+        if right >= 0:
+            conditions.append(b.less_equal(b.subtract(key, own), right))
+        return self._masked(score, i, conditions)
+
+    def _masked(self, score: Expression, i: Indices, conditions: list[Expression]) -> Expression:
+        """The score with the mask added (of a bool one: chosen), and minus infinity where a condition fails."""
+        mask = self.lowering.optional(3)
+        if mask is not None:
+            width = b.dims(mask)[-1]
+            place = [*i]
+            if 1 < width < self.shape[3]:
+                conditions.append(b.less(i[3], width))
+                place[3] = b.minimum(i[3], width - 1)
+            entry = b.broadcast(mask, place, (*self.shape[:3], width))
+            if mask.dtype == "bool":
+                conditions.append(entry)
+            else:
+                score = b.add(score, entry)
+        allowed = b.all_of(conditions)
+        return score if allowed is None else b.select(allowed, score, -math.inf)
+
+    def _result(self, weights: Buffer) -> list[Stage]:
+        batch, heads, length, _ = self.shape
+        size, target = self.values.shape[3], self.lowering.output()
+
+        def value(axes: Indices, k: Indices) -> Expression:
+            of = self.values.element(axes[0], b.divide(axes[1], self.group), k[0], axes[3])
+            return b.multiply(b.load(weights, *axes[:3], *k), of)
+
+        whole = len(target.shape) == 4
+        sums = target if whole else self.lowering.temporary(self.kind, (batch, heads, length, size))
+        stages = [b.reduce(sums, "add", [self.shape[3]], value)]
+        if not whole:
+            stages.append(
+                b.compute(target, lambda i: b.load(sums, i[0], b.divide(i[2], size), i[1], b.modulo(i[2], size)))
+            )
+        return stages
+
+    def _optional(self, scores: Buffer | Callable[[Indices], Expression]) -> list[Stage]:
+        """The caches with the new keys and values, and the scores in the form that the node asks for."""
+        stages = []
+        for number, source in ((1, self.keys), (2, self.values)):
+            present = self.lowering.optional_output(number)
+            if present is not None:
+                stages.append(b.compute(present, lambda i, of=source: of.element(*i)))  # type: ignore[misc]
+        shown = self.lowering.optional_output(3)
+        if shown is not None:
+            stages.append(b.compute(shown, lambda i: b.load(scores, *i) if isinstance(scores, Buffer) else scores(i)))
+        return stages
+
+
+def _or(value: Expression, number: float, instead: float) -> Expression:
+    return b.select(b.equal(value, number), b.constant(instead, value.type.dtype), value)
+
+
+def _lower_attention(lowering: Lowering) -> tuple[Stage, ...]:
+    return _Attention(lowering).stages()
+
+
+def _attention_cost(node: NodeView) -> Cost:
+    queries, keys = shape_of(node.input(0)), shape_of(node.input(1))
+    terms = keys[-2] + (shape_of(node.input(4))[2] if node.input(4) is not None else 0)
+    heads = queries[1] if len(queries) == 4 else node.attribute("q_num_heads")
+    scores = elements(node.input(0)) * terms + elements(node.outputs[0]) * terms
+    return Cost(2 * scores + 20 * queries[0] * heads * queries[-2] * terms, traffic(node))
+
+
+def _accept_attention(node: NodeView) -> Reject | None:
+    dtypes = {value.dtype for value in (*node.inputs[:3], node.outputs[0]) if value is not None}
+    if len(dtypes) != 1 or not dtypes <= DTYPES:
+        return Reject("dtype", f"Attention of {', '.join(sorted(dtypes))}; float32 or float64 throughout is lowered")
+    return None
+
+
+OPERATORS.add(Operator("Attention", frozenset({Trait.ATTENTION}), _lower_attention, _attention_cost, _accept_attention))
+
+# ---- Rotary embedding ---------------------------------------------------------------------------------------------
+
+
+def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
+    """Pairs ``(x, y)`` of features become ``(cos x - sin y, sin x + cos y)`` by the angle of their position."""
+    source, cosines, sines, places = lowering.input(0), lowering.input(1), lowering.input(2), lowering.optional(3)
+    node, shape = lowering.node, b.dims(source)
+    size = shape[3] if len(shape) == 4 else shape[2] // node.attribute("num_heads")
+    turned = node.attribute("rotary_embedding_dim", 0) or size
+    interleaved, half = bool(node.attribute("interleaved", 0)), turned // 2
+    kind = b.wide(source.dtype)
+
+    def angle(cache: Buffer, i: Indices, pair: Expression) -> Expression:
+        batch, place = i[0], i[-2]
+        if places is None:
+            return b.cast(b.load(cache, batch, place, pair), kind)
+        chosen = position(b.load(places, batch, place), b.dims(cache)[0])
+        return b.cast(b.load(cache, chosen, pair), kind)
+
+    def value(i: Indices) -> Expression:
+        feature = i[3] if len(shape) == 4 else b.modulo(i[2], size)
+        start = b.subtract(i[-1], feature)
+        inside = b.minimum(feature, turned - 1)
+        pair = b.divide(inside, 2) if interleaved else b.modulo(inside, half)
+        second = b.equal(b.modulo(inside, 2), 1) if interleaved else b.greater_equal(inside, half)
+        first_at = b.multiply(pair, 2) if interleaved else pair
+
+        def of(place: Expression) -> Expression:
+            return b.cast(b.load(source, *i[:-1], b.add(start, place)), kind)
+
+        x, y = of(first_at), of(b.add(first_at, 1 if interleaved else half))
+        cosine, sine = angle(cosines, i, pair), angle(sines, i, pair)
+        real = b.subtract(b.multiply(cosine, x), b.multiply(sine, y))
+        imaginary = b.add(b.multiply(sine, x), b.multiply(cosine, y))
+        result = b.cast(b.select(second, imaginary, real), source.dtype)
+        return result if turned == size else b.select(b.less(feature, turned), result, b.load(source, *i))
+
+    return (b.compute(lowering.output(), value),)
+
+
+OPERATORS.add(Operator("RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6)))

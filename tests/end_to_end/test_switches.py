@@ -1,0 +1,157 @@
+"""Optimisations switched off one by one: the outputs stay the same."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper, parser
+
+import graft
+from benchmarks.zoo import model, path_of
+from graft.core.normalize import PASSES
+from graft.core.passes.seed_weights import SeedWeights
+from graft.core.sample_inputs import sample_inputs
+from graft.core.target import OPTIMISATIONS
+from graft.errors import GraftError
+from graft.plugins.llvm.backend import LlvmBackend
+from graft.runtime.program import Program
+
+MODELS = ("cnn", "transformer", "lstm")
+
+CNN = """g (float[1, 24, 26, 28] x) => (float[1, 10] y) {
+    a = Conv <pads = [1, 1, 1, 1]> (x, w0)
+    b = BatchNormalization (a, s, c, c, v)
+    d = Relu (b)
+    e = Conv <pads = [1, 1, 1, 1]> (d, w1)
+    f = Add (e, x)
+    h = Relu (f)
+    i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (h)
+    j = GlobalAveragePool (i)
+    k = Flatten (j)
+    y = Gemm (k, w2, n) }"""
+
+TRANSFORMER = """g (float[1, 20, 48] x) => (float[1, 20, 48] y) {
+    a = LayerNormalization (x, s, c)
+    q = MatMul (a, w0)
+    k = MatMul (a, w1)
+    v = MatMul (a, w2)
+    o = Attention <q_num_heads = 4, kv_num_heads = 4, is_causal = 1> (q, k, v)
+    p = MatMul (o, w3)
+    b = Add (p, x)
+    d = RMSNormalization (b, s)
+    e = MatMul (d, w4)
+    f = Gelu (e)
+    h = MatMul (f, w5)
+    i = Sigmoid (b)
+    j = Mul (b, i)
+    y = Add (h, j) }"""
+
+SHAPES = {
+    "cnn": (
+        CNN,
+        {"w0": (24, 24, 3, 3), "w1": (24, 24, 3, 3), "w2": (24, 10), "s": (24,), "c": (24,), "v": (24,), "n": (10,)},
+    ),
+    "transformer": (
+        TRANSFORMER,
+        {
+            "w0": (48, 48),
+            "w1": (48, 48),
+            "w2": (48, 48),
+            "w3": (48, 48),
+            "w4": (48, 96),
+            "w5": (96, 48),
+            "s": (48,),
+            "c": (48,),
+        },
+    ),
+}
+
+
+@cache
+def source(name: str) -> ir.Model:
+    if name not in SHAPES:
+        return model(name)
+    text, shapes = SHAPES[name]
+    proto = parser.parse_model(f'<ir_version: 11, opset_import: ["" : 23]> {text}')
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(np.full(shape, 0.5, np.float32), weight) for weight, shape in shapes.items()
+    )
+    onnx.checker.check_model(proto)
+    loaded = graft.load(proto)
+    SeedWeights().run(loaded)
+    return loaded
+
+
+def program(name: str, without: tuple[str, ...] = ()) -> Program:
+    return graft.compile(source(name), ["llvm"], threads=2, strict=True, without=without)
+
+
+@cache
+def usual(name: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    feeds = sample_inputs(source(name))
+    return feeds, program(name).run(feeds)
+
+
+def calls(name: str, *without: str) -> list[str]:
+    (procedure,) = program(name, without).description.procedures
+    return [call.function for call in procedure.calls]
+
+
+@pytest.mark.parametrize(
+    ("switch", "name"),
+    [*((switch, name) for switch in OPTIMISATIONS for name in MODELS), *((switch, "transformer") for switch in PASSES)],
+)
+def test_switching_an_optimisation_off_keeps_the_outputs(switch: str, name: str) -> None:
+    feeds, wanted = usual(name)
+    results = program(name, (switch,)).run(feeds)
+    for output, value in wanted.items():
+        assert np.std(value) > 1e-3, "a constant output proves nothing"
+        np.testing.assert_allclose(results[output], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_of_them_off_keep_the_outputs(name: str) -> None:
+    feeds, wanted = usual(name)
+    results = program(name, tuple(OPTIMISATIONS)).run(feeds)
+    for output, value in wanted.items():
+        np.testing.assert_allclose(results[output], value, rtol=1e-3, atol=1e-4)
+
+
+def test_without_fusion_every_operator_is_a_kernel() -> None:
+    assert len(calls("cnn")) < len(calls("cnn", "fusion"))
+    assert all("_more" not in function for function in calls("cnn", "fusion"))
+
+
+def test_without_attention_it_is_no_kernel_with_its_transpositions() -> None:
+    assert any("transpose" in function and "more" in function for function in calls("transformer"))
+    assert len(calls("transformer")) < len(calls("transformer", "attention"))
+
+
+def test_without_views_they_are_copied() -> None:
+    assert len(calls("transformer", "views")) > len(calls("transformer"))
+    kinds = {tensor.storage for tensor in program("transformer", ("views",)).description.procedures[0].tensors}
+    assert "view" not in kinds
+    assert "view" in {tensor.storage for tensor in program("transformer").description.procedures[0].tensors}
+
+
+def test_without_threads_the_bits_are_the_same() -> None:
+    feeds, wanted = usual("cnn")
+    results = program("cnn", ("threads",)).run(feeds)
+    for output, value in wanted.items():
+        np.testing.assert_array_equal(results[output], value)
+
+
+def test_an_unknown_optimisation_is_named_with_the_nearest() -> None:
+    with pytest.raises(GraftError) as caught:
+        graft.compile(path_of("digits"), without=["fusoin"])
+    assert str(caught.value) == "there is no optimisation 'fusoin' to switch off; did you mean 'fusion'"
+    with pytest.raises(GraftError) as caught:
+        LlvmBackend(without=["zzz"])
+    assert str(caught.value) == (
+        "there is no optimisation 'zzz' to switch off; there are attention, channels-last, fusion, threads, views, "
+        "winograd"
+    )

@@ -1,0 +1,88 @@
+"""RNN, GRU and LSTM in chunks of hidden units, against ONNX Runtime, on one thread and on two."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graft
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.build import index
+from graft.core.operators.lower import lower, lowering_of
+from graft.core.operators.recurrent_layer import GATES
+from graft.core.target import host_target
+from graft.core.tensor_ir.ir import For, Function
+from graft.core.tensor_ir.visit import walk_statements
+from graft.core.view import NodeView
+from graft.plugins.llvm.emit import module_ir
+from graft.runtime.program import Program
+
+onnxruntime = pytest.importorskip("onnxruntime")
+STEPS, INPUTS = 5, 24
+
+
+def arrays(kind: str, hidden: int, batch: int) -> dict[str, np.ndarray]:
+    random, rows = np.random.default_rng(hidden), GATES[kind] * hidden
+    shapes = {"w": (2, rows, INPUTS), "r": (2, rows, hidden), "b": (2, 2 * rows)}
+    weights = {name: random.uniform(-0.2, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    x, h = random.standard_normal((STEPS, batch, INPUTS)), random.standard_normal((2, batch, hidden))
+    lengths = np.array([STEPS, 2, 3][:batch], np.int32)
+    return {"x": x.astype(np.float32), **weights, "n": lengths, "h": h.astype(np.float32)}
+
+
+def network(kind: str, values: dict[str, np.ndarray], constant: bool, **attributes: int) -> onnx.ModelProto:
+    hidden = values["r"].shape[-1]
+    node = helper.make_node(
+        kind, ["x", "w", "r", "b", "n", "h"], ["y", "last"], hidden_size=hidden, direction="bidirectional", **attributes
+    )
+    fixed = {name: numpy_helper.from_array(values[name], name) for name in ("w", "r", "b") if constant}
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in values.items()
+        if name not in fixed
+    ]
+    batch = values["x"].shape[1]
+    shapes = {"y": (STEPS, 2, batch, hidden), "last": (2, batch, hidden)}
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph([node], "recurrent", given, outputs, list(fixed.values()))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+
+
+def compiled(model: onnx.ModelProto, threads: int) -> Program:
+    return graft.compile(model, ["llvm"], threads=threads, strict=True)
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
+@pytest.mark.parametrize(
+    ("kind", "hidden", "batch", "attributes"),
+    [
+        ("LSTM", 200, 1, {}),  # 13 vectors: the last chunk is half empty
+        ("LSTM", 208, 3, {}),  # a vector of nothing but padding
+        ("GRU", 144, 1, {}),
+        ("GRU", 150, 3, {"linear_before_reset": 1}),
+        ("RNN", 272, 2, {}),
+    ],
+)
+def test_recurrent_layers_agree_with_onnxruntime_on_any_threads(
+    kind: str, hidden: int, batch: int, attributes: dict[str, int], constant: bool
+) -> None:
+    values = arrays(kind, hidden, batch)
+    model = network(kind, values, constant, **attributes)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {one.name: values[one.name] for one in session.get_inputs()}
+    expected = dict(zip(("y", "last"), session.run(None, feeds), strict=True))
+    results = [compiled(model, threads).run(feeds) for threads in (1, 2)]
+    for name, value in expected.items():
+        np.testing.assert_allclose(results[0][name], value, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(results[1][name], results[0][name])
+
+
+def test_threads_share_the_hidden_units_of_a_step() -> None:
+    model = graft.load(network("LSTM", arrays("LSTM", 256, 1), constant=False))
+    function = lower(lowering_of(NodeView(model.graph.node(-1))), OPERATORS)
+    assert isinstance(function, Function)
+    loops = [one for one in walk_statements(function.body) if isinstance(one, For) and one.variable.name == "chunk"]
+    assert [(one.kind, one.extent) for one in loops] == [("parallel", index(4))] * 2
+    assert module_ir((function,), host_target()).count("define internal i32 @") >= 4

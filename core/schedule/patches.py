@@ -20,6 +20,7 @@ from graft.core.schedule.epilogue import fused_stages
 from graft.core.schedule.inline import constant_shape, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.tiling import column_mask, ramp
+from graft.core.schedule.vectorize import instantiate
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -80,7 +81,8 @@ def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
             image if buffer is window.source else own
             for buffer, own in zip((*kernel.inputs, *kernel.outputs), inner.parameters, strict=True)
         )
-        body = Allocate(rows, Block((window.copy(image, rows, target), inner.body)))
+        # Two passes over a row may share their variables: fresh ones, so that each is bound once.
+        body = Allocate(rows, Block((window.copy(image, rows, target), instantiate(inner.body, {}))))
         return replace(inner, parameters=parameters, body=body)
 
     own = {(window.weights if buffer is weights else buffer): array for buffer, array in packed.items()}

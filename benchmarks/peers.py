@@ -1,11 +1,12 @@
 """Latency and accuracy of whole models beside other runtimes, in turns in one run.
 
     python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm] [--against onnxruntime,openvino,mnn]
-                               [--seconds 4] [--tune SECONDS] [--markdown]
+                               [--seconds 4] [--precision bf16] [--tune SECONDS] [--markdown]
 
 Prints the median latency of each in milliseconds (``-``: it cannot run the model); ``of best`` is the median, round by
 round, of our time by that of the peer with the smallest median. ``error`` is the largest difference to the same model
-computed in float64 by Graft, relative to the largest output. All compute in float32; for models of 8-bit integers
+computed in float64 by Graft, relative to the largest output. All compute in float32, with ``--precision bf16`` we and
+OpenVINO in bfloat16; for models of 8-bit integers
 (int8_...) the difference is to the float model that they were made from.
 """
 
@@ -29,6 +30,7 @@ from benchmarks.zoo import NAMES, QUANTIZED, model
 from graft.benchmark import measure, program_run
 from graft.compiler import prepare
 from graft.core.sample_inputs import sample_inputs
+from graft.core.target import PRECISIONS
 from graft.peers import COMPARE, PACKAGES, Run, peer
 
 ROUNDS = 30
@@ -108,11 +110,13 @@ def compare(
     feeds = sample_inputs(source)
     started = perf_counter()
     program = graft.compile(
-        source, options.backends, threads=threads, cache=False, tune=options.tune or False, tuned=options.tune > 0
-    )
+        source, options.backends, threads=threads, precision=options.precision, cache=False,
+        tune=options.tune or False, tuned=options.tune > 0,
+    )  # fmt: skip
     compiled = perf_counter() - started
     runs = {"graft": program_run(program, feeds)}
-    runs |= {one: run for one in options.against if (run := _able(one, source, feeds, threads))}
+    able = {one: _able(one, source, feeds, threads, options.precision) for one in options.against}
+    runs |= {one: run for one, run in able.items() if run is not None}
     errors = {one: f"{error(run(), expected):.0e}" for one, run in runs.items()}
     rows = {row.name: row for row in measure(runs, options.seconds, minimum=ROUNDS)}
     best = min(list(rows.values())[1:] or rows.values(), key=lambda row: row.median_ms)
@@ -124,10 +128,10 @@ def compare(
     return best.ratio
 
 
-def _able(name: str, source: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run | None:
+def _able(name: str, source: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, precision: str) -> Run | None:
     """Return a peer's call, or None where it cannot run the model (on standard error it says why)."""
     try:
-        run = peer(name, source, feeds, threads)
+        run = peer(name, source, feeds, threads, precision)
         run()
     except Exception as fault:
         print(f"{name} cannot run it: {fault}", file=sys.stderr)
@@ -144,6 +148,7 @@ def main() -> None:
     parser.add_argument("--backends", default=["llvm"], type=lambda text: text.split(","))
     parser.add_argument("--against", default=installed, type=lambda text: text.split(","))
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--tune", type=float, default=0.0, help="seconds of tuning before; untuned by default")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()

@@ -9,11 +9,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from graft.errors import GraftError
 
 OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
+    "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
     "threads": "loops shared among threads",
     "views": "Reshape and its like as another shape of the same memory, not as copies",
@@ -32,12 +34,17 @@ def check_switches(names: Collection[str], known: Collection[str] = tuple(OPTIMI
     return frozenset(names)
 
 
+Precision = Literal["float32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
 
     ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
-    the optimisations (`OPTIMISATIONS`) that code for this target does without.
+    the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that of float32
+    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16 and sums in float32.
     """
 
     arch: str
@@ -45,6 +52,7 @@ class Target:
     features: frozenset[str] = frozenset()
     threads: int = 0
     without: frozenset[str] = frozenset()
+    precision: Precision = "float32"
 
     @property
     def vector_bytes(self) -> int:
@@ -98,6 +106,14 @@ def target_named(cpu: str) -> Target:
     if cpu not in LEVELS:
         raise GraftError(f"unknown cpu '{cpu}'; choose native, {', '.join(LEVELS)}", cpu=cpu)
     return LEVELS[cpu]
+
+
+def precision_named(name: str) -> Precision:
+    """Return a precision by its name; raise GraftError if there is none of that name."""
+    for known in PRECISIONS:
+        if name == known:
+            return known
+    raise GraftError(f"unknown precision '{name}'; choose {' or '.join(PRECISIONS)}", precision=name)
 
 
 def cache_directory() -> Path:

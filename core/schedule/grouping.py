@@ -79,9 +79,8 @@ class Grouped:
 
 
 def group(stage: Stage, constants: Mapping[Buffer, np.ndarray], target: Target) -> Grouped | None:
-    """Return a sum of products over words where the target's precision, or the factors, allow it, else None."""
-    del target
-    return group_bytes(stage, constants)
+    """Return a sum of products over words where the factors, or the target's precision, allow it, else None."""
+    return group_bytes(stage, constants) or (group_bfloat16(stage) if target.precision == "bf16" else None)
 
 
 def group_bytes(stage: Stage, constants: Mapping[Buffer, np.ndarray]) -> Grouped | None:
@@ -112,7 +111,7 @@ def group_bfloat16(stage: Stage) -> Grouped | None:
     factors = _product(stage)
     if factors is None or stage.value.type.dtype != "float32" or stage.reduction is None:
         return None
-    left, right = (Factor(Cast(factor, "bfloat16")) for factor in factors)
+    left, right = (Factor(Intrinsic("round_bf16", (factor,), Type("bfloat16"))) for factor in factors)
     return _grouped(stage, "dot2_bf16", (left, right), {})
 
 

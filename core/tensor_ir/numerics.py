@@ -235,6 +235,8 @@ def intrinsic(name: str, arguments: tuple[Array, ...], dtype: str) -> Array:
     ``dot4_u8s8(sum, a, b)`` adds to each int32 lane the products of four neighbouring uint8 and int8 lanes;
     ``dot2_bf16(sum, a, b)`` adds to each float32 lane the products of two neighbouring bfloat16 lanes.
     """
+    if name == "round_bf16":
+        return cast(arguments[0], "float32", "bfloat16")
     if name == "fma":
         return _fused_multiply_add(*arguments)
     if name in _FLOAT_FUNCTIONS:

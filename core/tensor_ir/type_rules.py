@@ -127,6 +127,10 @@ def _intrinsic_fault(node: Intrinsic) -> str | None:
         if any(kind != node.type for kind in types) or not node.type.is_float:
             return f"'{name}' of {', '.join(map(str, types))} giving {node.type}; all must be one float type"
         return None
+    if name == "round_bf16":
+        source = Type("float32", node.type.lanes)
+        fits = types == [source] and node.type.dtype == "bfloat16"
+        return None if fits else f"'{name}' of {', '.join(map(str, types))} giving {node.type}; it rounds {source}"
     if name not in DOTS:
         return f"the intrinsic '{name}' is unknown; a C symbol is written 'extern:{name}'"
     total, left, right, width = DOTS[name]

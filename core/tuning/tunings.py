@@ -99,7 +99,8 @@ class Tunings:
 def machine_of(target: Target, threads: int) -> str:
     """Return what measured times depend on besides kernel and compiler, as one line."""
     without = "".join(f" without {name}" for name in sorted(target.without))
-    return f"{target.arch} {target.cpu} {'+'.join(sorted(target.features))} threads={threads}{without}"
+    precision = "" if target.precision == "float32" else f" in {target.precision}"
+    return f"{target.arch} {target.cpu} {'+'.join(sorted(target.features))} threads={threads}{without}{precision}"
 
 
 def workload_key(structure: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from graft.core.types import Type, element_bits
 from graft.plugins.llvm.emit_builder import Builder, Value, literal, register_type
+from graft.plugins.llvm.emit_cast import cast
 
 _PAIRS = {
     4: ("sse2", "x86.sse2.pmadd.wd"),
@@ -48,6 +49,16 @@ def dot2_bf16(builder: Builder, total: Value, left: Value, right: Value, *, fma:
     for part in (_low_float, _high_float):
         total = fma(part(builder, a), part(builder, b), total)
     return total
+
+
+def round_bf16(builder: Builder, value: Value) -> Value:
+    """Return float32 as bfloat16 bits; the instruction takes subnormal numbers for zero."""
+    to = Type("bfloat16", value.type.lanes)
+    if not builder.module.has("avx512bf16", "avx512vl"):
+        return cast(builder, value, "bfloat16")
+    kind, native = register_type(value.type), register_type(to).replace("i16", "bfloat")
+    rounded = builder.let(f"fptrunc {kind} {value.text} to {native}")
+    return Value(builder.let(f"bitcast {native} {rounded} to {register_type(to)}"), to)
 
 
 def _instruction(builder: Builder, name: str, total: Value, left: Value, right: Value) -> Value:

@@ -135,6 +135,8 @@ class ExpressionEmitter(Builder):
         match expression.name:
             case "fma":
                 return self._fma(*arguments)
+            case "round_bf16":
+                return emit_dot.round_bf16(self, *arguments)
             case "dot4_u8s8":
                 return emit_dot.dot4_u8s8(self, *arguments)
             case "dot2_bf16":

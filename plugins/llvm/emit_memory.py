@@ -261,9 +261,21 @@ def store(
     elif lanes == 1:
         safe = emitter.let(f"select i1 {condition.text}, ptr {address}, ptr {emitter.dummy(memory, 'sink')}")
         emitter.emit(f"store {memory} {text}, ptr {safe}, align {align}")
+    elif (only := _only_lane(condition)) is not None:
+        # LLVM 22 would store all bits of the lane before a truncation (vpmovdb), past the end of the buffer.
+        scalar = memory_type(type.with_lanes(1))
+        element = emitter.let(f"extractelement {memory} {text}, i64 {only}")
+        place = emitter.let(f"getelementptr {scalar}, ptr {address}, i64 {only}")
+        emitter.emit(f"store {scalar} {element}, ptr {place}, align {align}")
     else:
         arguments = [(memory, text), (f"ptr align {align}", address), (f"<{lanes} x i1>", condition.text)]
         emitter.intrinsic("masked.store", "void", arguments, [memory, "ptr"])
+
+
+def _only_lane(mask: Value) -> int | None:
+    """Return the lane that a literal mask leaves on, None if there is not exactly one."""
+    lanes = mask.text[1:-1].split(", ") if mask.text.startswith("<") else []
+    return lanes.index("i1 true") if lanes.count("i1 true") == 1 else None
 
 
 def address_of(emitter: ExpressionEmitter, expression: Load) -> str:

@@ -120,6 +120,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     cpu: str = "native",
+    precision: str = "float32",
     strict: bool = False,
     cache: bool = True,
     tune: bool | float | TuneOptions = False,
@@ -135,7 +136,9 @@ def compile(
 
     ``backends`` are in order of preference: names or `Backend` objects; all installed ones by default. ``threads`` is
     the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
-    ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. With ``strict`` a region
+    ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. ``precision`` is that of
+    float32 matrix products and convolutions in the built-in compiler: ``bf16`` rounds their factors to bfloat16, sums
+    in float32 and leaves everything else as it is. With ``strict`` a region
     that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
     to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
     ``cache``, kernels that were compiled before are found in the user's cache directory.
@@ -146,11 +149,11 @@ def compile(
     ``without`` names optimisations (`graft.core.target.OPTIMISATIONS`) and passes (`graft.core.normalize.PASSES`) to
     switch off: the answer stays the same within rounding. Raises GraftError for a name that is neither.
     """
-    options = compile_options(threads, strict, cpu)
+    options = compile_options(threads, strict, cpu, precision=precision)
     compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, cpu=cpu, strict=strict, cache=cache, tune=tune,
-        tuned=tuned, without=without, plan=plan, policy=policy, place=place, keep_intermediates=keep_intermediates,
-        manager=manager,
+        model, backends, shapes=shapes, threads=threads, cpu=cpu, precision=precision, strict=strict, cache=cache,
+        tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
+        keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
     return program_of(compiled.description, options.threads, backends, manager)
 
@@ -176,6 +179,7 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     cpu: str = "native",
+    precision: str = "float32",
     strict: bool = False,
     cache: bool = True,
     tune: bool | float | TuneOptions = False,
@@ -190,7 +194,8 @@ def compile_model(
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     manager = manager or plugins()
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
-    options, wishes = compile_options(threads, strict, cpu, cache, tuned, without), placed(policy, place)
+    options = compile_options(threads, strict, cpu, cache, tuned, without, precision)
+    wishes = placed(policy, place)
     measuring = tune_options(tune)
     if measuring is not None and not tuned:
         raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")

@@ -63,12 +63,14 @@ def bench(
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     without: Collection[str] = (),
+    precision: str = "float32",
     manager: PluginManager | None = None,
 ) -> BenchReport:
     """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
 
     ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``); they run the model as it was loaded, on as many
-    threads. ``without`` names optimisations that ours is compiled without.
+    threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names optimisations that ours is
+    compiled without.
     """
     from graft.api import compile
     from graft.core.load import load
@@ -79,10 +81,10 @@ def bench(
     feeds = dict(inputs) if inputs is not None else sample_inputs(original)
     count = threads or available_threads()
     if program is None:
-        program = compile(original, backends, threads=count, without=without, manager=manager)
+        program = compile(original, backends, threads=count, precision=precision, without=without, manager=manager)
     runs: dict[str, Run] = {"graft": program_run(program, feeds)}
     for name in compare:
-        runs[name] = peer(name, original, feeds, count)
+        runs[name] = peer(name, original, feeds, count, precision)
     return BenchReport(count, tuple(measure(runs, seconds, warmup)))
 
 

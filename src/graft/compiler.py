@@ -30,6 +30,7 @@ from graft.core.target import (
     available_threads,
     cache_directory,
     check_switches,
+    precision_named,
     target_named,
     tuned_database,
 )
@@ -118,7 +119,10 @@ def simplified(
     manager: PluginManager | None,
     without: Collection[str] = (),
 ) -> ir.Model:
-    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``."""
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
+
+    The passes that ``without`` names are left out.
+    """
     model = loaded
     if loaded is source:
         model = loaded.clone()
@@ -289,6 +293,7 @@ class Compiler:
             "plan": partitioned.plan.to_json(),
             "summary": partitioned.plan.summary(),
             "threads": self._options.threads,
+            "precision": target.precision,
             "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
@@ -318,6 +323,7 @@ def compile_options(
     cache: bool = False,
     tuned: bool = False,
     without: Collection[str] = (),
+    precision: str = "float32",
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
@@ -327,7 +333,11 @@ def compile_options(
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
-        replace(target_named(cpu), without=check_switches(without, (*OPTIMISATIONS, *PASSES))),
+        replace(
+            target_named(cpu),
+            without=check_switches(without, (*OPTIMISATIONS, *PASSES)),
+            precision=precision_named(precision),
+        ),
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,

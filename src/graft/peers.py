@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 Run = Callable[[], object]
 
 
-def peer(name: str, model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
+def peer(name: str, model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, precision: str = "float32") -> Run:
     """Return a call of a peer on the same model and inputs, which gives the list of outputs.
 
-    Raises GraftError if the peer is unknown or not installed.
+    Only OpenVINO has another ``precision`` than float32 here, ``bf16``. Raises GraftError if the peer is unknown or not
+    installed.
     """
     if name not in PEERS:
         raise GraftError(f"cannot compare with '{name}'; choose among {', '.join(COMPARE)}", peer=name)
     try:
+        if name == "openvino":
+            return _openvino(model, feeds, threads, "bf16" if precision == "bf16" else "f32")
         return PEERS[name](model, feeds, threads)
     except ImportError as error:
         raise GraftError(f"{name} is not installed; {INSTALL[name]}", peer=name) from error
@@ -44,13 +47,13 @@ def _onnxruntime(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int)
     return lambda: session.run(None, dict(feeds))
 
 
-def _openvino(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
-    """OpenVINO in float32: by itself it computes in bfloat16 where the processor can. Arrays are not copied."""
+def _openvino(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, hint: str = "f32") -> Run:
+    """OpenVINO in float32 or bfloat16 (``hint``), its own choice where the processor can. Arrays are not copied."""
     import onnx_ir as ir
     import openvino
 
     config = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": hint,
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
@@ -75,7 +78,7 @@ def _mnn(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
         import MNN
         from _tools import mnnconvert
     inputs, outputs = ([value.name or "" for value in row] for row in (model.graph.inputs, model.graph.outputs))
-    with TemporaryDirectory() as folder, _quiet():
+    with TemporaryDirectory() as folder, chdir(folder), _quiet():  # the converter leaves a file where it runs
         manager = MNN.nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": threads},))
         source, converted = Path(folder, "model.onnx"), Path(folder, "model.mnn")
         source.write_bytes(ir.to_proto(model).SerializeToString())

@@ -38,7 +38,7 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
                 "artifact's model",
                 module=module.name,
             )
-        rebuilt[number] = _compile(region, threads)
+        rebuilt[number] = _compile(region, threads, str(description.metadata.get("precision", "float32")))
     return _replace_modules(description, rebuilt)
 
 
@@ -59,7 +59,7 @@ def _model_of(description: ProgramDescription) -> ir.Model:
     return model
 
 
-def _compile(region: Region, threads: int | None) -> CompiledRegion:
+def _compile(region: Region, threads: int | None, precision: str) -> CompiledRegion:
     """Compile a region's body as a model of its own."""
     graph = region.function.clone().graph
     graph.name = region.name
@@ -69,7 +69,7 @@ def _compile(region: Region, threads: int | None) -> CompiledRegion:
         graph.initializers.add(value)
     model = ir.Model(graph, ir_version=10, functions=[function.clone() for function in region.composites.values()])
     passes.InlinePass()(model)
-    compiled = compile_model(model, BACKENDS, threads=threads).description
+    compiled = compile_model(model, BACKENDS, threads=threads, precision=precision).description
     if len(compiled.procedures) > 1:
         raise ArtifactError(
             f"region '{region.name}' cannot be compiled anew: it holds control flow; install what its module needs",

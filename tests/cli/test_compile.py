@@ -117,6 +117,23 @@ def test_a_backend_that_gets_nothing_fails_its_gate(graft, model, npu, tmp_path)
     assert not path.exists()
 
 
+def test_the_precision_is_kept_and_shown(graft, model, tmp_path):
+    path = tmp_path / "out.graft"
+    assert graft("compile", model, "-o", path, "-b", "llvm", "--precision", "bf16").code == 0
+    assert "precision  bf16" in graft("inspect", path).out.splitlines()
+    assert graft("run", model, "-b", "llvm", "--precision", "bf16").code == 0
+    assert graft("profile", model, "-b", "llvm", "--precision", "bf16", "--runs", "1").code == 0
+    assert graft("bench", model, "-b", "llvm", "--precision", "bf16", "--seconds", "0").code == 0
+
+
+def test_an_artifact_has_its_precision_already(graft, artifact):
+    for verb in ("run", "profile", "bench"):
+        outcome = graft(verb, artifact, "--precision", "bf16")
+        assert outcome.code == 2
+        assert f"'{artifact}' is compiled already" in outcome.err
+        assert "--precision" in outcome.err
+
+
 def test_tuning_is_reported_kept_and_listed(graft, model, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     lines = graft("compile", model, "-b", "llvm", "--tune-seconds", "30").out.splitlines()

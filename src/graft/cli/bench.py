@@ -15,6 +15,7 @@ from graft.cli.common import (
     is_artifact,
     names_argument,
     names_or_none,
+    precision_option,
     switch_option,
 )
 from graft.cli.output import print_json, print_table, size
@@ -36,6 +37,7 @@ from graft.cli.programs import inputs_of, load_artifact
 @click.option("--seconds", type=click.FloatRange(min=0), default=3.0, show_default=True, help="The time for all.")
 @backend_options
 @switch_option
+@precision_option
 @common_options
 @click.pass_obj
 def command(
@@ -48,6 +50,7 @@ def command(
     seconds: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
 ) -> int:
     """Measure the latency of FILE, an artifact or a model."""
     if roofline:
@@ -59,6 +62,8 @@ def command(
     program = load_artifact(state, file, threads) if is_artifact(file) else None
     if program is not None and state.switched_off:
         raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
+    if program is not None and precision != "float32":
+        raise click.UsageError(f"'{file}' is compiled already: --precision is for models")
     source = model if program is not None else file
     if source is None and compare:
         raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model to compare")
@@ -68,7 +73,8 @@ def command(
     else:
         report = bench(
             str(source), names_or_none(backends), program=program, compare=compare or (), threads=threads,
-            seconds=seconds, shapes=dict(shapes), without=state.switched_off, manager=state.manager(),
+            seconds=seconds, shapes=dict(shapes), precision=precision, without=state.switched_off,
+            manager=state.manager(),
         )  # fmt: skip
     if state.json:
         print_json(report.to_json())

@@ -151,6 +151,17 @@ def compile_options(command: Command) -> Command:
     )(command)
 
 
+def precision_option(command: Command) -> Command:
+    """Add ``--precision``."""
+    return click.option(
+        "--precision",
+        type=click.Choice(("float32", "bf16")),
+        default="float32",
+        show_default=True,
+        help="Of float32 products in the built-in compiler; bf16 rounds their factors to bfloat16.",
+    )(command)
+
+
 def policy_options(command: Command) -> Command:
     """Add wishes about placement: ``--place``, exclusions, pins, bounds on regions."""
     return _all(

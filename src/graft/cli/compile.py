@@ -20,6 +20,7 @@ from graft.cli.common import (
     names_or_none,
     policy_of,
     policy_options,
+    precision_option,
     switch_option,
 )
 from graft.cli.output import print_json, print_table, size
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @backend_options
 @compile_options
 @switch_option
+@precision_option
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
@@ -64,6 +66,7 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     threads: int | None,
     strict: bool,
+    precision: str,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
@@ -90,6 +93,7 @@ def command(
             shapes=dict(shapes),
             threads=threads,
             cpu=cpu,
+            precision=precision,
             strict=strict,
             cache=not no_cache,
             tune=wish,

@@ -98,6 +98,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     click.echo(f"{path}: {size(path.stat().st_size)}, format {manifest['format']}, ABI {manifest['abi']}")
     for target in manifest["targets"]:
         click.echo(f"target     {target['arch']} {' '.join(target.get('features', ()))}".rstrip())
+    if "precision" in manifest["metadata"]:
+        click.echo(f"precision  {manifest['metadata']['precision']}")
     if "summary" in manifest["metadata"]:
         click.echo(f"plan       {manifest['metadata']['summary']}")
     click.echo(f"calls      {sum(len(procedure['calls']) for procedure in manifest['procedures'])}")

@@ -9,7 +9,16 @@ from typing import Any
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, backend_options, common_options, compile_options, switch_option
+from graft.cli.common import (
+    MODEL,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    compile_options,
+    precision_option,
+    switch_option,
+)
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option, inputs_of, open_program
 
@@ -23,6 +32,7 @@ from graft.cli.programs import input_option, inputs_of, open_program
 @backend_options
 @compile_options
 @switch_option
+@precision_option
 @common_options
 @click.pass_obj
 def command(
@@ -36,11 +46,12 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     threads: int | None,
     strict: bool,
+    precision: str,
 ) -> int:
     """Show which calls of FILE, an artifact or a model, take the time."""
     from graft.roofline import achieved, measure_roofline, traffic_of
 
-    program = open_program(state, file, backends, shapes, threads, strict)
+    program = open_program(state, file, backends, shapes, threads, strict, precision)
     roofline = measure_roofline(program.threads) if find_spec("llvmlite") and find_spec("onnx_ir") else None
     feeds = inputs_of(program, given, 0)
     arrays = [feeds[one.name] for one in program.inputs]

@@ -41,7 +41,13 @@ input_option = click.option(
 
 
 def open_program(
-    state: State, path: Path, backends: Sequence[str] | None, shapes: Shapes, threads: int | None, strict: bool
+    state: State,
+    path: Path,
+    backends: Sequence[str] | None,
+    shapes: Shapes,
+    threads: int | None,
+    strict: bool,
+    precision: str = "float32",
 ) -> Program:
     """Return the program of an artifact, or of a model compiled now; raise what the API raises."""
     if not is_artifact(path):
@@ -49,10 +55,10 @@ def open_program(
 
         return graft.compile(
             str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
-            without=state.switched_off, manager=state.manager(),
+            without=state.switched_off, precision=precision, manager=state.manager(),
         )  # fmt: skip
-    if backends or shapes:
-        raise click.UsageError(f"'{path}' is compiled already: -b and --shape are for models")
+    if backends or shapes or precision != "float32":
+        raise click.UsageError(f"'{path}' is compiled already: -b, --shape and --precision are for models")
     if state.switched_off:
         raise click.UsageError(f"'{path}' is compiled already: --switch-off is for models")
     return load_artifact(state, path, threads, strict)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, backend_options, common_options, compile_options, switch_option
+from graft.cli.common import (
+    MODEL,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    compile_options,
+    precision_option,
+    switch_option,
+)
 from graft.cli.output import print_json, print_table, shape
 from graft.cli.programs import facts, input_option, inputs_of, open_program
 
@@ -21,6 +30,7 @@ from graft.cli.programs import facts, input_option, inputs_of, open_program
 @backend_options
 @compile_options
 @switch_option
+@precision_option
 @common_options
 @click.pass_obj
 def command(
@@ -33,9 +43,10 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     threads: int | None,
     strict: bool,
+    precision: str,
 ) -> int:
     """Run FILE, an artifact or a model, once, and show its outputs."""
-    program = open_program(state, file, backends, shapes, threads, strict)
+    program = open_program(state, file, backends, shapes, threads, strict, precision)
     results = program.run(inputs_of(program, given, seed))
     rows = facts(results)
     if output is not None:

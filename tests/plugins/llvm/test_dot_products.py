@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 
 from graft.core.operators import build as b
+from graft.core.operators.contraction import element, product
+from graft.core.operators.table import Trait
+from graft.core.schedule.contraction import schedule_contraction
+from graft.core.schedule.kernel import Kernel
 from graft.core.target import LEVELS, Target, host_target
 from graft.core.tensor_ir.interpreter import run_function
 from graft.core.tensor_ir.ir import Buffer, Expression, Function, Intrinsic, Load, Ramp, Store
@@ -14,6 +18,7 @@ from graft.runtime.dtypes import numpy_dtype
 KINDS = {"dot4_u8s8": ("int32", "uint8", "int8", 4), "dot2_bf16": ("float32", "bfloat16", "bfloat16", 2)}
 VNNI = Target("x86_64", "icelake-server", LEVELS["x86-64-v4"].features | {"avx512vnni", "avx512bf16"})
 ARM = Target("aarch64", "generic", frozenset({"neon"}))
+MATRICES = {"x": (64, 64), "y": (64, 64), "out": (64, 64)}
 TARGETS = {**LEVELS, "native": host_target()}
 
 
@@ -74,3 +79,14 @@ def test_bytes_are_never_multiplied_with_saturation() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_another_architecture_has_them_as_arithmetic(name: str) -> None:
     assert {"dot4_u8s8": "mla", "dot2_bf16": "fmla"}[name] in assembly(dot_function(name, 4), ARM)
+
+
+def test_the_float32_kernel_multiplies_and_adds_in_vectors_on_aarch64() -> None:
+    x, y, out = (Buffer(name, "float32", tuple(map(b.index, shape))) for name, shape in MATRICES.items())
+    stage = product(out, (MATRICES["x"], element(x, "float32")), (MATRICES["y"], element(y, "float32")), "float32")
+    kernel = Kernel("kernel", (x, y), (out,), (stage,), Trait.CONTRACTION)
+    text = assembly(schedule_contraction(kernel, ARM).function, ARM)
+    fused = [line for line in text.splitlines() if line.split()[:1] == ["fmla"]]
+    assert len(fused) >= 24, "the register tile has fewer accumulators than hide the latency"
+    assert all(".4s" in line for line in fused)
+    assert "bl\tfma" not in text

@@ -104,6 +104,7 @@ def simplify_quantization(node: ir.Node, names: Names) -> bool:
     1. numbers dequantised by the same scale and zero point are what they were
     2. Relu and Clip at bounds beyond which numbers saturate disappear
     3. the factor of integers before it takes in its scale
+    4. so do the scales of two dequantised tensors that are added before it: nothing is divided at run time
     """
     found = quantization_of(node, "QuantizeLinear")
     if found is None or not found.per_tensor or node.outputs[0].dtype not in RANGES:
@@ -117,7 +118,9 @@ def simplify_quantization(node: ir.Node, names: Names) -> bool:
     if producer is not None and _saturates(producer, found, RANGES[node.outputs[0].dtype]):  # case 2
         node.replace_input_with(0, producer.inputs[0])
         return True
-    return found.factor != 1 and value is not None and _take_in(node, value, found, names)  # case 3
+    if found.factor == 1 or value is None:
+        return False
+    return _take_in(node, value, found, names) or _take_in_sum(node, value, found, names)  # cases 3 and 4
 
 
 def _saturates(node: ir.Node, meaning: Quantization, limits: tuple[int, int]) -> bool:
@@ -158,5 +161,22 @@ def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names
         adding = value.producer()
         assert adding is not None, value.name
         adding.replace_input_with(1, emitter.constant("bias", bias / meaning.factor))
+    node.replace_input_with(1, emitter.constant("one", np.ones((), np.float32)))
+    return True
+
+
+def _take_in_sum(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names) -> bool:
+    """Divide the scales of the tensors that are added by the scale that the sum is quantised with."""
+    adding = value.producer()
+    if adding is None or not is_operator(adding, "Add", "Sub") or not sole_use(value):
+        return False
+    found = [activation(operand) for operand in adding.inputs]
+    operands = [one for one in found if one is not None]
+    if len(operands) < 2:
+        return False
+    emitter = Emitter(adding, names)
+    for number, (source, own) in enumerate(operands):
+        scaled = Quantization(own.scale / meaning.factor, own.zero)
+        adding.replace_input_with(number, emitter.dequantize(source, scaled))
     node.replace_input_with(1, emitter.constant("one", np.ones((), np.float32)))
     return True

@@ -67,6 +67,8 @@ from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type, element_bits
 
+USUAL_VECTORS = 2
+"""The vectors across most tiles."""
 PACK_BYTES = 1 << 20
 """The right factor is packed as a whole in the second-level cache if it is no larger."""
 MIN_TASKS = 16
@@ -139,6 +141,7 @@ class ContractionScheduler:
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
         busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
+        busy += parts.held_vectors(USUAL_VECTORS)
         chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
         self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
         self.split = split_evenly(parts.height, self.tile.rows)

@@ -15,10 +15,20 @@ from dataclasses import replace
 import numpy as np
 
 from graft.core.operators import build as b
+from graft.core.operators.table import Trait
 from graft.core.schedule.accumulate import is_ordered
-from graft.core.schedule.contraction import ContractionScheduler, Outer, Panel, packed_constants
+from graft.core.schedule.collapse import collapse_rows, with_sources
+from graft.core.schedule.contraction import (
+    ContractionScheduler,
+    Outer,
+    Panel,
+    packed_constants,
+    schedule_contraction,
+)
 from graft.core.schedule.depthwise import schedule_depthwise
+from graft.core.schedule.depthwise_last import schedule_floats_last
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.few_channels import schedule_few_channels
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.grouping import Sum, group
@@ -73,6 +83,11 @@ def _schedule(
 ) -> Scheduled | None:
     groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
     channels = b.dims(stages[0].buffer)[1]
+    last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
+    if groups == 1:
+        last = _pointwise_last(kernel, stages, target, parameters) or schedule_few_channels(kernel, stages, target)
+    if last is not None or _writes_last(stages[0]):
+        return last
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
     wanted = of_family(parameters, ContractionParameters)
@@ -88,6 +103,30 @@ def _schedule(
         if scheduled is not None:
             return scheduled
     return _product(kernel, (anchor, *stages[1:]), groups, target, wanted)
+
+
+def _writes_last(anchor: Stage) -> bool:
+    """Whether output channels are the last axis: what follows here is for channels first."""
+    weights = anchor.value.right if isinstance(anchor.value, Binary) else None
+    return isinstance(weights, Load) and len(weights.indices) > 2 and weights.indices[0] is anchor.axes[-1]
+
+
+def _pointwise_last(
+    kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
+) -> Scheduled | None:
+    """Return a convolution of single pixels with channels last as a product of rows and weights; None for another."""
+    anchor = _channels_last(stages[0])
+    value = anchor.value
+    if not isinstance(value, Binary) or not isinstance(value.right, Load) or not isinstance(value.left, Load):
+        return None
+    places = (
+        *anchor.axes[:-1],
+        *(axis.variable for axis in (() if anchor.reduction is None else anchor.reduction.axes)),
+    )
+    if value.right.indices[0] is not anchor.axes[-1] or value.left.indices != places:
+        return None
+    rows = collapse_rows(replace(kernel, stages=(anchor, *stages[1:]), anchor_stage=0, anchor=Trait.CONTRACTION))
+    return None if rows is None else with_sources(schedule_contraction(rows[0], target, parameters), rows[1])
 
 
 def _product(

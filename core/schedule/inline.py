@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from graft.core.schedule.vectorize import both, zero_of
@@ -74,6 +74,20 @@ def stage_expressions(stage: Stage) -> tuple[Expression, ...]:
     """Return the expressions of a stage: value, initial value, epilogue."""
     initial = () if stage.reduction is None else (stage.reduction.initial,)
     return (stage.value, *initial, *(() if stage.epilogue is None else (stage.epilogue,)))
+
+
+def relaid(stage: Stage, moved: Mapping[Buffer, Buffer], order: Sequence[int]) -> Stage:
+    """Return the stage with the buffers in ``moved`` replaced by ones whose axes stand in another order."""
+
+    def rule(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer not in moved:
+            return node
+        return Load(moved[node.buffer], tuple(node.indices[axis] for axis in order), node.mask)
+
+    result = map_stage(stage, ExpressionMap(rule))
+    if stage.buffer not in moved:
+        return result
+    return replace(result, buffer=moved[stage.buffer], axes=tuple(stage.axes[axis] for axis in order))
 
 
 def reordered(stages: Sequence[Stage]) -> list[Stage]:

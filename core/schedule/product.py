@@ -11,7 +11,7 @@ from graft.core.schedule.inline import constant_shape
 from graft.core.schedule.tiling import Reduced, multiply_add
 from graft.core.tensor_ir.ir import Binary, Bitcast, Constant, Expression, Intrinsic, Variable
 from graft.core.tensor_ir.numerics import DOTS
-from graft.core.tensor_ir.visit import free_variables
+from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
 from graft.core.types import Type
 
 
@@ -90,6 +90,20 @@ class Contraction:
     def column(self) -> Variable:
         """The variable of the columns."""
         return self.axes[self.columns]
+
+    def held_vectors(self, usual: int) -> int:
+        """Return how many registers hold what a short epilogue uses for all rows: numbers, and a bias or the like.
+
+        ``usual`` is the number of vectors across a tile, for each of which there is such a bias.
+        """
+        if self.epilogue.is_heavy:
+            return 0
+        followers = self.epilogue.followers
+        own = {stage.axes[self.columns] for stage in followers}
+        nodes = walk_expressions(*(stage.value for stage in followers))
+        numbers = {node.value for node in nodes if isinstance(node, Constant) and node.type.is_float}
+        read = [(load.buffer, free_variables(*load.indices)) for stage in followers for load in loads(stage.value)]
+        return len(numbers) + usual * len({buffer for buffer, free in read if free and free <= own})
 
     def term(self) -> Expression:
         """Return the number of the current product within its sum."""

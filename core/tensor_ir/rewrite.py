@@ -290,8 +290,8 @@ class Simplifier:
             atom = self._atoms[number]
             if not isinstance(atom, Binary) or atom.operator != "mod" or (divisor := splat_value(atom.right)) is None:
                 continue
-            quotient = self._interned.get((Binary, "div", id(atom.left), id(atom.right)))
-            partner = None if quotient is None else self._numbers.get(id(quotient))
+            quotient = self._rule_interned(Binary("div", atom.left, atom.right))  # of a quotient: one quotient
+            partner = self._numbers.get(id(quotient))
             if partner is not None and form.terms.get(partner) == coefficient * divisor:
                 rest = {key: value for key, value in form.terms.items() if key not in (number, partner)}
                 without = Linear(form.constant, rest, form.lane, form.lanes)

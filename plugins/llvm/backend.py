@@ -29,6 +29,7 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import structure_of
@@ -191,7 +192,8 @@ class RegionKernels:
         self.groups = fuse(nodes, outputs, self.table, self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        values = Values(self.table)
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
+        values = Values(self.table, last=last)
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
+from graft.plugins.llvm.channels_last import transposes_around
 from graft.plugins.llvm.widening import computed_before, follows_integers, is_widening
 
 ANCHORS = (
@@ -33,18 +34,19 @@ LARGEST_DIAMOND = 24
 
 @dataclass(slots=True)
 class Group:
-    """Nodes of one kernel in execution order; ``anchor`` is the first, ``trait`` what chooses its schedule."""
+    """Nodes of one kernel in execution order; ``trait`` chooses the schedule, ``lead`` nodes precede the anchor."""
 
     nodes: list[NodeView]
     trait: Trait
     is_view: bool = False
+    lead: int = 0
     before: list[NodeView] = field(default_factory=list)
     """What the nodes read that is computed anew in this kernel, in execution order."""
 
     @property
     def anchor(self) -> NodeView:
         """The node whose trait chooses the schedule."""
-        return self.nodes[0]
+        return self.nodes[self.lead]
 
     @property
     def tail(self) -> NodeView:
@@ -53,7 +55,8 @@ class Group:
 
     def __str__(self) -> str:
         kind = "view" if self.is_view else self.trait.name.lower()
-        return f"{kind}: {' '.join(node.op_type for node in self.nodes)}"
+        before = f"({' '.join(node.op_type for node in self.before)}) " if self.before else ""
+        return f"{kind}: {before}{' '.join(node.op_type for node in self.nodes)}"
 
 
 @dataclass(slots=True)
@@ -110,7 +113,7 @@ def fuse(
 
     ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
     ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
-    other node), ``views`` (they are copied).
+    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay).
     """
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
@@ -130,7 +133,10 @@ def fuse(
         for node in anchors:
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
-                groups.append(_grown(node, trait, uses, table))
+                group = Group([node], trait)
+                if trait is Trait.CONVOLUTION and "channels-last" not in without:
+                    _take_transposes(group, uses)
+                groups.append(_grown(group, uses, table))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
     groups += _with_widening(groups, left, uses, table)
     groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
@@ -159,7 +165,7 @@ def _with_widening(
         value = node.node.outputs[0]
         served = {reader.node for reader in uses.readers.get(value, ())} <= readers.get(node.node, set())
         if not served or value in uses.outputs:
-            apart.append(_grown(node, anchor_trait(node, table), uses, table))
+            apart.append(_grown(Group([node], anchor_trait(node, table)), uses, table))
     return apart
 
 
@@ -181,13 +187,20 @@ def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
     return table.has(node, Trait.VIEW) and uses.used_outputs(node) in ([], [node.node.outputs[0]])
 
 
-def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> Group:
+def _take_transposes(group: Group, uses: Uses) -> None:
+    """Add the Transposes around a depthwise convolution, so that it reads and writes channels last."""
+    around = transposes_around(group.anchor, uses.readers, uses.outputs)
+    if around is not None and not uses.taken & {node.node for node in around}:
+        group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
+
+
+def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     """The group of an anchor and everything elementwise that can follow it in the same loops."""
-    group = Group([anchor], trait)
-    uses.taken.add(anchor.node)
+    trait, least = group.trait, len(group.nodes)
+    uses.taken |= {node.node for node in group.nodes}
     if trait in (Trait.RECURRENT, Trait.ATTENTION):
         return group
-    turned = follows_integers(anchor, uses.readers, uses.outputs)
+    turned = follows_integers(group.anchor, uses.readers, uses.outputs)
     if turned is not None and turned.node not in uses.taken:
         group.nodes.append(turned)
         uses.taken.add(turned.node)
@@ -203,7 +216,7 @@ def _grown(anchor: NodeView, trait: Trait, uses: Uses, table: OperatorTable) -> 
             break
         group.nodes += more
         uses.taken |= {node.node for node in more}
-    while len(group.nodes) > 1 and is_view(group.tail, uses, table):
+    while len(group.nodes) > least and is_view(group.tail, uses, table):
         uses.taken.remove(group.nodes.pop().node)
     return group
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,17 +13,19 @@ from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
-from graft.core.schedule.inline import map_stage, reordered, stage_expressions
+from graft.core.schedule.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.recurrent import schedule_recurrent
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
-from graft.core.view import ValueView
+from graft.core.view import NodeView, ValueView
 from graft.datatypes.prepare import accumulation, prepare
 from graft.plugins.llvm.alias import Aliases
 from graft.plugins.llvm.fusion import Group, squeezed
 
+LAST = (0, 2, 3, 1)
+"""The order of an image's axes that puts channels last."""
 _NOT_IN_A_NAME = re.compile(r"\W+")
 
 
@@ -47,6 +49,10 @@ class Values:
     table: OperatorTable
     buffers: dict[ir.Value, Buffer] = field(default_factory=dict)
     values: dict[Buffer, ir.Value] = field(default_factory=dict)
+    last: Collection[ir.Value] = ()
+    """Those that are stored with channels last ..."""
+    relaid: dict[Buffer, Buffer] = field(default_factory=dict)
+    """... and the buffers that they have then."""
 
     def buffer(self, value: ValueView) -> Buffer:
         """Return the buffer of a value."""
@@ -62,6 +68,7 @@ class Values:
         stages: list[Stage] = []
         anchor_stage = 0
         aliases = Aliases()
+        moved: dict[Buffer, Buffer] = {}
         for node in (*group.before, *group.nodes):
             source = node.input(0)
             view = self.table.has(node, Trait.VIEW) and node is not group.anchor
@@ -74,15 +81,39 @@ class Values:
                 return self._whole(group, name, lowering, lowered)
             elementwise = self.table.has(node, Trait.ELEMENTWISE)
             stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
+            moved |= self._moved(node, lowered)
             if node is group.anchor:
                 anchor_stage = _anchor_stage(stages)
+        if moved:
+            stages = [relaid(stage, moved, LAST) for stage in stages]
         inlined = [self._with_scalars(stage) for stage in reordered(stages)]
         outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
+        outputs = tuple(moved.get(buffer, buffer) for buffer in outputs)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         prepared = prepare(kernel, accumulation(group.nodes))
         kernel = prepared.kernel
         inputs = tuple(self.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
         return Lowered(group, kernel, None, inputs, tuple(outside), prepared.made)
+
+    def _moved(self, node: NodeView, stages: Sequence[Stage]) -> dict[Buffer, Buffer]:
+        """Return the buffers that a node reads and stages store with channels last, each with the buffer for it."""
+        mine = [
+            value.value for value in (*node.inputs, *node.outputs) if value is not None and value.value in self.last
+        ]
+        moved = {self.buffers[value]: self._relaid(self.buffers[value]) for value in mine}
+        if node.node.outputs[0] in self.last:
+            shape = self.buffers[node.node.outputs[0]].shape
+            inner = [stage.buffer for stage in stages if stage.buffer.shape == shape and stage.buffer not in moved]
+            moved |= {buffer: self._relaid(buffer) for buffer in inner}
+        return moved
+
+    def _relaid(self, buffer: Buffer) -> Buffer:
+        known = self.relaid.get(buffer)
+        if known is None:
+            known = self.relaid[buffer] = replace(buffer, shape=tuple(buffer.shape[axis] for axis in LAST))
+            if buffer in self.values:
+                self.values[known] = self.values[buffer]
+        return known
 
     def _whole(self, group: Group, name: str, lowering: Lowering, function: Function) -> Lowered:
         """A node whose lowering is a function: its parameters say what it reads and writes."""

@@ -119,7 +119,10 @@ def simplified(
     manager: PluginManager | None,
     without: Collection[str] = (),
 ) -> ir.Model:
-    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``."""
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
+
+    The passes that ``without`` names are left out.
+    """
     model = loaded
     if loaded is source:
         model = loaded.clone()

@@ -323,6 +323,31 @@ def test_sums_are_computed_before_their_terms_are_transposed() -> None:
     assert [output.producer().op_type for output in model.graph.outputs] == ["Transpose", "Sub"]
 
 
+BLOCK = """g (float[1,3,5,4] x, float[3,1,3,3] w, float[3] scale) => (float[1,5,4,3] b, float[1,3,5,4] a) {
+        r = Relu(x)
+        c = Conv<group = 3, pads = [1, 1, 1, 1]>(r, w)  t = Transpose<perm = [0, 2, 3, 1]>(c)
+        m = Mul(t, scale)  mt = Transpose<perm = [0, 3, 1, 2]>(m)  s = Add(READ, mt)
+        d = Conv<group = 3, pads = [1, 1, 1, 1]>(s, w)  b = Transpose<perm = [0, 2, 3, 1]>(d)  a = Relu(s)
+    }"""
+
+
+def test_depthwise_convolutions_of_a_residual_stream_stand_between_transposes() -> None:
+    model = after(BLOCK.replace("READ", "r"), "move-transposes", "eliminate-identity")
+    around = [
+        (node.inputs[0].producer().op_type, next(iter(node.outputs[0].consumers())).op_type)
+        for node in model.graph
+        if node.op_type == "Conv"
+    ]
+    assert around == [("Transpose", "Transpose")] * 2
+    (addition,) = [node for node in model.graph if node.op_type == "Add"]
+    assert addition.outputs[0].shape == [1, 5, 4, 3]
+
+
+def test_a_sum_with_what_no_depthwise_convolution_reads_stays() -> None:
+    model = after(BLOCK.replace("READ", "x"), "move-transposes", "eliminate-identity")
+    assert operators(model) == operators(model_of(BLOCK.replace("READ", "x")))
+
+
 @pytest.mark.parametrize(
     "sums",
     [

@@ -152,5 +152,6 @@ def test_an_unknown_optimisation_is_named_with_the_nearest() -> None:
     with pytest.raises(GraftError) as caught:
         LlvmBackend(without=["zzz"])
     assert str(caught.value) == (
-        "there is no optimisation 'zzz' to switch off; there are attention, fusion, threads, views, winograd"
+        "there is no optimisation 'zzz' to switch off; there are attention, channels-last, fusion, threads, views, "
+        "winograd"
     )

@@ -77,6 +77,12 @@ def test_quotient_and_remainder_join_again():
     assert simplify(add(mul(div(x, 7), 35), mul(mod(x, 7), 5)), {x: (0, 1000)}) == mul(x, 5)
 
 
+def test_the_places_of_three_axes_in_one_index_join_again():
+    x = Variable("x")
+    parts = add(add(mul(mod(div(x, 24), 5), 24), mul(mod(div(x, 6), 4), 6)), mod(x, 6))
+    assert simplify(parts, {x: (0, 5 * 24 - 1)}) is x
+
+
 def test_neutral_elements_vanish():
     assert simplify(add(mul(P, 1), 0)) is P
     assert simplify(op("sub", add(P, 5), 5)) is P

@@ -179,3 +179,40 @@ def test_a_chain_that_takes_two_products_is_no_attention() -> None:
         " a = MatMul (q, k)  b = Neg (a)  c = Add (a, b)  d = Softmax (c)  y = MatMul (d, v) }"
     )
     assert groups(text) == ["contraction: MatMul Neg Add", "row_wise: Softmax", "contraction: MatMul"]
+
+
+BYTES = "uint8[1,8,6,6]"
+SCALE = "float s, uint8 z"
+
+
+def test_a_residual_of_bytes_is_widened_where_it_is_added() -> None:
+    assert groups(f"""g ({IMAGE} x, {BYTES} r, {WEIGHT}, {SCALE}) => ({BYTES} y) {{
+        c = Conv (x, w)  d = DequantizeLinear (r, s, z)  a = Add (c, d)  y = QuantizeLinear (a, s, z) }}""") == [
+        "convolution: (DequantizeLinear) Conv Add QuantizeLinear"
+    ]
+
+
+def test_bytes_with_many_readers_are_widened_by_each_that_may_and_once_for_the_others() -> None:
+    assert groups(f"""g ({BYTES} r, {WEIGHT}, {SCALE}) => ({IMAGE} a, {IMAGE} b, {IMAGE} c) {{
+        d = DequantizeLinear (r, s, z)  a = Tanh (d)  b = Exp (d)  c = Conv (d, w) }}""") == [
+        "elementwise: DequantizeLinear",
+        "elementwise: (DequantizeLinear) Tanh",
+        "elementwise: (DequantizeLinear) Exp",
+        "convolution: Conv",
+    ]
+
+
+def test_an_integer_convolution_reads_and_stores_in_the_order_of_its_transpositions() -> None:
+    assert groups("""g (uint8[1,6,6,8] x, int8[8,8,3,3] w, uint8 z) => (float[1,4,4,8] y) {
+        t = Transpose <perm = [0, 3, 1, 2]> (x)  c = ConvInteger (t, w, z)
+        u = Transpose <perm = [0, 2, 3, 1]> (c)  y = Cast <to = 1> (u) }""") == [
+        "convolution: (Transpose) ConvInteger Transpose Cast"
+    ]
+
+
+def test_a_dequantised_value_that_leaves_the_region_is_stored() -> None:
+    assert groups(f"""g ({BYTES} r, {SCALE}) => ({IMAGE} d, {IMAGE} y) {{
+        d = DequantizeLinear (r, s, z)  y = Tanh (d) }}""") == [
+        "elementwise: DequantizeLinear",
+        "elementwise: (DequantizeLinear) Tanh",
+    ]

@@ -66,7 +66,7 @@ def test_an_input_without_contents_is_a_usage_error(graft, artifact):
 def test_backends_of_an_artifact_are_a_usage_error(graft, artifact):
     outcome = graft("run", artifact, "-b", "llvm")
     assert outcome.code == 2
-    assert f"'{artifact}' is compiled already: -b and --shape are for models" in outcome.err
+    assert f"'{artifact}' is compiled already: -b is for models" in outcome.err
 
 
 def test_verify_agrees_and_shows_the_errors(graft, model):

@@ -57,10 +57,15 @@ def open_program(
             str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
             without=state.switched_off, precision=precision, manager=state.manager(),
         )  # fmt: skip
-    if backends or shapes or precision != "float32":
-        raise click.UsageError(f"'{path}' is compiled already: -b, --shape and --precision are for models")
-    if state.switched_off:
-        raise click.UsageError(f"'{path}' is compiled already: --switch-off is for models")
+    given = {
+        "-b": backends,
+        "--shape": shapes,
+        "--precision": precision != "float32",
+        "--switch-off": state.switched_off,
+    }
+    if named := [option for option, value in given.items() if value]:
+        verb = "is" if len(named) == 1 else "are"
+        raise click.UsageError(f"'{path}' is compiled already: {', '.join(named)} {verb} for models")
     return load_artifact(state, path, threads, strict)
 
 

@@ -1,6 +1,7 @@
 """Single kernels of the built-in compiler against ONNX Runtime: ``python -m benchmarks.kernels [--threads N]``.
 
-Every row is one MatMul or Conv (with bias and Relu) of a known network. Ours and the peer's run in turns in one
+Every row is one MatMul or Conv (with bias and Relu) of a known network, in float32, in bfloat16 (the peer, ONNX
+Runtime, stays in float32), or of bytes (QLinearConv, MatMulInteger). Ours and the peer's run in turns in one
 process; the best of each counts. The last column compares with what the multiply-add
 units of the machine could do.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,6 +20,7 @@ from onnx import TensorProto, helper
 
 import graft
 from graft.core.target import host_target
+from graft.core.tensor_ir.numerics import DOTS
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.roofline_kernels import peak_flops
 
@@ -33,6 +35,15 @@ class Case:
     model: onnx.ModelProto
     shapes: dict[str, tuple[int, ...]]
     flops: int
+    dot: str = ""
+    """The dot product that it is made of, "" in float32."""
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Return seeded inputs."""
+        random = np.random.default_rng(1)
+        if self.dot == "dot4_u8s8":
+            return {name: random.integers(0, 256, shape).astype(np.uint8) for name, shape in self.shapes.items()}
+        return {name: random.standard_normal(shape, np.float32) for name, shape in self.shapes.items()}
 
 
 def matmul(name: str, left: tuple[int, ...], right: tuple[int, ...], constant: bool = True) -> Case:
@@ -52,6 +63,61 @@ def conv(name: str, channels: int, size: int, outputs: int, kernel: int, stride:
     inputs, shape = {"x": (1, channels, size, size)}, (1, outputs, extent, extent)
     flops = 2 * int(np.prod(shape)) * int(np.prod(weights["w"][1:]))
     return Case(name, _model(nodes, inputs, weights, shape), inputs, flops)
+
+
+def in_bfloat16(case: Case) -> Case:
+    """Return a float32 case with its products in bfloat16."""
+    return replace(case, name=f"{case.name}, bf16", dot="dot2_bf16")
+
+
+def matmul_bytes(name: str, m: int, k: int, n: int) -> Case:
+    """Return a MatMulInteger with constant weights."""
+    tensors = {"y": _bytes((k, n)), "point": np.uint8(3)}
+    nodes = [helper.make_node("MatMulInteger", ["x", "y", "point"], ["z"])]
+    return Case(
+        name,
+        _model_of_bytes(nodes, (m, k), (m, n), TensorProto.INT32, tensors),
+        {"x": (m, k)},
+        2 * m * k * n,
+        "dot4_u8s8",
+    )
+
+
+def conv_bytes(name: str, channels: int, size: int, outputs: int, kernel: int, stride: int = 1) -> Case:
+    """Return a QLinearConv with a scale for each channel."""
+    pad = kernel // 2
+    extent = (size + 2 * pad - kernel) // stride + 1
+    weights = (outputs, channels, kernel, kernel)
+    tensors = {
+        "xs": np.float32(0.02), "xz": np.uint8(3), "w": _bytes(weights), "wz": np.int8(0), "ys": np.float32(0.5),
+        "ws": np.linspace(0.001, 0.002, outputs, dtype=np.float32), "yz": np.uint8(120),
+        "b": np.arange(outputs, dtype=np.int32),
+    }  # fmt: skip
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
+    nodes = [helper.make_node("QLinearConv", names, ["z"], strides=[stride] * 2, pads=[pad] * 4)]
+    given, shape = (1, channels, size, size), (1, outputs, extent, extent)
+    flops = 2 * int(np.prod(shape)) * int(np.prod(weights[1:]))
+    return Case(
+        name, _model_of_bytes(nodes, given, shape, TensorProto.UINT8, tensors), {"x": given}, flops, "dot4_u8s8"
+    )
+
+
+def _bytes(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).integers(-127, 128, shape).astype(np.int8)
+
+
+def _model_of_bytes(
+    nodes: list[onnx.NodeProto],
+    given: tuple[int, ...],
+    shape: tuple[int, ...],
+    kind: int,
+    tensors: dict[str, np.ndarray],
+) -> onnx.ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.UINT8, given)
+    z = helper.make_tensor_value_info("z", kind, shape)
+    constants = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in tensors.items()]
+    graph = helper.make_graph(nodes, "kernel", [x], [z], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def _model(
@@ -94,6 +160,16 @@ CASES = (
     conv("vgg 112 3x3", 128, 112, 128, 3),
     conv("mobilenet 56 depthwise", 144, 56, 144, 3, 1, 144),
     conv("convnext 28 depthwise", 192, 28, 192, 7, 1, 192),
+    in_bfloat16(matmul("matmul 512", (512, 512), (512, 512))),
+    in_bfloat16(matmul("matmul 512, computed", (512, 512), (512, 512), constant=False)),
+    in_bfloat16(matmul("bert up", (128, 768), (768, 3072))),
+    in_bfloat16(conv("resnet 28 3x3", 128, 28, 128, 3)),
+    in_bfloat16(conv("resnet 14 1x1", 256, 14, 1024, 1)),
+    matmul_bytes("matmul 512, int8", 512, 512, 512),
+    matmul_bytes("bert up, int8", 128, 768, 3072),
+    conv_bytes("resnet 56 1x1, int8", 64, 56, 256, 1),
+    conv_bytes("resnet 28 3x3, int8", 128, 28, 128, 3),
+    conv_bytes("resnet 14 1x1, int8", 256, 14, 1024, 1),
 )
 
 
@@ -130,15 +206,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a part of the names of the kernels to run")
     arguments = parser.parse_args()
     threads = arguments.threads
-    limit = peak_flops(host_target()) * threads
-    print(f"one core's peak: {limit / threads / 1e9:.0f} GFLOP/s; {threads} thread(s)\n")
-    print("| kernel | GFLOP/s | ONNX Runtime | ratio of times | of peak |\n|---|---:|---:|---:|---:|")
+    limits = {dot: peak_flops(host_target(), dot) * threads for dot in ("", *DOTS)}
+    peaks = ", ".join(f"{dot or 'float32'} {limit / threads / 1e9:.0f}" for dot, limit in limits.items())
+    print(f"one core's peaks in G operations/s: {peaks}; {threads} thread(s)\n")
+    print("| kernel | G operations/s | ONNX Runtime | ratio of times | of peak |\n|---|---:|---:|---:|---:|")
     for case in CASES:
         if arguments.only not in case.name:
             continue
-        random = np.random.default_rng(1)
-        inputs = {name: random.standard_normal(shape, np.float32) for name, shape in case.shapes.items()}
-        program = graft.compile(case.model, backends=[LlvmBackend()], threads=threads)
+        inputs, limit = case.inputs(), limits[case.dot]
+        precision = "bf16" if case.dot == "dot2_bf16" else "float32"
+        program = graft.compile(case.model, backends=[LlvmBackend()], threads=threads, precision=precision)
         ours, theirs = best_in_turns([partial(program.run, inputs), peer(case.model, inputs, threads)])
         print(
             f"| {case.name} | {case.flops / ours / 1e9:.1f} | {case.flops / theirs / 1e9:.1f} | {ours / theirs:.2f} "

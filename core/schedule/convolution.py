@@ -86,7 +86,7 @@ def _schedule(
     last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
     if groups == 1:
         last = _pointwise_last(kernel, stages, target, parameters) or schedule_few_channels(kernel, stages, target)
-    if last is not None:
+    if last is not None or _writes_last(stages[0]):
         return last
     if groups > 1 and channels // groups < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
@@ -103,6 +103,12 @@ def _schedule(
         if scheduled is not None:
             return scheduled
     return _product(kernel, (anchor, *stages[1:]), groups, target, wanted)
+
+
+def _writes_last(anchor: Stage) -> bool:
+    """Whether output channels are the last axis: what follows here is for channels first."""
+    weights = anchor.value.right if isinstance(anchor.value, Binary) else None
+    return isinstance(weights, Load) and len(weights.indices) > 2 and weights.indices[0] is anchor.axes[-1]
 
 
 def _pointwise_last(

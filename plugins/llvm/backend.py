@@ -259,8 +259,14 @@ class RegionKernels:
         if parameters is not None:
             structure += to_json(parameters)
 
-        def scheduled(kernel: Kernel) -> Scheduled:
-            return schedule(kernel, self.target, parameters)
+        known: list[Scheduled] = []
+
+        def scheduled(wanted: Kernel) -> Scheduled:
+            if wanted is not kernel:
+                return schedule(wanted, self.target, parameters)
+            if not known:
+                known.append(schedule(kernel, self.target, parameters))
+            return known[0]
 
         shared = self._known.get(structure)
         if shared is None and self.codegen is not None:

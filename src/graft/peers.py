@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -78,7 +78,7 @@ def _mnn(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
         import MNN
         from _tools import mnnconvert
     inputs, outputs = ([value.name or "" for value in row] for row in (model.graph.inputs, model.graph.outputs))
-    with TemporaryDirectory() as folder, _quiet():
+    with TemporaryDirectory() as folder, chdir(folder), _quiet():  # the converter leaves a file where it runs
         manager = MNN.nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": threads},))
         source, converted = Path(folder, "model.onnx"), Path(folder, "model.mnn")
         source.write_bytes(ir.to_proto(model).SerializeToString())

@@ -8,7 +8,8 @@ from time import perf_counter
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.schedule.tiling import lanes_of, multiply_add, ramp, wide
+from graft.core.schedule.product import Multiply
+from graft.core.schedule.tiling import lanes_of, ramp, wide
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -23,7 +24,8 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.types import FLOAT32
+from graft.core.tensor_ir.numerics import DOTS, Dot
+from graft.core.types import Type
 from graft.plugins.llvm.emit import compile_functions
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec
 from graft.runtime.program import Program
@@ -35,20 +37,23 @@ STEPS = 200_000
 ROUNDS, SECONDS = 7, 0.01
 
 
-def peak_flops(target: Target) -> float:
-    """Return the multiply-adds of one core, two operations each, per second."""
+def peak_flops(target: Target, dot: str = "") -> float:
+    """Return the multiply-adds of one core, two operations each, per second: in float32, or of a dot product's."""
     lanes = lanes_of("float32", target)
-    totals, places = _totals(lanes)
-    out = Buffer("out", "float32", (b.index(SUMS * lanes),))
-    x = Buffer("x", "float32", (b.index(2),))
-    factors = [Variable(name, FLOAT32.with_lanes(lanes)) for name in ("left", "right")]
-    updates = [Store(totals, (at,), multiply_add(factors[0], factors[1], Load(totals, (at,)))) for at in places]
+    kinds = DOTS[dot] if dot else Dot("float32", "float32", "float32", 1)
+    totals, places = _totals(lanes, kinds.total)
+    out = Buffer("out", kinds.total, (b.index(SUMS * lanes),))
+    word = Type("int32" if dot else "float32")
+    x = Buffer("x", word.dtype, (b.index(2),))
+    factors = [Variable(name, word.with_lanes(lanes)) for name in ("left", "right")]
+    multiply = Multiply(dot)
+    updates = [Store(totals, (at,), multiply(factors[0], factors[1], Load(totals, (at,)))) for at in places]
     steps: Statement = For(Variable("step"), b.index(STEPS), "serial", Block(tuple(updates)))
     for number, factor in enumerate(factors):
         steps = Let(factor, wide(b.load(x, number), lanes), steps)
     program = _program(_summing("peak", totals, places, (x, out), steps), target)
-    half = np.full(2, 0.5, np.float32)
-    return 2 * STEPS * SUMS * lanes / _best(lambda: program(half))
+    half = np.full(2, 0.5, np.float32) if not dot else np.full(2, 0x01010101, np.int32)
+    return 2 * kinds.width * STEPS * SUMS * lanes / _best(lambda: program(half))
 
 
 def read_bandwidth(size: int, target: Target) -> float:
@@ -72,9 +77,9 @@ def read_bandwidth(size: int, target: Target) -> float:
     return 4 * count * step * repeats / _best(lambda: program(contents))
 
 
-def _totals(lanes: int) -> tuple[Buffer, list[Expression]]:
+def _totals(lanes: int, dtype: str = "float32") -> tuple[Buffer, list[Expression]]:
     """The sums, in registers, and the place of each vector of them."""
-    totals = Buffer("totals", "float32", (b.index(SUMS * lanes),), memory="register", alignment=64)
+    totals = Buffer("totals", dtype, (b.index(SUMS * lanes),), memory="register", alignment=64)
     return totals, [ramp(b.index(number * lanes), lanes) for number in range(SUMS)]
 
 
@@ -83,7 +88,7 @@ def _summing(
 ) -> Function:
     """The function that clears the sums, runs the body, and stores them, so that nothing of it can be left out."""
     lanes, out = places[0].type.lanes, parameters[1]
-    clear = [Store(totals, (at,), wide(b.constant(0, "float32"), lanes)) for at in places]
+    clear = [Store(totals, (at,), wide(b.constant(0, totals.dtype), lanes)) for at in places]
     finish = [Store(out, (at,), Load(totals, (at,))) for at in places]
     return Function(name, parameters, 1, Allocate(totals, Block((*clear, body, *finish))))
 
@@ -91,7 +96,7 @@ def _summing(
 def _program(function: Function, target: Target) -> Program:
     kinds = ["input"] * (len(function.parameters) - 1) + ["output"]
     tensors = tuple(
-        TensorSpec(buffer.name, "float32", b.dims(buffer), kind, index=0 if kind == "output" else number)  # type: ignore[arg-type]
+        TensorSpec(buffer.name, buffer.dtype, b.dims(buffer), kind, index=0 if kind == "output" else number)  # type: ignore[arg-type]
         for number, (buffer, kind) in enumerate(zip(function.parameters, kinds, strict=True))
     )
     inputs, output = tuple(range(len(tensors) - 1)), len(tensors) - 1

@@ -1,4 +1,4 @@
-"""Runs the main benchmarks: whole models with the built-in compiler alone, then with oneDNN where it is installed."""
+"""Runs the benchmarks whose tables stand in docs/performance.md and docs/datatypes.md, one after the other."""
 
 import subprocess
 import sys
@@ -6,6 +6,13 @@ import sys
 for arguments in (
     ["benchmarks.peers"],
     ["benchmarks.peers", "--backends", "onednn,llvm"],
+    ["benchmarks.peers", "bert_base", "light_resnet50", "--precision", "bf16"],
+    ["benchmarks.kernels"],
+    ["benchmarks.operators"],
     ["benchmarks.call_overhead"],
+    ["benchmarks.partition"],
+    ["benchmarks.compile_time"],
+    ["benchmarks.datatypes"],
 ):
+    print(f"\npython -m {' '.join(arguments)}\n", flush=True)
     subprocess.run([sys.executable, "-m", *arguments], check=True)

@@ -35,6 +35,12 @@ def _place(lowering: Lowering, buffer: Buffer, i: Indices) -> list[Expression]:
     return [b.divide(place, block) if dimension == axis else place for dimension, place in enumerate(i)]
 
 
+def is_all(lowering: Lowering, number: int, value: int) -> bool:
+    """Whether a parameter is known to be ``value`` everywhere: then it need not be computed with."""
+    array = lowering.constant(number)
+    return array is not None and bool((array == value).all())
+
+
 def _lower_quantize(lowering: Lowering) -> tuple[Stage, ...]:
     """``saturate(round_even(x / scale) + zero_point)``."""
     source, target = lowering.input(0), lowering.output()
@@ -43,10 +49,12 @@ def _lower_quantize(lowering: Lowering) -> tuple[Stage, ...]:
         scale = parameter(lowering, 1, i)
         assert scale is not None
         kind = b.wide(scale.type.dtype)
-        quotient = b.divide(b.cast(b.load(source, *i), kind), b.cast(scale, kind))
+        quotient = b.cast(b.load(source, *i), kind)
+        if not is_all(lowering, 1, 1):
+            quotient = b.divide(quotient, b.cast(scale, kind))
         point = parameter(lowering, 2, i)
         rounded = b.unary("round_even", quotient)
-        return rounded if point is None else b.add(rounded, b.cast(point, kind))
+        return rounded if point is None or is_all(lowering, 2, 0) else b.add(rounded, b.cast(point, kind))
 
     return (b.compute(target, value),)
 

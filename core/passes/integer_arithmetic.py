@@ -10,7 +10,14 @@ import onnx_ir as ir
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.integer_products import rewrite_product
 from graft.core.passes.layout import sink_transpositions
-from graft.core.passes.requantization import make_unsigned, move_integers, pool_integers, simplify_quantization
+from graft.core.passes.requantization import (
+    make_unsigned,
+    may_stay_in_floats,
+    move_integers,
+    pool_integers,
+    simplify_quantization,
+    stay_in_floats,
+)
 from graft.core.passes.rewrite import Names
 
 
@@ -25,6 +32,7 @@ class IntegerArithmetic:
     4. GlobalAveragePool becomes a sum of integers
     5. quantising takes in the factor before it, and Relu and Clip where numbers saturate
     6. convolutions in the plane have their channels last; so has what lies between them
+    7. what is quantised only to be dequantised again is rounded and clamped as floats, behind its product
 
     What QLinear operators compute stays the same to the bit (5: QuantizeLinear by 1). In QDQ form results differ by
     rounding in float32 before they are quantised: by one step of the scale at most.
@@ -53,4 +61,9 @@ def _rewrite(graph: ir.Graph, names: Names) -> bool:
     for node in list(graph):
         while node.graph is graph and simplify_quantization(node, names):  # case 5
             changed = True
-    return sink_transpositions(graph, names) or changed  # case 6
+    changed |= sink_transpositions(graph, names)  # case 6
+    order = {node: number for number, node in enumerate(graph)}
+    chosen = [node for node in order if may_stay_in_floats(node, order)]
+    for node in chosen:  # case 7
+        stay_in_floats(node, names)
+    return changed or bool(chosen)

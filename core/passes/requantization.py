@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -96,6 +97,69 @@ def _mean_axes(node: ir.Node) -> list[int]:
         return []
     axes = constant_of(node.inputs[1])
     return [] if axes is None else sorted(int(axis) % len(shape) for axis in axes.reshape(-1))
+
+
+def may_stay_in_floats(node: ir.Node, order: Mapping[ir.Node, int]) -> bool:
+    """Whether numbers of a product are quantised only for this DequantizeLinear, and its reader is computed behind it.
+
+    Of two products that are added, the sum is computed behind the one that is first in ``order``.
+    """
+    found = _product_behind(node)
+    if found is None or node.outputs[0].is_graph_output():
+        return False
+    readers = [use.node for use in node.outputs[0].uses()]
+    others = [value.producer() for reader in readers for value in reader.inputs if value is not None]
+    rivals = [other for other in others if other is not None and other is not node]
+    products = [_product_behind(rival) for rival in rivals]
+    first = all(product is None or order[found] < order[product] for product in products)
+    return first and not any(_stays_in_floats(rival) for rival in rivals)
+
+
+def _stays_in_floats(node: ir.Node) -> bool:
+    """Whether a node is the last of what `stay_in_floats` makes."""
+    clipped = node.inputs[0].producer() if is_operator(node, "Mul") and node.inputs[0] is not None else None
+    rounded = clipped.inputs[0].producer() if is_operator(clipped, "Clip") and clipped and clipped.inputs[0] else None
+    return is_operator(rounded, "Round")
+
+
+def stay_in_floats(node: ir.Node, names: Names) -> None:
+    """Let numbers that are quantised and only dequantised again be rounded and clamped as floats.
+
+    ``(saturate(round(x) + zero) - zero) * factor`` is ``clip(round(x), low - zero, high - zero) * factor``.
+    """
+    maker = _quantizer(node)
+    before, after = quantization_of(maker, "QuantizeLinear"), quantization_of(node, "DequantizeLinear")
+    assert maker is not None, node.name
+    assert before is not None, maker.name
+    assert after is not None, node.name
+    dtype, value = maker.outputs[0].dtype, maker.inputs[0]
+    assert dtype is not None, maker.name
+    assert value is not None, maker.name
+    emitter, limits = Emitter(node, names), zip(("low", "high"), RANGES[dtype], strict=True)
+    rounded = emitter.emit("Round", [value], ir.DataType.FLOAT, value.shape)
+    bounds = [emitter.constant(name, np.array(bound - before.point, np.float32)) for name, bound in limits]
+    clipped = emitter.emit("Clip", [rounded, *bounds], ir.DataType.FLOAT, value.shape)
+    factor = emitter.constant("factor", np.array(after.factor, np.float32))
+    emitter.replace(emitter.emit("Mul", [clipped, factor], ir.DataType.FLOAT, value.shape))
+
+
+def _quantizer(node: ir.Node) -> ir.Node | None:
+    """The QuantizeLinear whose numbers only this DequantizeLinear reads."""
+    whole = node.inputs[0] if is_operator(node, "DequantizeLinear") else None
+    maker = None if whole is None or not sole_use(whole) else whole.producer()
+    return maker if maker is not None and is_operator(maker, "QuantizeLinear") else None
+
+
+def _product_behind(node: ir.Node) -> ir.Node | None:
+    """The last node of a rescaled product that is quantised by 1 and dequantised by this node; None if it is not so."""
+    maker = _quantizer(node)
+    before, after = quantization_of(maker, "QuantizeLinear"), quantization_of(node, "DequantizeLinear")
+    if maker is None or before is None or after is None or not (before.per_tensor and after.per_tensor):
+        return None
+    if before.factor != 1 or before.point != after.point or maker.outputs[0].dtype not in RANGES:
+        return None
+    scaled = None if maker.inputs[0] is None else maker.inputs[0].producer()
+    return scaled if scaled is not None and is_operator(scaled, "Mul", "Add") else None
 
 
 def simplify_quantization(node: ir.Node, names: Names) -> bool:

@@ -356,7 +356,7 @@ class ContractionScheduler:
         """Return the loops over the spans of the sums of a group of panels, and over those panels."""
         blocking, number = self.blocking, Variable("span")
         sums = blocking.largest_group * blocking.largest_block * self.tile.rows * self.tile.columns
-        partial = Buffer("partial", self.kind.dtype, (b.index(sums),), None, "scratch", 64)
+        partial = Buffer("partial", self.parts.total.dtype, (b.index(sums),), None, "scratch", 64)
         part = Part(number, panels, partial)
         body = self._over_panels("serial", outer, lambda outer, panel: self._rows(outer, panel, tiles, part), panels)
         return Allocate(partial, For(number, b.index(blocking.spans), "serial", body))

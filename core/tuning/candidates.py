@@ -130,7 +130,14 @@ def _groups(kernel: Kernel) -> int:
 
 
 def _is_depthwise(kernel: Kernel) -> bool:
-    return _groups(kernel) > 1 and b.dims(kernel.stages[0].buffer)[1] // _groups(kernel) < MIN_CHANNELS
+    return _groups(kernel) > 1 and _outputs(kernel) // _groups(kernel) < MIN_CHANNELS
+
+
+def _outputs(kernel: Kernel) -> int:
+    """The output channels: the weights know them wherever the output has its channels."""
+    weights = None if kernel.node is None else kernel.node.input(1)
+    shape = None if weights is None else weights.static_shape
+    return b.dims(kernel.stages[0].buffer)[1] if shape is None else shape[0]
 
 
 def _of_depthwise(stage: int, best: DepthwiseParameters | None) -> list[DepthwiseParameters]:
@@ -192,8 +199,8 @@ def _with_best_tile(kernel: Kernel, target: Target, columns: Columns) -> Contrac
 
 def _tiles(kernel: Kernel, target: Target, own: ContractionParameters) -> Iterator[ContractionParameters]:
     """The tiles of a direct convolution, whose rows are channels and whose columns are pixels, or the reverse."""
-    _, outputs, *pixels = b.dims(kernel.stages[0].buffer)
-    shape = (outputs // _groups(kernel), math.prod(pixels))
+    outputs = _outputs(kernel)
+    shape = (outputs // _groups(kernel), math.prod(b.dims(kernel.stages[0].buffer)[1:]) // outputs)
     height, width = reversed(shape) if own.columns == "channels" else shape
     for tile in best_tiles(height, width, kernel.stages[0].value.type.dtype, target):
         yield replace(own, rows=tile.rows, vectors=tile.vectors)

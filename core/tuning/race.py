@@ -13,7 +13,7 @@ ROUNDS = (3, 3, 6, 9)
 """Runs of each candidate that is left, by round."""
 HOPELESS = 1.5
 """Candidates that are slower than the best by this factor drop out after any round."""
-MARGIN = 0.02
+MARGIN = 0.03
 """A challenger has to be faster than the one that holds the title by this share."""
 
 Run = Callable[[], float]

@@ -216,9 +216,19 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
             break
         group.nodes += more
         uses.taken |= {node.node for node in more}
-    while len(group.nodes) > least and is_view(group.tail, uses, table):
+    while len(group.nodes) > least and (
+        is_view(group.tail, uses, table) or _is_widened_elsewhere(group.tail, uses, table)
+    ):
         uses.taken.remove(group.nodes.pop().node)
     return group
+
+
+def _is_widened_elsewhere(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
+    """Whether a node only widens bytes, which its readers would rather do themselves."""
+    value = node.node.outputs[0]
+    readers = uses.readers.get(value, [])
+    own = is_widening(node, uses.readers) and value not in uses.outputs and node.op_type != "Transpose"
+    return own and bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
 
 
 def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> list[NodeView]:

@@ -136,7 +136,7 @@ def test_a_row_times_constant_columns_is_computed() -> None:
 
 @pytest.mark.parametrize("constant", ["y", ""])
 def test_long_sums_are_cut(constant: str) -> None:
-    check(*matmul_integer((3, 5200), (5200, 20), points=("scalar", "each"), constant=constant), VNNI)
+    check(*matmul_integer((16, 5200), (5200, 20), points=("scalar", "each"), constant=constant), VNNI)
 
 
 def conv_integer(

@@ -64,9 +64,10 @@ def test_a_machine_is_its_processor_its_features_and_its_threads() -> None:
         (replace(target, cpu="znver3"), 2),
         (replace(target, features=frozenset({"avx2"})), 2),
         (replace(target, without=frozenset({"winograd"})), 2),
+        (replace(target, precision="bf16"), 2),
         (target, 1),
     ]
-    assert len({machine, *(machine_of(*other) for other in others)}) == 5
+    assert len({machine, *(machine_of(*other) for other in others)}) == 6
 
 
 def test_what_has_come_less_far_does_not_replace_what_has_come_further(path: Path) -> None:

@@ -86,7 +86,9 @@ class Values:
                 anchor_stage = _anchor_stage(stages)
         if moved:
             stages = [relaid(stage, moved, LAST) for stage in stages]
-        inlined = [self._with_scalars(stage) for stage in reordered(stages)]
+        if group.trait is not Trait.ATTENTION:  # its schedule stores in any order
+            stages = reordered(stages)
+        inlined = [self._with_scalars(stage) for stage in stages]
         outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
         outputs = tuple(moved.get(buffer, buffer) for buffer in outputs)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)

@@ -102,6 +102,8 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLas
     value, reduction, shape = anchor.value, anchor.reduction, constant_shape(anchor.buffer)
     if kernel.node is None or reduction is None or shape is None or not isinstance(value, Binary):
         return None
+    if value.type.is_custom:
+        return None
     read = loads(value.left)
     if value.operator != "mul" or len(read) != 1 or not isinstance(value.right, Load):
         return None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
-from graft.core.schedule import blocking, contraction
+from graft.core.schedule import blocking, contraction, factors
 from graft.core.schedule.contraction import schedule_contraction
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.tiling import choose_tile, split_evenly
@@ -127,7 +127,7 @@ def test_transposed_factors_are_read_as_they_lie(turned: str, constant: bool) ->
 
 
 def test_large_strides_are_packed_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contraction, "LARGE_BYTES", 1024)
+    monkeypatch.setattr(factors, "LARGE_BYTES", 1024)
     kernel, arrays = matmul((45, 3), (3, 300))
     check(kernel, arrays, WIDE)
     assert "panels" in repr(schedule_contraction(kernel, WIDE).function.body)
@@ -147,8 +147,8 @@ def test_both_outputs_of_a_chain_are_stored() -> None:
 
 
 def test_rows_that_compete_for_cache_lines_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contraction, "CONFLICT_BYTES", 256)
-    monkeypatch.setattr(contraction, "CONFLICT_ROWS", 2)
+    monkeypatch.setattr(factors, "CONFLICT_BYTES", 256)
+    monkeypatch.setattr(factors, "CONFLICT_ROWS", 2)
     kernel, arrays = matmul((13, 64), (64, 240), constant=True)
     check(kernel, arrays, WIDE)
     assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
@@ -198,7 +198,7 @@ def test_blocks_cover_all_tiles_panels_and_terms(threads: int) -> None:
 def test_a_large_matrix_that_few_rows_meet_is_read_row_by_row(
     monkeypatch: pytest.MonkeyPatch, rows: int, threads: int
 ) -> None:
-    monkeypatch.setattr(contraction, "PACK_BYTES", 0)
+    monkeypatch.setattr(factors, "PACK_BYTES", 0)
     kernel, arrays = matmul((rows, 27), (27, 300), epilogue="bias")
     check(kernel, arrays, replace(WIDE, threads=threads))
     verify(schedule_contraction(kernel, WIDE).function)
@@ -208,8 +208,8 @@ def test_a_large_matrix_that_few_rows_meet_is_read_row_by_row(
 @pytest.mark.parametrize("rows", [29, 90])
 def test_rows_are_copied_block_by_block(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(blocking, "BLOCK_BYTES", 1 << 14)
-    monkeypatch.setattr(contraction, "CONFLICT_BYTES", 64)
-    monkeypatch.setattr(contraction, "CONFLICT_ROWS", 2)
+    monkeypatch.setattr(factors, "CONFLICT_BYTES", 64)
+    monkeypatch.setattr(factors, "CONFLICT_ROWS", 2)
     kernel, arrays = matmul((rows, 16), (16, 240), constant=True)
     check(kernel, arrays, WIDE)
     assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
@@ -217,13 +217,13 @@ def test_rows_are_copied_block_by_block(monkeypatch: pytest.MonkeyPatch, rows: i
 
 @pytest.mark.parametrize("far", [True, False])
 def test_panels_packed_one_by_one_hold_sums_of_all_tiles(monkeypatch: pytest.MonkeyPatch, far: bool) -> None:
-    monkeypatch.setattr(contraction, "LARGE_BYTES", 1024)
-    monkeypatch.setattr(contraction, "MIN_TASKS", 4)
+    monkeypatch.setattr(factors, "LARGE_BYTES", 1024)
+    monkeypatch.setattr(factors, "MIN_TASKS", 4)
     monkeypatch.setattr(blocking, "SPAN_BYTES", 64)
     monkeypatch.setattr(blocking, "BLOCK_BYTES", 1 << 11)
     kernel, arrays = matmul((45, 31), (31, 300))
     if not far:
-        monkeypatch.setattr(contraction, "FAR_BYTES", 1 << 20)
+        monkeypatch.setattr(factors, "FAR_BYTES", 1 << 20)
     check(kernel, arrays, WIDE)
     body = repr(schedule_contraction(kernel, WIDE).function.body)
     assert "name='partial'" in body

@@ -66,6 +66,7 @@ AHEAD_BYTES = 1 << 18
 """A packed factor of this size is fetched into the second-level cache ahead of use."""
 
 Totals = Callable[[Buffer], Statement]
+Point = Callable[[Expression, Expression], list[Expression]]
 
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
@@ -294,6 +295,8 @@ class ContractionScheduler(Factors):
             return [places[axis] for axis in range(len(self.parts.shape))]
 
         def store(totals: Buffer) -> Statement:
+            if self.parts.epilogue.branches:
+                return self._finish_branches(tile, totals, panel, point)
             return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
         start: Totals = clear(tile, reduction.initial)
@@ -307,6 +310,19 @@ class ContractionScheduler(Factors):
         ahead = self._ahead(outer, place)
         multiply = self.parts.multiply
         return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
+
+    def _finish_branches(self, tile: Tile, totals: Buffer, panel: Panel, point: Point) -> Statement:
+        """Return the stores of a tile of sums as the branch wants them that the panel belongs to."""
+        statement: Statement | None = None
+        for branch in reversed(self.parts.epilogue.branches):
+
+            def own(row: Expression, column: Expression, begin: int = branch.begin) -> list[Expression]:
+                return point(row, b.subtract(column, begin))
+
+            stores = finish_tile(branch.epilogue, tile, totals, own, lambda vector: None)
+            statement = stores if statement is None else If(b.less(panel.begin, branch.end), stores, statement)
+        assert statement is not None, "sums without branches"
+        return statement
 
     def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""

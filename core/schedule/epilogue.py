@@ -1,11 +1,13 @@
 """What is fused behind a sum of products: the stages after the anchor, applied to accumulators.
 
 Each of those stages is elementwise over the anchor's index space, so a vector of accumulators at a *point* (one index
-per output axis, the last of them perhaps a ramp) goes through all of them before anything is stored.
+per output axis, the last of them perhaps a ramp) goes through all of them before anything is stored. Where products
+stand side by side, each of them has its own stages, over its own columns (`Branch`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +15,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.inline import inline_into, map_stage
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.vectorize import align, both, vector_load
-from graft.core.tensor_ir.ir import Buffer, Expression, Intrinsic, Load, Stage, Store, Variable
+from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Intrinsic, Load, Stage, Store, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, walk_expressions
 
 INTRINSIC_WORK = 25
@@ -28,6 +30,19 @@ class Epilogue:
     anchor: Stage
     followers: tuple[Stage, ...]
     outputs: frozenset[Buffer]
+    branches: tuple[Branch, ...] = ()
+    """If there are any, they cover all columns, and ``followers`` is empty."""
+
+    @property
+    def every(self) -> tuple[Stage, ...]:
+        """The stages behind the anchor, those of branches included."""
+        own = (stage for branch in self.branches for stage in (branch.epilogue.anchor, *branch.epilogue.followers))
+        return (*self.followers, *own)
+
+    @property
+    def common_width(self) -> int:
+        """The largest number that divides the columns of each branch; 0 if there are none."""
+        return math.gcd(*(branch.end - branch.begin for branch in self.branches))
 
     @property
     def last(self) -> Buffer:
@@ -45,6 +60,7 @@ class Epilogue:
 
     def stores(self, point: Sequence[Expression], total: Expression, mask: Expression | None) -> list[Store]:
         """Return the stores of all outputs at ``point``, where the reduction is ``total``; ``mask`` as for a vector."""
+        assert not self.branches, "a point of which branch?"
         values = self.values(point, total, mask)
         return [
             Store(stage.buffer, tuple(point), values[stage.buffer], mask)
@@ -63,6 +79,15 @@ class Epilogue:
         for stage in self.followers:
             values[stage.buffer] = _at(stage, stage.value, point, values, mask)
         return values
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The columns of the sums from ``begin`` to ``end``, and what is fused behind them: its anchor picks them."""
+
+    begin: int
+    end: int
+    epilogue: Epilogue
 
 
 def fused_stages(kernel: Kernel) -> tuple[Stage, ...] | None:
@@ -97,12 +122,52 @@ def indexed_by_axes(stage: Stage, sums: Buffer) -> Stage:
 def epilogue_of(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> Epilogue | None:
     """Return the epilogue of what `fused_stages` gave, None if a stage behind the anchor is not elementwise."""
     anchor, *rest = stages
+    if rest and _first_column(rest[0], anchor.buffer) is not None:
+        return _branched(anchor, rest, outputs)
     known = {anchor.buffer}
     for stage in rest:
         if stage.reduction is not None or stage.buffer.shape != anchor.buffer.shape or not _is_pointwise(stage, known):
             return None
         known.add(stage.buffer)
     return Epilogue(anchor, tuple(rest), frozenset(outputs)) if known.issuperset(outputs) else None
+
+
+def _branched(anchor: Stage, rest: Sequence[Stage], outputs: Sequence[Buffer]) -> Epilogue | None:
+    """Return the epilogue of sums of which each branch takes columns of its own, one branch behind the other."""
+    pieces: list[list[Stage]] = []
+    for stage in rest:
+        if _first_column(stage, anchor.buffer) is not None:
+            pieces.append([])
+        pieces[-1].append(stage)
+    branches: list[Branch] = []
+    for piece in pieces:
+        own = {stage.buffer for stage in piece}
+        epilogue = epilogue_of(piece, [buffer for buffer in outputs if buffer in own])
+        begin = branches[-1].end if branches else 0
+        if epilogue is None or _first_column(piece[0], anchor.buffer) != begin:
+            return None
+        branches.append(Branch(begin, begin + b.dims(piece[0].buffer)[-1], epilogue))
+    whole = branches[-1].end == b.dims(anchor.buffer)[-1]
+    stored = {buffer for branch in branches for buffer in branch.epilogue.outputs}
+    return Epilogue(anchor, (), frozenset(outputs), tuple(branches)) if whole and stored.issuperset(outputs) else None
+
+
+def _first_column(stage: Stage, sums: Buffer) -> int | None:
+    """Return the first of the columns of the sums that a stage picks; None if it does anything else."""
+    load = stage.value
+    if not isinstance(load, Load) or load.buffer is not sums or load.mask is not None or stage.reduction is not None:
+        return None
+    if not stage.axes or stage.buffer.shape[:-1] != sums.shape[:-1] or stage.buffer.shape == sums.shape:
+        return None
+    *leading, column = load.indices
+    if not all(map(_same, leading, stage.axes[:-1])):
+        return None
+    match column:
+        case Binary("add", Variable() as axis, Constant(begin)) if axis is stage.axes[-1]:
+            return int(begin)
+        case Variable() if column is stage.axes[-1]:
+            return 0
+    return None
 
 
 def _is_pointwise(stage: Stage, known: set[Buffer]) -> bool:

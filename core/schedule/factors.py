@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -80,8 +81,12 @@ class Factors:
         self.bytes = element_bits(self.kind.dtype) // 8
         busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
         busy += parts.held_vectors(USUAL_VECTORS)
-        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
-        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
+        common = parts.epilogue.common_width
+        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy, common)
+        vectors = wanted.vectors
+        if common and vectors:  # of those of tuning no more than fit each branch
+            vectors = math.gcd(common // chosen.lanes, vectors)
+        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, vectors, wanted.unroll)
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes

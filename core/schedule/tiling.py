@@ -115,12 +115,12 @@ def register_count(target: Target) -> int:
 
 
 @cache
-def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> Tile:
+def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0, common: int = 0) -> Tile:
     """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles.
 
-    ``busy`` registers are needed for other things.
+    ``busy`` registers are needed for other things. The tile's columns divide ``common``, if that is not 0.
     """
-    return ranked_tiles(rows, columns, dtype, target, busy)[0][1]
+    return next(tile for _, tile in ranked_tiles(rows, columns, dtype, target, busy) if common % tile.columns == 0)
 
 
 def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[tuple[float, Tile]]:

@@ -29,9 +29,10 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.horizontal import side_by_side
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
-from graft.plugins.llvm.region import Lowered, Values, kernel_name
+from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside
 from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
@@ -190,6 +191,8 @@ class RegionKernels:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
         self.groups = fuse(nodes, outputs, self.table, self.target.without)
+        if "horizontal" not in self.target.without:
+            self.groups = side_by_side(self.groups, self.target)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
         last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
@@ -199,15 +202,30 @@ class RegionKernels:
             if group.is_view:
                 self._view(group)
                 continue
-            outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
-            if all(0 in (ValueView(value).static_shape or ()) for value in outside):
-                for empty in outside:
+            shared = (group, *group.beside)
+            outside = [[v for v in one.tail.node.outputs if v in read or v in outputs] for one in shared]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
+                for empty in outside[0]:
                     self._add(ValueView(empty), "arena")
                 continue
             with self._timed("lower"):
-                lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
-            self._call(lowered, *self._schedule(lowered))
+                lowered = self._lowered(values, number, shared, outside)
+            for one in lowered:
+                self._call(one, *self._schedule(one))
         require(self._missing, "llvm", f"region '{self.region.name}'")
+
+    def _lowered(
+        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]]
+    ) -> Sequence[Lowered]:
+        """Lower groups that are to share a kernel to one, or to one each if they cannot."""
+        region = self.region.name
+        if len(groups) == 1:
+            return [values.lower_group(groups[0], kernel_name(region, number, groups[0]), outside[0])]
+        names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
+        parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
+        nodes = [node for group in groups for node in group.nodes]
+        whole = lowered_beside(parts, kernel_name(region, number, Group(nodes, groups[0].trait)))
+        return parts if whole is None else [whole]
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""

@@ -13,6 +13,7 @@ from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
+from graft.core.schedule.horizontal import beside
 from graft.core.schedule.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.recurrent import schedule_recurrent
@@ -190,6 +191,19 @@ def _kernel(
         name, inputs, tuple(outputs), tuple(stages), group.trait, group.anchor, anchor_stage,
         values.constants(inputs), origin,
     )  # fmt: skip
+
+
+def lowered_beside(parts: Sequence[Lowered], name: str) -> Lowered | None:
+    """Return lowered products as one kernel, None if they cannot be one."""
+    kernel = beside([part.kernel for part in parts], name)
+    if kernel is None:
+        return None
+    nodes = [node for part in parts for node in part.group.nodes]
+    known = {buffer: value for part in parts for buffer, value in zip(part.kernel.inputs, part.inputs, strict=True)}
+    made = {buffer: kernel.constants[buffer] for buffer in kernel.inputs if buffer not in known}
+    inputs = tuple(known.get(buffer, parts[0].inputs[0]) for buffer in kernel.inputs)
+    outputs = tuple(value for part in parts for value in part.outputs)
+    return Lowered(Group(nodes, parts[0].group.trait), kernel, None, inputs, outputs, made)
 
 
 def kernel_name(region: str, number: int, group: Group) -> str:

@@ -23,7 +23,9 @@ from graft.core.target import Target
 from graft.core.tensor_ir.ir import Binary, Buffer, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import substitute
 
-LONGEST = 1.005
+MIN_FILLED = 0.85
+"""So full should vectors of pixels be."""
+LONGEST = 1.01
 """The cycles that products side by side may take, relative to what they take one after another."""
 
 
@@ -52,7 +54,7 @@ def fits(width: int, dtype: str, target: Target) -> bool:
     return width % lanes_of(dtype, target) == 0
 
 
-def pays(height: int, widths: Sequence[int], dtype: str, target: Target) -> bool:
+def beside_pays(height: int, widths: Sequence[int], dtype: str, target: Target) -> bool:
     """Whether products that fit are no slower side by side, by the cycles of their tiles.
 
     A tile must not reach from one product into the next, so some tiles are out of the question.
@@ -63,6 +65,19 @@ def pays(height: int, widths: Sequence[int], dtype: str, target: Target) -> bool
         cycles for cycles, tile in ranked_tiles(height, sum(widths), dtype, target) if common % tile.columns == 0
     )
     return next(fitting) <= LONGEST * apart
+
+
+def stacking_pays(heights: Sequence[int], pixels: int, dtype: str, target: Target) -> bool:
+    """Whether convolutions of so many channels each are no slower as one.
+
+    Where vectors of pixels are too empty, vectors of channels are better: all of them must be full or none.
+    """
+    lanes = lanes_of(dtype, target)
+    is_full = pixels / (-(-pixels // lanes) * lanes) >= MIN_FILLED
+    full_channels = [height % lanes == 0 for height in heights]
+    apart = sum(ranked_tiles(height, pixels, dtype, target)[0][0] for height in heights)
+    together = ranked_tiles(sum(heights), pixels, dtype, target)[0][0]
+    return together <= LONGEST * apart and (is_full or all(full_channels) or not any(full_channels))
 
 
 def beside(kernels: Sequence[Kernel], name: str) -> Kernel | None:

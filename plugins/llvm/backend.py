@@ -21,7 +21,7 @@ from graft.core.target import CompileOptions, Target, check_switches, host_targe
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import Tunings, machine_of, workload_key
-from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
+from graft.core.types import FLOATS, INTEGERS, element_bits, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
 from graft.datatypes.lower import lower_function, require
 from graft.errors import TuningError
@@ -29,7 +29,7 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
-from graft.plugins.llvm.horizontal import side_by_side
+from graft.plugins.llvm.horizontal import join_horizontally
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside
@@ -191,11 +191,11 @@ class RegionKernels:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
         self.groups = fuse(nodes, outputs, self.table, self.target.without)
-        if "horizontal" not in self.target.without:
-            self.groups = side_by_side(self.groups, self.target)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
         last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
+        if "horizontal" not in self.target.without:
+            self.groups = join_horizontally(self.groups, self.target, outputs | last)
         values = Values(self.table, last=last)
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
@@ -203,7 +203,7 @@ class RegionKernels:
                 self._view(group)
                 continue
             shared = (group, *group.beside)
-            outside = [[v for v in one.tail.node.outputs if v in read or v in outputs] for one in shared]
+            outside = [[v for v in one.tail.node.outputs if v in read or v in outputs or one.parts] for one in shared]
             if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
                 for empty in outside[0]:
                     self._add(ValueView(empty), "arena")
@@ -212,6 +212,9 @@ class RegionKernels:
                 lowered = self._lowered(values, number, shared, outside)
             for one in lowered:
                 self._call(one, *self._schedule(one))
+            for part, begin in group.parts:
+                offset = begin * element_bits(storage_dtype(part.dtype)) // 8
+                self._add(part, "view", of=self._index(group.tail.node.outputs[0]), offset=offset)
         require(self._missing, "llvm", f"region '{self.region.name}'")
 
     def _lowered(

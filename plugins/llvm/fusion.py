@@ -44,6 +44,10 @@ class Group:
     """What the nodes read that is computed anew in this kernel, in execution order."""
     beside: list[Group] = field(default_factory=list)
     """Groups that are to share the kernel (`graft.plugins.llvm.horizontal`)."""
+    parts: list[tuple[ValueView, int]] = field(default_factory=list)
+    """Values that are parts of the result, each with the number of its first element there."""
+    origin: tuple[str, ...] = ()
+    """The names of the nodes that it stands for, where they are not its own."""
 
     @property
     def anchor(self) -> NodeView:

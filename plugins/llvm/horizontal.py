@@ -1,45 +1,66 @@
-"""Horizontal fusion: products of one factor that become one kernel, side by side.
+"""Horizontal fusion: kernels that read one input become one kernel.
+
+1. Products of one left factor by constants, side by side (`graft.core.schedule.horizontal`).
+2. Convolutions of one image, stacked (`graft.plugins.llvm.stacking`).
 
 A shared kernel stands where the first of its groups stood, so the others may read nothing that is computed after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 
 import onnx_ir as ir
 
 from graft.core.operators.table import Trait
-from graft.core.schedule.horizontal import fits, pays
+from graft.core.schedule.horizontal import beside_pays, fits, stacking_pays
 from graft.core.target import Target
 from graft.core.view import NodeView
 from graft.plugins.llvm.fusion import Group
+from graft.plugins.llvm.stacking import family_of_convolution, stacked
 
 PRODUCTS = ("MatMul", "Gemm")
 DTYPES = ("float32", "float64")
 
 
-def side_by_side(groups: Sequence[Group], target: Target) -> list[Group]:
-    """Return the groups of a region, in execution order, with products of one factor together where that pays."""
+def join_horizontally(groups: Sequence[Group], target: Target, apart: Collection[ir.Value]) -> list[Group]:
+    """Return the groups of a region, in execution order, with those that share an input together where that pays.
+
+    The values in ``apart`` are no parts of others: they leave the region, or are not stored as the model has them.
+    """
     place = {node.node: number for number, group in enumerate(groups) for node in group.nodes}
     families: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
-        key = _family(group, target)
+        key = _family_of_product(group, target) or family_of_convolution(group, apart)
         if key is not None:
             families.setdefault(key, []).append(number)
-    joined: set[int] = set()
+    result: dict[int, Group] = dict(enumerate(groups))
     for first, *others in families.values():
         beside = [number for number in others if _can_move(groups[number], first, place)]
-        shapes = [groups[number].anchor.outputs[0].static_shape or () for number in (first, *beside)]
-        height = shapes[0][-2] if len(shapes[0]) > 1 else 1
-        if beside and pays(height, [shape[-1] for shape in shapes], groups[first].anchor.dtype, target):
-            groups[first].beside = [groups[number] for number in beside]
-            joined.update(beside)
-    return [group for number, group in enumerate(groups) if number not in joined]
+        whole = _together(groups[first], [groups[number] for number in beside], target) if beside else None
+        if whole is not None:
+            result[first] = whole
+            for number in beside:
+                del result[number]
+    return list(result.values())
 
 
-def _family(group: Group, target: Target) -> Hashable:
-    """Return what groups have in common that may stand side by side; None for a group that may not."""
+def _together(first: Group, beside: list[Group], target: Target) -> Group | None:
+    """Return groups of one family as one; None if that does not pay."""
+    node = first.anchor
+    shapes = [group.anchor.outputs[0].static_shape or () for group in (first, *beside)]
+    if first.trait is Trait.CONVOLUTION:
+        pays = stacking_pays([shape[1] for shape in shapes], prod(shapes[0][2:]), node.dtype, target)
+        return stacked([first, *beside]) if pays else None
+    height = shapes[0][-2] if len(shapes[0]) > 1 else 1
+    pays = beside_pays(height, [shape[-1] for shape in shapes], node.dtype, target)
+    return replace(first, beside=beside) if pays else None
+
+
+def _family_of_product(group: Group, target: Target) -> Hashable:
+    """Return what products have in common that may stand side by side; None for a group that is no such product."""
     node = group.anchor
     left, right = node.input(0), node.input(1)
     shape = node.outputs[0].static_shape

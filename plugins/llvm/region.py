@@ -186,7 +186,7 @@ def _kernel(
     computed = {stage.buffer for stage in stages}
     read = [load.buffer for stage in stages for load in loads(*stage_expressions(stage))]
     inputs = tuple(buffer for buffer in dict.fromkeys(read) if buffer not in computed)
-    origin = tuple(dict.fromkeys(node.name for node in group.nodes))
+    origin = group.origin or tuple(dict.fromkeys(node.name for node in group.nodes))
     return Kernel(
         name, inputs, tuple(outputs), tuple(stages), group.trait, group.anchor, anchor_stage,
         values.constants(inputs), origin,

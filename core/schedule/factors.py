@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from graft.core.operators import build as b
@@ -18,6 +18,7 @@ from graft.core.schedule.tiling import (
     choose_tile,
     column_mask,
     ramp,
+    ranked_tiles,
     split_evenly,
     wide,
 )
@@ -81,12 +82,13 @@ class Factors:
         self.bytes = element_bits(self.kind.dtype) // 8
         busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
         busy += parts.held_vectors(USUAL_VECTORS)
-        common = parts.epilogue.common_width
-        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy, common)
-        vectors = wanted.vectors
-        if common and vectors:  # of those of tuning no more than fit each branch
-            vectors = math.gcd(common // chosen.lanes, vectors)
-        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, vectors, wanted.unroll)
+        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
+        if not parts.epilogue.allows(chosen.columns):
+            ranked = ranked_tiles(parts.height, parts.width, self.kind.dtype, target, busy)
+            chosen = next(tile for _, tile in ranked if parts.epilogue.allows(tile.columns))
+        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
+        if not parts.epilogue.allows(self.tile.columns):
+            self.tile = replace(self.tile, vectors=chosen.vectors)
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes

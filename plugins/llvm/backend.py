@@ -227,7 +227,12 @@ class RegionKernels:
         names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
         parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
         nodes = [node for group in groups for node in group.nodes]
-        whole = lowered_beside(parts, kernel_name(region, number, Group(nodes, groups[0].trait)))
+        own = {node.node for node in nodes}
+        apart = {value for node in self.region.nodes() if node.node not in own for value in node.node.inputs}
+        leaving = {output.value for output in self.region.outputs}
+        inner = {value for part in parts for value in part.outputs} - apart - leaving
+        name = kernel_name(region, number, Group(nodes, groups[0].trait))
+        whole = lowered_beside(parts, name, self.target, inner)
         return parts if whole is None else [whole]
 
     def procedure(self) -> Procedure:

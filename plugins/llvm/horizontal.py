@@ -3,7 +3,8 @@
 1. Products of one left factor by constants, side by side (`graft.core.schedule.horizontal`).
 2. Convolutions of one image, stacked (`graft.plugins.llvm.stacking`).
 
-A shared kernel stands where the first of its groups stood, so the others may read nothing that is computed after that.
+A shared kernel stands where the first of its groups stood, so the others may read nothing that is computed after that,
+but what a product among them computes.
 """
 
 from __future__ import annotations
@@ -37,26 +38,53 @@ def join_horizontally(groups: Sequence[Group], target: Target, apart: Collection
         if key is not None:
             families.setdefault(key, []).append(number)
     result: dict[int, Group] = dict(enumerate(groups))
-    for first, *others in families.values():
-        beside = [number for number in others if _can_move(groups[number], first, place)]
-        whole = _together(groups[first], [groups[number] for number in beside], target) if beside else None
+    for numbers in families.values():
+        members = _paying([(number, groups[number]) for number in _movable(numbers, groups, place)], target)
+        whole = _together([group for _, group in members])
         if whole is not None:
-            result[first] = whole
-            for number in beside:
+            result[members[0][0]] = whole
+            for number, _ in members[1:]:
                 del result[number]
     return list(result.values())
 
 
-def _together(first: Group, beside: list[Group], target: Target) -> Group | None:
-    """Return groups of one family as one; None if that does not pay."""
-    node = first.anchor
-    shapes = [group.anchor.outputs[0].static_shape or () for group in (first, *beside)]
-    if first.trait is Trait.CONVOLUTION:
-        pays = stacking_pays([shape[1] for shape in shapes], prod(shapes[0][2:]), node.dtype, target)
-        return stacked([first, *beside]) if pays else None
+def _movable(numbers: Sequence[int], groups: Sequence[Group], place: Mapping[ir.Node, int]) -> list[int]:
+    """Return those groups that can run where the first of them stands: what they read is there, or one of them."""
+    members = [numbers[0]]
+    for number in numbers[1:]:
+        sources = {place.get(producer, -1) for producer in _producers_of(groups[number])}
+        if all(source < numbers[0] or source in members for source in sources):
+            members.append(number)
+    return members
+
+
+def _paying(members: Sequence[tuple[int, Group]], target: Target) -> Sequence[tuple[int, Group]]:
+    """Return those of the numbered groups that are no slower together; none if there are no two such groups."""
+    if members[0][1].trait is Trait.CONVOLUTION:
+        shapes = [group.anchor.outputs[0].static_shape or () for _, group in members]
+        heights, pixels = [shape[1] for shape in shapes], prod(shapes[0][2:])
+        return members if stacking_pays(heights, pixels, members[0][1].anchor.dtype, target) else ()
+    made = {node.node for _, group in members for node in group.nodes}
+    free = [(number, group) for number, group in members if not _producers_of(group) & made]
+    for chosen in (members, free):
+        if _beside_pays([group for _, group in chosen], len(chosen) > len(free), target):
+            return chosen
+    return ()
+
+
+def _together(members: Sequence[Group]) -> Group | None:
+    """Return groups of one family as one; None for a single one, and for convolutions that cannot be stacked."""
+    if len(members) < 2:
+        return None
+    if members[0].trait is Trait.CONVOLUTION:
+        return stacked(members)
+    return replace(members[0], beside=list(members[1:]))
+
+
+def _beside_pays(groups: Sequence[Group], turns: bool, target: Target) -> bool:
+    shapes = [group.anchor.outputs[0].static_shape or () for group in groups]
     height = shapes[0][-2] if len(shapes[0]) > 1 else 1
-    pays = beside_pays(height, [shape[-1] for shape in shapes], node.dtype, target)
-    return replace(first, beside=beside) if pays else None
+    return beside_pays(height, [shape[-1] for shape in shapes], groups[0].anchor.dtype, target, turns=turns)
 
 
 def _family_of_product(group: Group, target: Target) -> Hashable:
@@ -74,12 +102,9 @@ def _family_of_product(group: Group, target: Target) -> Hashable:
     return node.op_type, left.value, node.dtype, turns
 
 
-def _can_move(group: Group, to: int, place: Mapping[ir.Node, int]) -> bool:
-    """Whether all that a group reads is there before group number ``to`` runs."""
-    own = {node.node for node in group.nodes}
-    return all(
-        place.get(producer, -1) < to for node in group.nodes for producer in _producers(node) if producer not in own
-    )
+def _producers_of(group: Group) -> set[ir.Node]:
+    """Return the nodes outside of a group whose values it reads."""
+    return {producer for node in group.nodes for producer in _producers(node)} - {node.node for node in group.nodes}
 
 
 def _producers(node: NodeView) -> list[ir.Node]:

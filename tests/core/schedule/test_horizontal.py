@@ -80,7 +80,7 @@ def check(scheduled: Scheduled, whole: Kernel, found: list[Kernel], arrays: dict
 parts = st.lists(st.tuples(st.sampled_from((16, 32, 48, 80)), st.sampled_from(EPILOGUES)), min_size=2, max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     leading=st.sampled_from(((), (1,), (7,), (29,), (2, 5))), terms=st.integers(1, 9), parts=parts, narrow=st.booleans()
 )
@@ -96,7 +96,7 @@ def test_products_side_by_side_are_those_products(
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_long_product_side_by_side_is_cut_into_parts(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graft.core.schedule.blocking.SPAN_BYTES", 256)
-    found, arrays = kernels((29,), 151, [(96, "bias"), (48, ""), (48, "heavy")])
+    found, arrays = kernels((15,), 101, [(96, "bias"), (16, ""), (48, "heavy")])
     whole = joined(found)
     scheduled = schedule_contraction(whole, replace(WIDE, threads=threads))
     assert "name='partial'" in repr(scheduled.function.body)
@@ -109,6 +109,60 @@ def test_a_tile_of_any_parameters_may_reach_into_the_next_product(vectors: int) 
     whole = joined(found)
     wanted = ContractionParameters(rows=4, vectors=vectors)
     check(schedule_contraction(whole, WIDE, wanted), whole, found, arrays)
+
+
+def linked(leading: tuple[int, ...], width: int, count: int) -> tuple[list[Kernel], dict[Buffer, np.ndarray]]:
+    """Products of which each after the first multiplies its activation by what the one before gives."""
+    found, arrays = kernels(leading, 5, [(width, "heavy")] * count)
+    for number in range(1, count):
+        kernel, before = found[number], found[number - 1].outputs[0]
+        (last,) = kernel.outputs
+        out = buffer(f"linked{number}", b.dims(last))
+        stage = b.compute(out, lambda i, last=last, before=before: b.multiply(b.load(last, *i), b.load(before, *i)))
+        inputs = (*kernel.inputs, before)
+        found[number] = replace(kernel, inputs=inputs, outputs=(out,), stages=(*kernel.stages, stage))
+    return found, arrays
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    leading=st.sampled_from(((), (7,), (2, 5))), vectors=st.integers(1, 7), count=st.integers(2, 3),
+    wanted=st.none() | st.integers(1, 8), narrow=st.booleans(),
+)  # fmt: skip
+def test_products_take_turns_if_one_reads_another(
+    leading: tuple[int, ...], vectors: int, count: int, wanted: int | None, narrow: bool
+) -> None:
+    target = NARROW if narrow else WIDE
+    found, arrays = linked(leading, 16 * vectors, count)
+    inner = [kernel.outputs[0] for kernel in found[:-1]]
+    whole = beside(found, "kernel", target, inner)
+    assert whole is not None
+    assert whole.outputs == found[-1].outputs
+    stages = [stage for kernel in found for stage in kernel.stages]
+    expected = run_stages(stages, arrays)[whole.outputs[0]]
+    for scheduled in (
+        schedule_contraction(whole, target, None if wanted is None else ContractionParameters(rows=3, vectors=wanted)),
+        schedule_generic(whole, target),
+    ):
+        verify(scheduled.function)
+        given_arrays = {**arrays, **whole.constants}
+        inputs = [
+            scheduled.packed.get(item, given_arrays[item]).reshape(b.dims(parameter))
+            for item, parameter in zip(whole.inputs, scheduled.function.input_buffers, strict=True)
+        ]
+        (output,) = run_function(scheduled.function, inputs)
+        np.testing.assert_array_equal(output.reshape(expected.shape), expected)
+
+
+def test_a_result_that_is_read_elsewhere_too_is_stored_from_its_turn() -> None:
+    found, _ = linked((4,), 32, 2)
+    whole = beside(found, "kernel", WIDE)
+    assert whole is not None
+    assert [item.name for item in whole.outputs] == ["y0", "linked1"]
+    epilogue = epilogue_of(whole.stages, whole.outputs)
+    assert epilogue is not None
+    assert (epilogue.turns, epilogue.lanes, epilogue.branches) == (2, 16, ())
+    assert [columns for columns in (16, 32, 48, 64) if epilogue.allows(columns)] == [32, 64]
 
 
 def test_bfloat16_products_side_by_side_are_dot_products() -> None:

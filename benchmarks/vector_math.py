@@ -1,9 +1,9 @@
 """Errors of the vector functions over **every** float32 number: ``python -m benchmarks.vector_math [NAME ...]``.
 
 Each function runs as one kernel of the built-in compiler over all 2^32 bit patterns (over the positive half where it
-is odd or even) and is compared with its float64 version, whose own error (a test has it) is a billionth
-of what is measured. The unit is the distance of the exact result to the next larger float32 number. A NaN or an infinity
-on one side only counts as an infinite error. Takes about a minute a function.
+is odd or even) and is compared with its float64 version, whose own error (a test has it) is a billionth of what is
+measured. The unit is the distance of the exact result to the next larger float32 number. A NaN or an infinity on one
+side only counts as an infinite error. Takes about a minute a function.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from graft.errors import TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
-from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.fusion import Group, Uses, fuse
 from graft.plugins.llvm.horizontal import join_horizontally
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
@@ -197,19 +197,21 @@ class RegionKernels:
         if "horizontal" not in self.target.without:
             self.groups = join_horizontally(self.groups, self.target, outputs | last)
         values = Values(self.table, last=last)
-        read = {value for node in nodes for value in node.node.inputs}
+        uses = Uses.of(nodes, outputs)
         for number, group in enumerate(self.groups):
             if group.is_view:
                 self._view(group)
                 continue
             shared = (group, *group.beside)
-            outside = [[v for v in one.tail.node.outputs if v in read or v in outputs or one.parts] for one in shared]
+            outside = [
+                [v for v in one.tail.node.outputs if v in uses.readers or v in outputs or one.parts] for one in shared
+            ]
             if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
                 for empty in outside[0]:
                     self._add(ValueView(empty), "arena")
                 continue
             with self._timed("lower"):
-                lowered = self._lowered(values, number, shared, outside)
+                lowered = self._lowered(values, number, shared, outside, uses)
             for one in lowered:
                 self._call(one, *self._schedule(one))
             for part, begin in group.parts:
@@ -218,7 +220,7 @@ class RegionKernels:
         require(self._missing, "llvm", f"region '{self.region.name}'")
 
     def _lowered(
-        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]]
+        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]], uses: Uses
     ) -> Sequence[Lowered]:
         """Lower groups that are to share a kernel to one, or to one each if they cannot."""
         region = self.region.name
@@ -228,9 +230,8 @@ class RegionKernels:
         parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
         nodes = [node for group in groups for node in group.nodes]
         own = {node.node for node in nodes}
-        apart = {value for node in self.region.nodes() if node.node not in own for value in node.node.inputs}
-        leaving = {output.value for output in self.region.outputs}
-        inner = {value for part in parts for value in part.outputs} - apart - leaving
+        made = {value for part in parts for value in part.outputs if value not in uses.outputs}
+        inner = {value for value in made if own.issuperset(reader.node for reader in uses.readers[value])}
         name = kernel_name(region, number, Group(nodes, groups[0].trait))
         whole = lowered_beside(parts, name, self.target, inner)
         return parts if whole is None else [whole]

@@ -192,8 +192,9 @@ class RegionKernels:
         self.groups = fuse(nodes, outputs, self.table, self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
-        values = Values(self.table, last=last)
+        precision = self.target.precision
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table, precision)
+        values = Values(self.table, last=last, are_bfloat16=precision == "bf16")
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:
@@ -217,9 +218,9 @@ class RegionKernels:
 
     # ---- Tensors ----
 
-    def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
-        shape = value.static_shape
-        spec = TensorSpec(value.name, storage_dtype(value.dtype), shape, storage, **place)  # type: ignore[arg-type]
+    def _add(self, value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> int:
+        kind, shape = storage_dtype(dtype or value.dtype), value.static_shape
+        spec = TensorSpec(value.name, kind, shape, storage, **place)  # type: ignore[arg-type]
         self._tensors.append(spec)
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
@@ -304,7 +305,8 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
+        stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
+        outputs = tuple(self._add(ValueView(value), "arena", dtype=buffer.dtype) for value, buffer in stored)
         self._calls.append(
             Call(
                 "call",

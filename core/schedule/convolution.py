@@ -48,6 +48,7 @@ from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wid
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.windows_last import schedule_windows_last
 from graft.core.schedule.winograd import schedule_winograd
+from graft.core.schedule.winograd_last import schedule_winograd_last
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -83,11 +84,11 @@ def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters 
 def _schedule(
     kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
 ) -> Scheduled | None:
-    if (
-        target.precision == "bf16"
-        and (windows := schedule_windows_last(kernel, stages, target, parameters)) is not None
-    ):
-        return windows
+    if target.precision == "bf16":
+        small = schedule_winograd_last(kernel, stages, target)
+        small = small or schedule_windows_last(kernel, stages, target, parameters)
+        if small is not None:
+            return small
     groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
     channels = b.dims(stages[0].buffer)[1]
     last = schedule_floats_last(kernel, stages, target) if groups > 1 else None

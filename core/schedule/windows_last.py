@@ -26,12 +26,13 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.narrowing import pixel_of, widened
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.product import Contraction, analyse
-from graft.core.schedule.tiling import column_mask, over, ramp, wide
+from graft.core.schedule.tiling import column_mask, over, ramp
 from graft.core.schedule.words import CopiedRows, SmallRows
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
     Binary,
     Block,
+    Broadcast,
     Buffer,
     Expression,
     For,
@@ -221,7 +222,7 @@ def _copied(
     """Return what copies a run of an image, from ``source`` on, to ``at`` in a row; zeros where there is no image."""
 
     def piece(begin: Expression, mask: Expression | None) -> Statement:
-        value: Expression = wide(b.constant(0, "bfloat16"), lanes)
+        value: Expression = Broadcast(b.constant(0, "bfloat16"), lanes)
         if image is not None:
             value = Load(image, (*source[:-1], ramp(b.add(source[-1], begin), lanes)), mask)
         return Store(rows, (at[0], ramp(b.add(begin, at[1]), lanes)), value, mask)
@@ -276,7 +277,8 @@ def _patched(kernel: Kernel, window: Window, target: Target, wanted: Contraction
     parts = None if plain is None or grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
     if plain is None or grouped is None or parts is None:
         return None
-    if (parts.rows, parts.columns) != (plain.rows, plain.columns):
+    pixels_are_columns = any(load.buffer is window.matrix for load in loads(parts.left))
+    if pixels_are_columns or (parts.rows, parts.columns) != (plain.rows, plain.columns):
         return None
     value = grouped.factors[int(parts.multiply.turned)].value
     small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)

@@ -72,7 +72,8 @@ def test_an_unknown_precision_is_refused() -> None:
 
 
 CHAIN = (
-    "a = Conv<strides = [2, 2], pads = [3, 3, 3, 3]>(x, w0)\n p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)\n r = Relu(p)\n",
+    "a = Conv<strides = [2, 2], pads = [3, 3, 3, 3]>(x, w0)\n"
+    "p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)\n r = Relu(p)\n",
     "c = Conv(r, w1)\n s = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(c, w2)\n y = MaxPool<kernel_shape = [2, 2]>(s)",
 )
 SHAPES = {"w0": (16, 3, 7, 7), "w1": (24, 16, 1, 1), "w2": (8, 24, 3, 3)}

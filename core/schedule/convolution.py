@@ -43,6 +43,7 @@ from graft.core.schedule.parameters import (
     WinogradParameters,
     of_family,
 )
+from graft.core.schedule.planes import schedule_planes
 from graft.core.schedule.product import Contraction, analyse, factors_of
 from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.vectorize import vectorize_expression
@@ -87,6 +88,7 @@ def _schedule(
     if target.precision == "bf16":
         small = schedule_winograd_last(kernel, stages, target)
         small = small or schedule_windows_last(kernel, stages, target, parameters)
+        small = small or schedule_planes(kernel, stages, target, parameters)
         if small is not None:
             return small
     groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))

@@ -56,8 +56,13 @@ def schedule_windows_last(
 ) -> Scheduled | None:
     """Return a bfloat16 convolution of an image with channels last as a product; None if it is no such convolution."""
     window = window_of(kernel, stages)
-    if window is None:
-        return None
+    return None if window is None else schedule_window(kernel, stages, window, target, parameters)
+
+
+def schedule_window(
+    kernel: Kernel, stages: Sequence[Stage], window: Window, target: Target, parameters: Parameters | None = None
+) -> Scheduled | None:
+    """Return a convolution that was taken apart as a product of patches; None if what follows is not elementwise."""
     product = window.product(kernel, stages)
     collapsed, sources = collapse_rows(product) or (product, {})
     own = {window.weights: window.contents(kernel)}
@@ -71,7 +76,7 @@ def schedule_windows_last(
     scheduled = with_sources(scheduler.scheduled(), sources)
 
     def build() -> Function:
-        inner, image = scheduled.function, scheduler.image
+        inner, image = scheduled.function, window.image
         pairs = zip((*kernel.inputs, *kernel.outputs), inner.parameters, strict=True)
         return replace(inner, parameters=tuple(image if old is window.source else own for old, own in pairs))
 
@@ -88,6 +93,8 @@ class Window:
     windows: Windows
     matrix: Buffer
     """The weights as ``[terms, outputs]``."""
+    image: Buffer
+    """The images as patches are copied from them: with the pixels of a row as one run of elements."""
 
     @property
     def channels(self) -> int:
@@ -134,11 +141,11 @@ class Window:
         """Return the matrix of weights."""
         return np.ascontiguousarray(kernel.constants[self.weights].transpose(2, 3, 1, 0).reshape(self.terms, -1))
 
-    def copy(self, image: Buffer, rows: Buffer, row: Expression, pixel: Expression, lanes: int) -> Statement:
+    def copy(self, rows: Buffer, row: Expression, pixel: Expression, lanes: int) -> Statement:
         """Return what copies the patch of a pixel of the output, given by its number, into a row."""
         height, width = self.windows.target
         n, y, x = Variable("n"), Variable("y"), Variable("x")
-        runs = [self._line(image, rows, row, (n, y, x), down, lanes) for down in range(self.windows.kernel[0])]
+        runs = self.lines(rows, row, (n, y, x), lanes)
         if self.terms % 2:
             runs.append(Store(rows, (row, b.index(self.terms)), b.constant(0, "bfloat16")))
         body: Statement = Let(x, b.modulo(pixel, width), Block(tuple(runs)))
@@ -146,15 +153,19 @@ class Window:
         body = Let(y, b.modulo(line, height) if self.shape[0] > 1 else line, body)
         return Let(n, b.divide(line, height) if self.shape[0] > 1 else b.index(0), body)
 
+    def lines(self, rows: Buffer, row: Expression, at: Sequence[Variable], lanes: int) -> list[Statement]:
+        """Return what copies each row of the window at pixel ``at``."""
+        image = self.image
+        return [self._line(image, rows, row, at, down, lanes) for down in range(self.windows.kernel[0])]
+
     def _line(
         self, image: Buffer, rows: Buffer, row: Expression, at: Sequence[Variable], down: int, lanes: int
     ) -> Statement:
-        """Return what copies one row of a window."""
         n, y, x = at
         across, channels = self.windows.kernel[1], self.channels
-        line, inside = self._position(0, y, down)
+        line, inside = self.position(0, y, down)
         begin = down * across * channels
-        places = [self._position(1, x, number) for number in range(across)]
+        places = [self.position(1, x, number) for number in range(across)]
         statements: list[Statement] = []
         if self.windows.dilations[1] == 1 and all(condition is None for _, condition in places):
             source = b.multiply(places[0][0], channels)
@@ -171,7 +182,7 @@ class Window:
             return body
         return If(inside, body, _copied(None, (), rows, (row, begin), across * channels, lanes))
 
-    def _position(self, axis: int, variable: Variable, number: int) -> tuple[Expression, Expression | None]:
+    def position(self, axis: int, variable: Variable, number: int) -> tuple[Expression, Expression | None]:
         """Return where position ``number`` of a window lies, and the condition for being inside if it ever leaves."""
         w = self.windows
         shift = number * w.dilations[axis] - w.begins[axis]
@@ -208,7 +219,9 @@ def window_of(kernel: Kernel, stages: Sequence[Stage]) -> Window | None:
         return None
     terms = b.index(windows.kernel[0] * windows.kernel[1] * b.dims(source)[3])
     matrix = Buffer(f"{weights.name}_matrix", weights.dtype, (terms, b.index(shape[3])))
-    return Window(source, weights, shape, windows, matrix)
+    n, h, w, c = b.dims(source)
+    image = replace(source, shape=(b.index(n), b.index(h), b.index(w * c)))
+    return Window(source, weights, shape, windows, matrix, image)
 
 
 def _copied(
@@ -253,9 +266,7 @@ class _Patched(ContractionScheduler):
         window: Window,
     ) -> None:
         super().__init__(kernel, parts, target, wanted, (), small)
-        n, h, w, c = b.dims(window.source)
         self.window = window
-        self.image = replace(window.source, shape=(b.index(n), b.index(h), b.index(w * c)))
 
     def _needs_groups(self) -> bool:
         return True
@@ -264,7 +275,7 @@ class _Patched(ContractionScheduler):
         row, first = Variable("row"), self.split.begin(tiles.first)
         count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
         lanes = self.target.vector_bytes // 2
-        copy = self.window.copy(self.image, rows.buffer, row, b.add(first, row), lanes)
+        copy = self.window.copy(rows.buffer, row, b.add(first, row), lanes)
         return rows.around(Block((For(row, count, "parallel", copy), body)))
 
 

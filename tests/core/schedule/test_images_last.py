@@ -30,9 +30,10 @@ LAST = (0, 2, 3, 1)
 SAME = {"pads": [1, 1, 1, 1]}
 
 
-def with_channels_last(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[Kernel, list[np.ndarray]]:
-    """The kernel with its images in bfloat16, channels last."""
-    images = [buffer for buffer in (*kernel.inputs, *(stage.buffer for stage in kernel.stages)) if buffer.name != "w"]
+def with_channels_last(kernel: Kernel, arrays: list[np.ndarray], apart: str = "w") -> tuple[Kernel, list[np.ndarray]]:
+    """The kernel with its images in bfloat16, channels last, but for the inputs named in ``apart``."""
+    every = (*kernel.inputs, *(stage.buffer for stage in kernel.stages))
+    images = [buffer for buffer in every if buffer.name not in apart]
     moved = {
         buffer: replace(buffer, shape=tuple(buffer.shape[axis] for axis in LAST))
         for buffer in dict.fromkeys(images)
@@ -54,10 +55,13 @@ def with_channels_last(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[Kernel
 
 
 def check(
-    case: tuple[Kernel, list[np.ndarray]], target: Target, parameters: ContractionParameters | None = None
+    case: tuple[Kernel, list[np.ndarray]],
+    target: Target,
+    parameters: ContractionParameters | None = None,
+    apart: str = "w",
 ) -> str:
     """The scheduled function computes what the stages say; returns its text."""
-    kernel, arrays = with_channels_last(*case)
+    kernel, arrays = with_channels_last(*case, apart)
     scheduled: Scheduled = schedule_convolution(kernel, target, parameters)
     for output, expected in zip(*outputs_of(kernel, scheduled, arrays), strict=True):
         np.testing.assert_array_equal(output, expected)
@@ -104,6 +108,30 @@ def test_patches_are_copied_a_block_at_a_time(block_bytes: int | None) -> None:
 def test_a_window_of_one_pixel_is_read_where_it_lies() -> None:
     text = check(convolution((2, 16, 3, 5), (20, 16, 1, 1), residual=True), WIDE)
     assert "dot2_bf16" in text and "rows" not in text
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    image=st.tuples(st.integers(1, 2), st.integers(1, 4), extent, st.integers(4, 19)),
+    window=st.tuples(st.integers(1, 3), st.integers(1, 7)),
+    strides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    wide=st.booleans(),
+)
+def test_first_convolutions_read_planes(
+    image: tuple[int, ...], window: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...], wide: bool
+) -> None:
+    if any(n + pads[d] + pads[d + 2] < window[d] for d, n in enumerate(image[2:])):
+        return
+    case = convolution(image, (35, image[1], *window), residual=True, strides=list(strides), pads=list(pads))
+    check(case, WIDE if wide else SHORT, apart="wx")
+
+
+def test_a_first_convolution_is_a_product_where_that_pays() -> None:
+    large = convolution((1, 3, 5, 30), (64, 3, 7, 7), pads=[3, 3, 3, 3], strides=[2, 2])
+    small = convolution((1, 3, 5, 30), (16, 3, 3, 3), **SAME)
+    assert "dot2_bf16" in check(large, WIDE, apart="wx")
+    assert "dot2_bf16" not in check(small, WIDE, apart="wx")
 
 
 @settings(max_examples=6, deadline=None)

@@ -6,6 +6,7 @@ is a short run, rounded on its way. Runs are read by whole vectors: what is too 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,12 +44,16 @@ def schedule_planes(
     kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: Parameters | None = None
 ) -> Scheduled | None:
     """Return such a convolution as a product of patches; None for another, or if copying costs more than it gives."""
-    planes = _planes_of(kernel, stages)
-    if planes is None or planes.width > lanes_of("float32", target):
+    planes, lanes = _planes_of(kernel, stages), lanes_of("float32", target)
+    if planes is None or not gains(planes.channels, planes.windows.kernel, planes.shape[3], lanes):
         return None
-    saved = planes.terms * planes.shape[3] / lanes_of("float32", target) / 2
-    runs = planes.channels * planes.windows.kernel[0]
-    return schedule_window(kernel, stages, planes, target, parameters) if runs * RUN_CYCLES < saved else None
+    return schedule_window(kernel, stages, planes, target, parameters)
+
+
+def gains(channels: int, window: Sequence[int], outputs: int, lanes: int) -> bool:
+    """Whether products of pairs save more than it takes to copy patches; ``lanes`` are those of float32."""
+    saved = channels * math.prod(window) * outputs / lanes / 2
+    return window[1] <= lanes and channels * window[0] * RUN_CYCLES < saved
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from graft.plugins.llvm.fusion import Group, fuse
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
+from graft.plugins.llvm.rounding import rounded_nodes
 from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
@@ -87,6 +88,14 @@ class LlvmBackend(Backend):
                 return refused
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
+
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the names of the nodes whose products are in bfloat16."""
+        if target.precision == "float32":
+            return ()
+        outputs = {output.value for output in region.outputs}
+        without = target.without | self._without
+        return set(rounded_nodes(region.nodes(), outputs, self._table, replace(target, without=without)))
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""

@@ -58,7 +58,7 @@ def _linked(node: NodeView, table: OperatorTable, precision: Precision) -> list[
     """The values of a node that must be stored alike; none if it asks for channels first or does not care."""
     if is_depthwise(node) or _is_pointwise(node) or (precision == "bf16" and _is_plain(node)):
         return _images([node.input(0), *node.outputs])
-    if _is_first(node):
+    if is_first(node):
         return _images(node.outputs)
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and not value.is_constant]
     constants = [value for value in node.inputs if value is not None and value.is_constant]
@@ -107,7 +107,8 @@ def _is_plain(node: NodeView) -> bool:
     return len(image) == 4 and image[1] > FIRST_CHANNELS and node.attribute("group", 1) == 1 and min(result) > 0
 
 
-def _is_first(node: NodeView) -> bool:
+def is_first(node: NodeView) -> bool:
+    """Whether a node is a Conv without groups of few channels."""
     image, _, result = _shapes(node)
     return len(image) == 4 and image[1] <= FIRST_CHANNELS and node.attribute("group", 1) == 1 and min(result) > 0
 

@@ -86,7 +86,8 @@ def _schedule(
     kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
 ) -> Scheduled | None:
     if target.precision == "bf16":
-        small = schedule_winograd_last(kernel, stages, target)
+        is_direct = of_family(parameters, ContractionParameters) is not None
+        small = None if is_direct else schedule_winograd_last(kernel, stages, target)
         small = small or schedule_windows_last(kernel, stages, target, parameters)
         small = small or schedule_planes(kernel, stages, target, parameters)
         if small is not None:

@@ -20,10 +20,14 @@ from graft.plugins.llvm.layout import is_first, values_last
 def rounded_nodes(
     nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, target: Target
 ) -> Iterator[str]:
-    """Yield the names of the nodes whose float32 factors are rounded to bfloat16; attention stays as it is."""
+    """Yield the names of the nodes whose float32 factors are rounded to bfloat16."""
     last = set() if "channels-last" in target.without else values_last(nodes, outputs, table, target.precision)
     for group in fuse(nodes, outputs, table, target.without):
         node = group.anchor
+        if group.trait is Trait.ATTENTION and node.dtype == "float32" and "attention" not in target.without:
+            yield from (
+                one.name for one in group.nodes if table.has(one, Trait.CONTRACTION) or one.op_type == "Attention"
+            )
         if group.trait not in (Trait.CONTRACTION, Trait.CONVOLUTION) or node.dtype != "float32":
             continue
         is_long = _is_convolution(node, last, target) if node.op_type == "Conv" else _is_product(node)

@@ -46,7 +46,8 @@ class Target:
 
     ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
     the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that of float32
-    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16 and sums in float32.
+    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16, sums in float32, and keeps images between
+    convolutions in bfloat16.
     """
 
     arch: str

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from graft.core.operators import build as b
 from graft.core.schedule.inline import inline_into, map_stage
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.narrowing import ROUNDING
 from graft.core.schedule.vectorize import align, both, vector_load
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Intrinsic, Load, Stage, Store, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, walk_expressions
@@ -63,8 +64,9 @@ class Epilogue:
         values = [stage.value for stage in self.followers]
         if self.anchor.epilogue is not None:
             values.append(self.anchor.epilogue)
-        nodes = walk_expressions(*values)
-        return sum(INTRINSIC_WORK if isinstance(node, Intrinsic) else 1 for node in nodes) > INLINE_WORK
+        nodes = list(walk_expressions(*values))
+        heavy = [node for node in nodes if isinstance(node, Intrinsic) and node.name != ROUNDING]
+        return len(nodes) + (INTRINSIC_WORK - 1) * len(heavy) > INLINE_WORK
 
     def stores(
         self, point: Sequence[Expression], total: Expression, mask: Expression | None, *others: Expression

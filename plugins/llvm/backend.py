@@ -30,9 +30,11 @@ from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, Uses, fuse
 from graft.plugins.llvm.horizontal import join_horizontally
+from graft.plugins.llvm.integers import in_integers
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside
+from graft.plugins.llvm.rounding import rounded_nodes
 from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
@@ -89,11 +91,20 @@ class LlvmBackend(Backend):
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the names of the nodes whose products are in bfloat16."""
+        if target.precision == "float32":
+            return ()
+        outputs = {output.value for output in region.outputs}
+        without = target.without | self._without
+        return set(rounded_nodes(region.nodes(), outputs, self._table, replace(target, without=without)))
+
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.codegen import Codegen
 
         target = self._target(options)
+        region = in_integers(region, target.without)
         cache = None if options.cache is None else KernelCache(options.cache / "kernels")
         with Codegen(target, cache) as codegen:
             kernels = RegionKernels(region, self._table, target, codegen, tuned=self._tuned(target, options))
@@ -120,6 +131,7 @@ class LlvmBackend(Backend):
             )
         if options.tuned is None:
             raise TuningError("tuning needs a database to keep what it finds in; leave tuned on")
+        regions = [in_integers(region, target.without) for region in regions]
         return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
 
     def _target(self, options: CompileOptions) -> Target:
@@ -193,10 +205,11 @@ class RegionKernels:
         self.groups = fuse(nodes, outputs, self.table, self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
+        precision = self.target.precision
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table, precision)
         if "horizontal" not in self.target.without:
             self.groups = join_horizontally(self.groups, self.target, outputs | last)
-        values = Values(self.table, last=last)
+        values = Values(self.table, last=last, are_bfloat16=precision == "bf16")
         uses = Uses.of(nodes, outputs)
         for number, group in enumerate(self.groups):
             if group.is_view:
@@ -244,9 +257,9 @@ class RegionKernels:
 
     # ---- Tensors ----
 
-    def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
-        shape = value.static_shape
-        spec = TensorSpec(value.name, storage_dtype(value.dtype), shape, storage, **place)  # type: ignore[arg-type]
+    def _add(self, value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> int:
+        kind, shape = storage_dtype(dtype or value.dtype), value.static_shape
+        spec = TensorSpec(value.name, kind, shape, storage, **place)  # type: ignore[arg-type]
         self._tensors.append(spec)
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
@@ -331,7 +344,8 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
+        stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
+        outputs = tuple(self._add(ValueView(value), "arena", dtype=buffer.dtype) for value, buffer in stored)
         self._calls.append(
             Call(
                 "call",

@@ -158,7 +158,7 @@ def precision_option(command: Command) -> Command:
         type=click.Choice(("float32", "bf16")),
         default="float32",
         show_default=True,
-        help="Of float32 products in the built-in compiler; bf16 rounds their factors to bfloat16.",
+        help="Of float32 products in the built-in compiler; bf16 rounds factors and images to bfloat16.",
     )(command)
 
 

@@ -31,9 +31,10 @@ from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
+from graft.plugins.llvm.placement import Placed
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
 from graft.plugins.llvm.structure import structure_of
-from graft.runtime.dtypes import dtype_name
+from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
 
 if TYPE_CHECKING:
@@ -155,6 +156,16 @@ def _refused(value: ValueView) -> Reject | None:
     return None
 
 
+def _spec(value: ValueView, storage: str, **place: int | str) -> TensorSpec:
+    dtype = storage_dtype(value.dtype)
+    return TensorSpec(value.name, dtype, value.static_shape, storage, **place)  # type: ignore[arg-type]
+
+
+def _bytes(value: ValueView) -> int:
+    """The size of an element as it is stored."""
+    return element_type(storage_dtype(value.dtype)).bytes
+
+
 def _shown(value: ValueView) -> str:
     if value.shape is None:
         return "unknown"
@@ -180,6 +191,8 @@ class RegionKernels:
     """C functions of this process that custom datatypes are lowered to."""
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
+    _places: dict[ir.Value, tuple[ValueView, int]] = field(default_factory=dict)
+    """By value: the result of a Concat in whose memory it is computed, and the elements before it."""
     _calls: list[Call] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
     _known: dict[str, Shared] = field(default_factory=dict)
@@ -189,10 +202,12 @@ class RegionKernels:
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
-        self.groups = fuse(nodes, outputs, self.table, self.target.without)
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
+        self.groups = fuse(nodes, outputs, self.table, self.target.without, last)
+        for placed in (group.placed for group in self.groups if group.placed is not None):
+            self._places.update((value, (placed.node.outputs[0], offset)) for value, offset in placed.computed)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
         values = Values(self.table, last=last)
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
@@ -218,9 +233,7 @@ class RegionKernels:
     # ---- Tensors ----
 
     def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
-        shape = value.static_shape
-        spec = TensorSpec(value.name, storage_dtype(value.dtype), shape, storage, **place)  # type: ignore[arg-type]
-        self._tensors.append(spec)
+        self._tensors.append(_spec(value, storage, **place))
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
 
@@ -239,11 +252,31 @@ class RegionKernels:
         self._tensors.append(TensorSpec(name, dtype_name(array.dtype), array.shape, "constant", constant=name))
         return len(self._tensors) - 1
 
+    def _result(self, value: ValueView) -> int:
+        """The tensor of what is computed: in the arena, or in the memory of a Concat that it is a part of."""
+        if value.value in self._indices:
+            return self._indices[value.value]
+        if value.value not in self._places:
+            return self._add(value, "arena")
+        whole, offset = self._places[value.value]
+        return self._add(value, "view", of=self._result(whole), offset=offset * _bytes(value))
+
     def _view(self, group: Group) -> None:
         (node,) = group.nodes
+        if group.placed is not None:
+            self._put_together(group.placed)
+            return
         source = node.input(0)
         assert source is not None
         self._add(node.outputs[0], "view", of=self._index(source.value))
+
+    def _put_together(self, placed: Placed) -> None:
+        """Copy those parts of a Concat that are not computed in its memory."""
+        whole = self._result(placed.node.outputs[0])
+        for value, offset in placed.copied:
+            source, part = self._index(value), ValueView(value)
+            self._tensors.append(_spec(part, "view", of=whole, offset=offset * _bytes(part)))
+            self._calls.append(Call("copy", (source,), (len(self._tensors) - 1,), origin=(placed.node.name,)))
 
     # ---- Kernels ----
 
@@ -304,7 +337,7 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
+        outputs = tuple(self._result(ValueView(value)) for value in lowered.outputs)
         self._calls.append(
             Call(
                 "call",

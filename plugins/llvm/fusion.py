@@ -20,6 +20,7 @@ from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
 from graft.plugins.llvm.channels_last import transposes_around
+from graft.plugins.llvm.placement import Placed, placed_concats
 from graft.plugins.llvm.widening import computed_before, follows_integers, is_widening
 
 ANCHORS = (
@@ -42,6 +43,8 @@ class Group:
     lead: int = 0
     before: list[NodeView] = field(default_factory=list)
     """What the nodes read that is computed anew in this kernel, in execution order."""
+    placed: Placed | None = None
+    """How a Concat whose parts are computed in its memory is put together."""
 
     @property
     def anchor(self) -> NodeView:
@@ -107,19 +110,25 @@ class Uses:
 
 
 def fuse(
-    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, without: Collection[str] = ()
+    nodes: Sequence[NodeView],
+    outputs: Collection[ir.Value],
+    table: OperatorTable,
+    without: Collection[str] = (),
+    last: Collection[ir.Value] = (),
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
     ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
     ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
-    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay).
+    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay),
+    ``in-place`` (every Concat is a kernel). ``last`` are the values that are stored with channels last.
     """
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
     for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
+    groups += _placed(nodes, last, uses, table, without)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
@@ -141,6 +150,19 @@ def fuse(
     groups += _with_widening(groups, left, uses, table)
     groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
     return _in_order(groups, uses, table, copied="views" in without)
+
+
+def _placed(
+    nodes: Sequence[NodeView], last: Collection[ir.Value], uses: Uses, table: OperatorTable, without: Collection[str]
+) -> list[Group]:
+    """The groups of Concats whose parts are computed in their memory: views of what is there."""
+
+    def shares_memory(node: NodeView) -> bool:
+        return "views" not in without and node.node not in uses.taken and is_view(node, uses, table)
+
+    found = [] if "in-place" in without else placed_concats(nodes, last, shares_memory)
+    uses.taken |= {placed.node.node for placed in found}
+    return [Group([placed.node], Trait.VIEW, is_view=True, placed=placed) for placed in found]
 
 
 def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copied: bool) -> list[Group]:

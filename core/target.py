@@ -17,7 +17,7 @@ OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
     "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
-    "in-place": "memory shared: by results one after another, by a result and what it is computed from, by Concat and parts",
+    "in-place": "memory shared: by one result after another, by a result and its operand, by a Concat and its parts",
     "threads": "loops shared among threads",
     "views": "Reshape and its like as another shape of the same memory, not as copies",
     "winograd": "convolutions by Winograd's algorithm",

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
+from graft.core.schedule.elementwise import overwritable
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.select import schedule
@@ -337,6 +338,9 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
+        in_place = (
+            () if lowered.loops is not None or "in-place" in self.target.without else overwritable(lowered.kernel)
+        )
         outputs = tuple(self._result(ValueView(value)) for value in lowered.outputs)
         self._calls.append(
             Call(
@@ -347,6 +351,7 @@ class RegionKernels:
                 function,
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
+                in_place=in_place,
             )
         )
 

@@ -21,7 +21,9 @@ def check_memory(procedure: Procedure) -> None:
     for call in procedure.calls:
         for index in _read(call):
             owner, memory = _memory(procedure, index, arena, outside)
-            assert (memory == owner).all(), f"{call.function} reads '{procedure.tensors[index].name}', which is not there"
+            assert (memory == owner).all(), (
+                f"{call.function} reads '{procedure.tensors[index].name}', which is not there"
+            )
         for index in call.outputs:
             owner, memory = _memory(procedure, index, arena, outside)
             for position, other in enumerate(call.inputs):

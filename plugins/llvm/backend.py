@@ -210,7 +210,7 @@ class RegionKernels:
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
         values = Values(self.table, last=last)
-        read = {value for node in nodes for value in node.node.inputs}
+        read = {value for node in nodes for value in node.node.inputs} | self._places.keys()
         for number, group in enumerate(self.groups):
             if group.is_view:
                 self._view(group)

@@ -162,6 +162,10 @@ def _placed(
 
     found = [] if "in-place" in without else placed_concats(nodes, last, shares_memory)
     uses.taken |= {placed.node.node for placed in found}
+    for placed in found:
+        for value, _ in (*placed.computed, *placed.copied):
+            if placed.node not in uses.readers.setdefault(value, []):  # what another Concat has put together
+                uses.readers[value].append(placed.node)
     return [Group([placed.node], Trait.VIEW, is_view=True, placed=placed) for placed in found]
 
 

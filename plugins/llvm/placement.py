@@ -39,21 +39,17 @@ def placed_concats(
     ``is_view`` says of a node that its output is the memory of its first input.
     """
     made = {value: node for node in nodes for value in node.node.outputs}
-    known: dict[ir.Value, list[tuple[list[ir.Value], ir.Value]]] = {}
+    together = _Together()
     taken: set[ir.Value] = set(last)
     placed = []
     for node in nodes:
         whole = node.node.outputs[0]
         if node.op_type != "Concat" or node.domain or whole in last or not _is_contiguous(node):
             continue
-        values = [value for value in node.node.inputs if value is not None and _size(value)]
-        parts = _shortened(values, known)
-        if values:
-            known.setdefault(values[0], []).append((values, whole))
         computed: dict[ir.Value, int] = {}
         copied = []
         offset = 0
-        for value in parts:
+        for value in together.parts(whole, [one for one in node.node.inputs if one is not None and _size(one)]):
             owner = _owner(value, made, is_view)
             if owner in made and owner not in taken and owner not in computed:
                 computed[owner] = offset
@@ -64,6 +60,33 @@ def placed_concats(
             taken |= computed.keys()
             placed.append(Placed(node, tuple(computed.items()), tuple(copied)))
     return placed
+
+
+class _Together:
+    """What Concats have put together so far: a run of it in another Concat is one part of that."""
+
+    def __init__(self) -> None:
+        self._leaves: dict[ir.Value, list[ir.Value]] = {}
+        self._beginning: dict[ir.Value, list[ir.Value]] = {}
+
+    def parts(self, whole: ir.Value, values: Sequence[ir.Value]) -> list[ir.Value]:
+        """Return the parts of a Concat, the largest that are there; it may be a part of others from now on."""
+        leaves = [leaf for value in values for leaf in self._leaves.get(value, [value])]
+        parts: list[ir.Value] = []
+        begin = 0
+        while begin < len(leaves):
+            runs = [
+                one
+                for one in self._beginning.get(leaves[begin], ())
+                if self._leaves[one] == leaves[begin : begin + len(self._leaves[one])]
+            ]
+            longest = max(runs, key=lambda one: len(self._leaves[one]), default=leaves[begin])
+            parts.append(longest)
+            begin += len(self._leaves.get(longest, (longest,)))
+        if leaves:
+            self._leaves[whole] = leaves
+            self._beginning.setdefault(leaves[0], []).append(whole)
+        return parts
 
 
 def _is_contiguous(node: NodeView) -> bool:
@@ -85,17 +108,3 @@ def _owner(value: ir.Value, made: dict[ir.Value, NodeView], is_view: Callable[[N
         assert source is not None
         value = source
     return value
-
-
-def _shortened(values: list[ir.Value], known: dict[ir.Value, list[tuple[list[ir.Value], ir.Value]]]) -> list[ir.Value]:
-    """The parts of a Concat with the longest run that another one has put together already as one part.
-
-    ``known`` has the parts and the results of others by their first part.
-    """
-    best: tuple[int, int, ir.Value | None] = (1, 0, None)
-    for begin, value in enumerate(values):
-        for parts, whole in known.get(value, ()):
-            if len(parts) > best[0] and values[begin : begin + len(parts)] == parts:
-                best = (len(parts), begin, whole)
-    length, begin, found = best
-    return values if found is None else [*values[:begin], found, *values[begin + length :]]

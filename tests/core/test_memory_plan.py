@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,7 +71,7 @@ def _replaces(rows, later, earlier):
 def test_without_reuse_no_two_tensors_share_memory(rows):
     plan = plan_without_reuse(rows)
     ends = sorted((offset, offset + row.bytes) for offset, row in zip(plan.offsets, rows, strict=True))
-    assert all(before[1] <= after[0] for before, after in zip(ends, ends[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(ends))
     assert plan.arena_bytes == plan.bound_bytes == sum(-(-max(row.bytes, 1) // 64) * 64 for row in rows)
 
 

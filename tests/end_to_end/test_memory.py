@@ -69,15 +69,18 @@ class Builder:
             case "Relu" | "Neg" | "Sigmoid":
                 self.emit(operator, c, x)
 
+    def typed(self, name: str) -> onnx.ValueInfoProto:
+        shape = (self.batch, self.channels[name], SIDE, SIDE)
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
     def model(self, more: int) -> onnx.ModelProto:
         computed = [name for name in self.channels if name not in ("x", "k")]
         wanted = dict.fromkeys([*computed[-1:], *computed[:more:2]])
-        shape = [self.batch, 2, SIDE, SIDE]
         graph = helper.make_graph(
             self.nodes,
             "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in wanted],
+            [self.typed("x")],
+            [self.typed(name) for name in wanted],
             self.constants,
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)

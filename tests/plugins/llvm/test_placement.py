@@ -40,6 +40,31 @@ def test_a_concat_of_what_another_has_put_together_takes_it_whole() -> None:
         y = Concat <axis = -3> (d, a, b) }}""") == {"c": "a@0 b@288", "y": "d@0 c@288"}
 
 
+def test_concats_of_all_that_came_before_are_a_chain() -> None:
+    assert placed(f"""g ({IMAGE} x) => (float[1,32,6,6] y) {{
+        a = Relu (x)  b = Neg (x)  c = Concat <axis = 1> (a, b)
+        d = MaxPool <kernel_shape = [1, 1]> (a)  e = Concat <axis = 1> (a, b, d)  h = Exp (e)
+        i = MaxPool <kernel_shape = [1, 1]> (b)  y = Concat <axis = 1> (a, b, d, i) }}""") == {
+        "c": "a@0 b@288",
+        "e": "c@0 d@576",
+        "y": "e@0 i@864",
+    }
+
+
+def test_what_another_concat_takes_whole_stays_a_result() -> None:
+    region = region_of(f"""g ({IMAGE} x, {WIDE} r) => ({WIDER} y, float[1,32,6,6] z) {{
+        a = Relu (x)  c = Concat <axis = 1> (a, r)  y = Neg (c)
+        d = MaxPool <kernel_shape = [1, 1]> (a)  z = Concat <axis = 1> (a, r, d) }}""")
+    groups = fuse(region.nodes(), {value.value for value in region.outputs}, OPERATORS)
+    assert [str(group) for group in groups] == [
+        "elementwise: Relu",
+        "injective: Concat",
+        "elementwise: Neg",
+        "pooling: MaxPool",
+        "view: Concat",
+    ]
+
+
 def test_an_input_of_the_region_is_copied() -> None:
     assert placed(f"""g ({IMAGE} x) => ({WIDE} y) {{ a = Relu (x)  y = Concat <axis = 1> (x, a) }}""") == {
         "y": "(x@0) a@288"
@@ -55,13 +80,19 @@ def test_what_comes_twice_is_computed_once_and_copied_once() -> None:
 
 
 def test_mostly_copied_parts_are_copied_by_one_kernel() -> None:
-    assert placed(f"""g ({IMAGE} x, {IMAGE} r) => ({WIDER} y) {{
-        a = Relu (x)  y = Concat <axis = 1> (x, r, a) }}""") == {}
+    assert (
+        placed(f"""g ({IMAGE} x, {IMAGE} r) => ({WIDER} y) {{
+        a = Relu (x)  y = Concat <axis = 1> (x, r, a) }}""")
+        == {}
+    )
 
 
 def test_parts_that_are_not_one_behind_another_are_no_views() -> None:
-    assert placed("""g (float[2,3] x) => (float[2,6] y) {
-        a = Relu (x)  b = Neg (x)  y = Concat <axis = 1> (a, b) }""") == {}
+    assert (
+        placed("""g (float[2,3] x) => (float[2,6] y) {
+        a = Relu (x)  b = Neg (x)  y = Concat <axis = 1> (a, b) }""")
+        == {}
+    )
 
 
 def test_what_a_part_is_a_view_of_is_computed_in_place() -> None:

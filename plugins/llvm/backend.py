@@ -269,7 +269,9 @@ class RegionKernels:
             return
         source = node.input(0)
         assert source is not None
-        self._add(node.outputs[0], "view", of=self._index(source.value))
+        for value, offset in group.slices or [(node.node.outputs[0], 0)]:
+            part = ValueView(value)
+            self._add(part, "view", of=self._index(source.value), offset=offset * _bytes(part))
 
     def _put_together(self, placed: Placed) -> None:
         """Copy those parts of a Concat that are not computed in its memory."""

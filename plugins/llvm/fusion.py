@@ -21,6 +21,7 @@ from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
 from graft.plugins.llvm.channels_last import transposes_around
 from graft.plugins.llvm.placement import Placed, placed_concats
+from graft.plugins.llvm.slices import slices_in_memory
 from graft.plugins.llvm.widening import computed_before, follows_integers, is_widening
 
 ANCHORS = (
@@ -43,6 +44,8 @@ class Group:
     lead: int = 0
     before: list[NodeView] = field(default_factory=list)
     """What the nodes read that is computed anew in this kernel, in execution order."""
+    slices: list[tuple[ir.Value, int]] | None = None
+    """What is a piece of the memory of the anchor's first input, and the number of elements before it."""
     placed: Placed | None = None
     """How a Concat whose parts are computed in its memory is put together."""
 
@@ -171,9 +174,16 @@ def _placed(
 
 def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copied: bool) -> list[Group]:
     """The groups in execution order; those of one view cost nothing unless views are ``copied``."""
+    placed = {value for group in groups if group.placed is not None for value, _ in group.placed.computed}
     for group in groups:
-        if not copied and len(group.nodes) == 1 and is_view(group.anchor, uses, table):
+        if copied or group.is_view or len(group.nodes) != 1:
+            continue
+        if is_view(group.anchor, uses, table):
             group.trait, group.is_view = Trait.VIEW, True
+        elif not placed.intersection(group.tail.node.outputs):
+            group.slices = slices_in_memory(group.anchor)
+            if group.slices is not None:
+                group.trait, group.is_view = Trait.VIEW, True
     return sorted(groups, key=lambda group: uses.order[group.tail.node])
 
 

@@ -96,8 +96,10 @@ LEVELS = {
     "x86-64-v2": Target("x86_64", "x86-64-v2", _LEVEL_2),
     "x86-64-v3": Target("x86_64", "x86-64-v3", _LEVEL_3),
     "x86-64-v4": Target("x86_64", "x86-64-v4", _LEVEL_4),
+    "armv8-a": Target("aarch64", "generic", frozenset({"neon"})),
 }
-"""The levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1): what to compile for another machine."""
+"""What to compile for another machine: the levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1), and the
+base of 64-bit ARM, which has NEON."""
 
 
 def target_named(cpu: str) -> Target:

@@ -163,7 +163,13 @@ def _placed(
     def shares_memory(node: NodeView) -> bool:
         return "views" not in without and node.node not in uses.taken and is_view(node, uses, table)
 
-    found = [] if "in-place" in without else placed_concats(nodes, last, shares_memory)
+    def is_followed(value: ir.Value) -> bool:
+        readers = uses.readers.get(value, [])
+        moves = len(readers) == 1 and readers[0].op_type != "Concat" and table.has(readers[0], Trait.INJECTIVE)
+        elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
+        return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
+
+    found = [] if "in-place" in without else placed_concats(nodes, last, shares_memory, is_followed)
     uses.taken |= {placed.node.node for placed in found}
     for placed in found:
         for value, _ in (*placed.computed, *placed.copied):

@@ -16,7 +16,10 @@ import onnx_ir as ir
 from graft.core.view import NodeView, ValueView
 
 LEAST = 0.5
-"""The share of a Concat's elements that must be computed in place; below, one kernel copies them all."""
+"""The share of a Concat's elements that must be computed in place; below, one kernel copies them all.
+
+Where that kernel would take what follows along, all of them must be.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,16 @@ class Placed:
 
 
 def placed_concats(
-    nodes: Sequence[NodeView], last: Collection[ir.Value], is_view: Callable[[NodeView], bool]
+    nodes: Sequence[NodeView],
+    last: Collection[ir.Value],
+    is_view: Callable[[NodeView], bool],
+    is_followed: Callable[[ir.Value], bool],
 ) -> list[Placed]:
     """Return the Concats of a region whose parts are computed in their memory, each part in that of one Concat.
 
     ``nodes`` stand in execution order. ``last`` are the values stored with channels last, which are no part of this;
-    ``is_view`` says of a node that its output is the memory of its first input.
+    ``is_view`` says of a node that its output is the memory of its first input, ``is_followed`` of a value that the
+    kernel that computes it can do what comes next.
     """
     made = {value: node for node in nodes for value in node.node.outputs}
     together = _Together()
@@ -56,7 +63,8 @@ def placed_concats(
             else:
                 copied.append((value, offset))
             offset += _size(value)
-        if offset and sum(map(_size, computed)) >= LEAST * offset:
+        least = 1.0 if is_followed(whole) else LEAST
+        if offset and sum(map(_size, computed)) >= least * offset:
             taken |= computed.keys()
             placed.append(Placed(node, tuple(computed.items()), tuple(copied)))
     return placed

@@ -71,6 +71,13 @@ def test_an_input_of_the_region_is_copied() -> None:
     }
 
 
+def test_where_the_next_would_join_the_copying_kernel_nothing_is_copied() -> None:
+    text = f"""g ({IMAGE} x, {IMAGE} r) => ({WIDE} y) {{
+        a = Relu (x)  c = Concat <axis = 1> (a, r)  y = Neg (c) }}"""
+    assert placed(text) == {}
+    assert placed(text.replace("y = Neg (c)", "y = MaxPool <kernel_shape = [1, 1]> (c)")) == {"c": "a@0 (r@288)"}
+
+
 def test_what_comes_twice_is_computed_once_and_copied_once() -> None:
     assert placed(f"""g ({IMAGE} x) => ({WIDE} y, {WIDE} z) {{
         a = Relu (x)  b = Neg (x)  y = Concat <axis = 1> (a, a)  z = Concat <axis = 1> (b, a) }}""") == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +24,8 @@ def execute(compiled: CompiledRegion, inputs: Sequence[np.ndarray], load_image: 
                 constant = compiled.constants[tensor.constant]
                 arrays.append(np.ascontiguousarray(constant).reshape(tensor.shape))
             case "view":
-                bytes_from = arrays[tensor.of].reshape(-1).view(np.uint8)[tensor.offset :]
-                arrays.append(np.ndarray(tensor.shape, numpy_dtype(tensor.dtype), bytes_from.data))
+                owner = arrays[tensor.of].reshape(-1)[tensor.offset // arrays[tensor.of].itemsize :]
+                arrays.append(owner[: math.prod(tensor.shape)].reshape(tensor.shape))
             case _:
                 arrays.append(np.full(tensor.shape, 77, numpy_dtype(tensor.dtype)))
     for call in compiled.procedure.calls:

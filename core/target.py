@@ -17,6 +17,7 @@ OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
     "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
+    "horizontal": "products and convolutions of one input side by side in one kernel",
     "integer-arithmetic": "quantised models in integers",
     "threads": "loops shared among threads",
     "views": "Reshape and its like as another shape of the same memory, not as copies",

@@ -32,6 +32,7 @@ from graft.core.schedule.few_channels import schedule_few_channels
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.grouping import Sum, group
+from graft.core.schedule.horizontal import MIN_FILLED
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.narrowing import pixel_of
 from graft.core.schedule.packing import evaluate
@@ -71,8 +72,8 @@ from graft.core.tensor_ir.visit import free_variables, substitute
 
 MIN_CHANNELS = 4
 """Groups of fewer output channels are computed directly."""
-MIN_FILLED, MIN_TERMS = 0.85, 256
-"""Vectors of pixels should be so full, else vectors of channels are better if sums have so many terms."""
+MIN_TERMS = 256
+"""Vectors of channels are better than ones of pixels that are not full (`MIN_FILLED`) if sums have so many terms."""
 
 
 def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:

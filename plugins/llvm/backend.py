@@ -21,7 +21,7 @@ from graft.core.target import CompileOptions, Target, check_switches, host_targe
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import Tunings, machine_of, workload_key
-from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
+from graft.core.types import FLOATS, INTEGERS, element_bits, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
 from graft.datatypes.lower import lower_function, require
 from graft.errors import TuningError
@@ -29,10 +29,11 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.horizontal import join_horizontally
 from graft.plugins.llvm.integers import in_integers
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
-from graft.plugins.llvm.region import Lowered, Values, kernel_name
+from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside
 from graft.plugins.llvm.rounding import rounded_nodes
 from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name
@@ -206,21 +207,46 @@ class RegionKernels:
             self._add(value, "input", index=number)
         precision = self.target.precision
         last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table, precision)
+        if "horizontal" not in self.target.without:
+            self.groups = join_horizontally(self.groups, self.target, outputs | last)
         values = Values(self.table, last=last, are_bfloat16=precision == "bf16")
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:
                 self._view(group)
                 continue
-            outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
-            if all(0 in (ValueView(value).static_shape or ()) for value in outside):
-                for empty in outside:
+            shared = (group, *group.beside)
+            outside = [[v for v in one.tail.node.outputs if v in read or v in outputs or one.parts] for one in shared]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
+                for empty in outside[0]:
                     self._add(ValueView(empty), "arena")
                 continue
             with self._timed("lower"):
-                lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
-            self._call(lowered, *self._schedule(lowered))
+                lowered = self._lowered(values, number, shared, outside)
+            for one in lowered:
+                self._call(one, *self._schedule(one))
+            for part, begin in group.parts:
+                offset = begin * element_bits(storage_dtype(part.dtype)) // 8
+                self._add(part, "view", of=self._index(group.tail.node.outputs[0]), offset=offset)
         require(self._missing, "llvm", f"region '{self.region.name}'")
+
+    def _lowered(
+        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]]
+    ) -> Sequence[Lowered]:
+        """Lower groups that are to share a kernel to one, or to one each if they cannot."""
+        region = self.region.name
+        if len(groups) == 1:
+            return [values.lower_group(groups[0], kernel_name(region, number, groups[0]), outside[0])]
+        names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
+        parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
+        nodes = [node for group in groups for node in group.nodes]
+        own = {node.node for node in nodes}
+        apart = {value for node in self.region.nodes() if node.node not in own for value in node.node.inputs}
+        leaving = {output.value for output in self.region.outputs}
+        inner = {value for part in parts for value in part.outputs} - apart - leaving
+        name = kernel_name(region, number, Group(nodes, groups[0].trait))
+        whole = lowered_beside(parts, name, self.target, inner)
+        return parts if whole is None else [whole]
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""

@@ -13,10 +13,12 @@ from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
+from graft.core.schedule.horizontal import beside
 from graft.core.schedule.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.narrowing import reading, storing
 from graft.core.schedule.recurrent import schedule_recurrent
+from graft.core.target import Target
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
@@ -208,11 +210,27 @@ def _kernel(
     computed = {stage.buffer for stage in stages}
     read = [load.buffer for stage in stages for load in loads(*stage_expressions(stage))]
     inputs = tuple(buffer for buffer in dict.fromkeys(read) if buffer not in computed)
-    origin = tuple(dict.fromkeys(node.name for node in group.nodes))
+    origin = group.origin or tuple(dict.fromkeys(node.name for node in group.nodes))
     return Kernel(
         name, inputs, tuple(outputs), tuple(stages), group.trait, group.anchor, anchor_stage,
         values.constants(inputs), origin,
     )  # fmt: skip
+
+
+def lowered_beside(parts: Sequence[Lowered], name: str, target: Target, inner: Collection[ir.Value]) -> Lowered | None:
+    """Return lowered products as one kernel, None if they cannot be one; ``inner`` are read by themselves alone."""
+    made = {value: buffer for part in parts for buffer, value in zip(part.kernel.outputs, part.outputs, strict=True)}
+    known = {buffer: value for part in parts for buffer, value in zip(part.kernel.inputs, part.inputs, strict=True)}
+    if any(made.get(value, buffer) is not buffer for buffer, value in known.items()):
+        return None  # a view of what another one computes
+    kernel = beside([part.kernel for part in parts], name, target, {made[value] for value in inner})
+    if kernel is None:
+        return None
+    nodes = [node for part in parts for node in part.group.nodes]
+    joined = {buffer: kernel.constants[buffer] for buffer in kernel.inputs if buffer not in known}
+    inputs = tuple(known.get(buffer, parts[0].inputs[0]) for buffer in kernel.inputs)
+    outputs = tuple(value for part in parts for value in part.outputs if value not in inner)
+    return Lowered(Group(nodes, parts[0].group.trait), kernel, None, inputs, outputs, joined)
 
 
 def kernel_name(region: str, number: int, group: Group) -> str:

@@ -139,7 +139,7 @@ def switch_option(command: Command) -> Command:
     """Add what the compiler is to do without: ``--switch-off``."""
     return click.option(
         "--switch-off", metavar="NAME", multiple=True, callback=_set("switched_off"), expose_value=False,
-        help="Do without an optimisation (attention, fusion, threads, views, winograd, ...) or a graph pass.",
+        help="Do without an optimisation (attention, fusion, horizontal, views, winograd, ...) or a graph pass.",
     )(command)  # fmt: skip
 
 

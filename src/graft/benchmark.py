@@ -69,8 +69,8 @@ def bench(
     """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
 
     ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``, ``torch``, ``iree``); they run the model as it was
-    loaded, on as many threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names optimisations that ours is
-    compiled without.
+    loaded, on as many threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names
+    optimisations that ours is compiled without.
     """
     from graft.api import compile
     from graft.core.load import load

@@ -53,77 +53,66 @@ class _Translation:
         self._model = model
         self._root, self._graph = torch.nn.Module(), torch.fx.Graph()
         self._values: dict[ir.Value, Any] = {}
-        self._attributes: dict[ir.Value, Any] = {}
+        self._buffers: dict[ir.Value, Any] = {}
 
     def module(self) -> Any:
         """Translate every node, in order."""
         for index, value in enumerate(_free_inputs(self._model)):
             self._values[value] = self._graph.placeholder(f"input_{index}")
         for node in self._model.graph:
-            self._node(NodeView(node))
+            if node.op_type != "Constant":
+                self._node(NodeView(node))
         self._graph.output([self._operand(value) for value in self._model.graph.outputs])
         return torch.fx.GraphModule(self._root, self._graph)
 
     def _node(self, node: NodeView) -> None:
         outputs = node.node.outputs
-        if node.op_type == "Constant" and node.domain == "":
+        measured = node.input(0)
+        shape = measured.static_shape if node.op_type == "Shape" and measured is not None else None
+        if shape is not None:
+            self._values[outputs[0]] = torch.tensor(shape[node.attribute("start", 0) : node.attribute("end")])
             return
-        if node.op_type == "Shape" and node.domain == "":
-            shape = node.input(0).static_shape  # type: ignore[union-attr]
-            if shape is not None:
-                window = slice(node.attribute("start", 0), node.attribute("end"))
-                self._values[outputs[0]] = torch.tensor(shape[window], dtype=torch.int64)
-                return
-        translated = TORCH_OPERATORS.get(node.op_type) if node.domain == "" else None
-        if translated is None:
-            name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-            raise GraftError(f"torch has no '{name}' here (node '{node.name}')", peer="torch", op_type=name)
+        translated = _operator(node)
         attributes = _attributes(node, translated)
-        inputs = [None if value is None else self._value(value) for value in node.node.inputs]
-        static = [index in translated.static for index in range(len(inputs))]
-        if not any(isinstance(one, torch.fx.Node) for one in inputs):
-            operands = [_plain(one) if fixed else one for one, fixed in zip(inputs, static, strict=True)]
-            result: Any = translated.function(*operands, **attributes)
-        else:
+        if any(isinstance(one, torch.fx.Node) for one in map(self._found, node.node.inputs)):
             operands = [
-                self._static(node, index) if fixed else self._operand(value)
-                for index, (value, fixed) in enumerate(zip(node.node.inputs, static, strict=True))
+                self._static(node, index) if index in translated.static else self._operand(value)
+                for index, value in enumerate(node.node.inputs)
             ]
-            result = self._graph.call_function(translated.function, tuple(operands), attributes)
-        if not translated.several:
-            self._values[outputs[0]] = result
-            return
-        for index, value in enumerate(outputs):
-            if isinstance(result, torch.fx.Node):
-                self._values[value] = self._graph.call_function(operator.getitem, (result, index))
-            else:
-                self._values[value] = result[index]
+            result: Any = self._graph.call_function(translated.function, tuple(operands), attributes)
+            if translated.several:
+                result = [self._graph.call_function(operator.getitem, (result, i)) for i in range(len(outputs))]
+        else:
+            found = enumerate(map(self._found, node.node.inputs))
+            operands = [_plain(one) if index in translated.static else one for index, one in found]
+            result = translated.function(*operands, **attributes)
+        self._values.update(zip(outputs, result if translated.several else [result], strict=False))
 
-    def _value(self, value: ir.Value) -> Any:
-        """Return the tensor of a constant, the node of another value."""
-        if value not in self._values:
-            constant = ValueView(value).constant
-            if constant is None:
-                raise GraftError(f"torch does not compute '{value.name}' here", peer="torch")
-            self._values[value] = torch.from_numpy(np.array(constant))
+    def _found(self, value: ir.Value | None) -> Any:
+        """Return the tensor of a constant, the node of another value, None for none."""
+        if value is None or value in self._values:
+            return None if value is None else self._values[value]
+        constant = ValueView(value).constant
+        if constant is None:
+            raise GraftError(f"torch does not compute '{value.name}' here", peer="torch")
+        self._values[value] = torch.from_numpy(np.array(constant))
         return self._values[value]
 
     def _operand(self, value: ir.Value | None) -> Any:
         """Return what a call of the graph takes: a node, the number of a scalar constant, or None."""
-        found = None if value is None else self._value(value)
-        if not isinstance(found, torch.Tensor):
+        found = self._found(value)
+        if value is None or not isinstance(found, torch.Tensor):
             return found
         if found.dim() == 0:
             return found.item()
-        if value not in self._attributes:
-            name = f"constant_{len(self._attributes)}"
+        if value not in self._buffers:
+            name = f"constant_{len(self._buffers)}"
             self._root.register_buffer(name, found)
-            self._attributes[value] = self._graph.get_attr(name)
-        return self._attributes[value]
+            self._buffers[value] = self._graph.get_attr(name)
+        return self._buffers[value]
 
     def _static(self, node: NodeView, index: int) -> Any:
-        value = node.node.inputs[index]
-        found = None if value is None else self._value(value)
+        found = self._found(node.node.inputs[index])
         if isinstance(found, torch.fx.Node):
             raise GraftError(
                 f"torch takes input {index} of {node.where} as a constant here, but it is computed", peer="torch"
@@ -134,6 +123,17 @@ class _Translation:
 def _plain(value: Any) -> Any:
     """Return a tensor as Python numbers."""
     return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def _operator(node: NodeView) -> TorchOperator:
+    """Return how PyTorch computes a node; refuse operators and inputs that it does not know here."""
+    name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    if name not in TORCH_OPERATORS:
+        raise GraftError(f"torch has no '{name}' here (node '{node.name}')", peer="torch", op_type=name)
+    for index in TORCH_OPERATORS[name].absent:
+        if node.input(index) is not None:
+            raise GraftError(f"torch has no input {index} of {node.where} here", peer="torch", op_type=name)
+    return TORCH_OPERATORS[name]
 
 
 def _attributes(node: NodeView, translated: TorchOperator) -> dict[str, Any]:

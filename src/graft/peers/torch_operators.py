@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,20 @@ from torch import Tensor
 from torch.nn import functional
 
 FIXED: Mapping[str, object] = {
-    "auto_pad": "NOTSET", "batch_dims": 0, "ceil_mode": 0, "direction": "forward", "input_forget": 0, "kernel_shape": None, "layout": 0, "mode": "constant",
-    "momentum": None, "noop_with_empty_axes": 0, "qk_matmul_output_mode": 0, "saturate": 1, "softcap": 0.0,
-    "stash_type": 1, "storage_order": 0, "training_mode": 0,
+    "auto_pad": "NOTSET", "batch_dims": 0, "ceil_mode": 0, "direction": "forward", "input_forget": 0,
+    "kernel_shape": None, "layout": 0, "mode": "constant", "momentum": None, "noop_with_empty_axes": 0,
+    "qk_matmul_output_mode": 0, "saturate": 1, "softcap": 0.0, "stash_type": 1, "storage_order": 0, "training_mode": 0,
 }  # fmt: skip
 """Attributes that every function accepts at this value only, or (None) at any, because nothing follows from it here."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorchOperator:
-    """How PyTorch computes an operator; ``several``: the function returns a tuple of outputs."""
+    """How PyTorch computes an operator: its ``static`` inputs, those that must be ``absent``, ``several`` outputs."""
 
     function: Callable[..., Any]
-    static: frozenset[int] = field(default_factory=frozenset)
+    static: frozenset[int] = frozenset()
+    absent: frozenset[int] = frozenset()
     several: bool = False
 
     @property
@@ -76,7 +77,7 @@ def _clip(x: Tensor, low: float | None = None, high: float | None = None) -> Ten
     return torch.clamp(x, low, high)
 
 
-def _dropout(x: Tensor, ratio: object = None, training: object = None) -> Tensor:
+def _dropout(x: Tensor, ratio: float | None = None) -> Tensor:
     return x
 
 
@@ -112,7 +113,7 @@ def _concat(*parts: Tensor, axis: int = 0) -> Tensor:
 
 
 def _split(x: Tensor, sizes: list[int] | None = None, *, axis: int = 0, num_outputs: int = 1) -> tuple[Tensor, ...]:
-    return torch.split(x, -(-x.shape[axis] // num_outputs) if sizes is None else sizes, axis)
+    return tuple(torch.split(x, -(-x.shape[axis] // num_outputs) if sizes is None else sizes, axis))
 
 
 def _slice(
@@ -246,7 +247,6 @@ def _lstm(
     c: Tensor | None = None, *, hidden_size: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Compute one direction; ONNX stacks the gates as i, o, f, c, PyTorch as i, f, c, o."""
-    assert lengths is None, lengths
     weights = [
         torch.cat([part.chunk(4)[gate] for gate in (0, 2, 3, 1)])
         for part in (w[0], r[0], *(() if b is None else b[0].chunk(2)))
@@ -261,7 +261,7 @@ TORCH_OPERATORS: Mapping[str, TorchOperator] = {
     "Abs": _one(torch.abs),
     "Add": _one(operator.add),
     "And": _one(operator.and_),
-    "Attention": _one(_attention),
+    "Attention": TorchOperator(_attention, absent=frozenset({4, 5, 6})),
     "AveragePool": _one(_average_pool),
     "BatchNormalization": _one(_batch_norm),
     "Cast": _one(_cast),
@@ -269,7 +269,7 @@ TORCH_OPERATORS: Mapping[str, TorchOperator] = {
     "Concat": _one(_concat),
     "Conv": _one(_conv),
     "Div": _one(_divide),
-    "Dropout": _one(_dropout, 1, 2),
+    "Dropout": TorchOperator(_dropout, frozenset({1}), absent=frozenset({2})),
     "Equal": _one(operator.eq),
     "Erf": _one(torch.erf),
     "Exp": _one(torch.exp),
@@ -281,7 +281,7 @@ TORCH_OPERATORS: Mapping[str, TorchOperator] = {
     "Gemm": _one(_gemm),
     "GlobalAveragePool": _one(_global_average_pool),
     "LRN": _one(_local_response_norm),
-    "LSTM": TorchOperator(_lstm, several=True),
+    "LSTM": TorchOperator(_lstm, absent=frozenset({4, 7}), several=True),
     "LayerNormalization": _one(_layer_norm),
     "Log": _one(torch.log),
     "MatMul": _one(torch.matmul),

@@ -17,6 +17,8 @@ OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
     "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
+    "horizontal": "products and convolutions of one input side by side in one kernel",
+    "integer-arithmetic": "quantised models in integers",
     "threads": "loops shared among threads",
     "views": "Reshape and its like as another shape of the same memory, not as copies",
     "winograd": "convolutions by Winograd's algorithm",
@@ -44,7 +46,8 @@ class Target:
 
     ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
     the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that of float32
-    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16 and sums in float32.
+    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16, sums in float32, and keeps images between
+    convolutions in bfloat16.
     """
 
     arch: str
@@ -95,8 +98,10 @@ LEVELS = {
     "x86-64-v2": Target("x86_64", "x86-64-v2", _LEVEL_2),
     "x86-64-v3": Target("x86_64", "x86-64-v3", _LEVEL_3),
     "x86-64-v4": Target("x86_64", "x86-64-v4", _LEVEL_4),
+    "armv8-a": Target("aarch64", "generic", frozenset({"neon"})),
 }
-"""The levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1): what to compile for another machine."""
+"""What to compile for another machine: the levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1), and the
+base of 64-bit ARM, which has NEON."""
 
 
 def target_named(cpu: str) -> Target:

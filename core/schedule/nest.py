@@ -12,6 +12,7 @@ from graft.core.schedule.accumulate import ACCUMULATORS, is_ordered, reduce_inne
 from graft.core.schedule.columns import reads_row_by_row, reduce_columns
 from graft.core.schedule.flat import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops import SERIAL_WORK, Places, Vectors, along, outer_loops, store_at
+from graft.core.schedule.narrowing import ROUNDING
 from graft.core.schedule.transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -80,7 +81,7 @@ def operations(*expressions: Expression) -> int:
             count += 1
             continue
         if isinstance(node, Intrinsic):
-            count += 1 if node.name == "fma" else INTRINSIC_WORK
+            count += 1 if node.name in ("fma", ROUNDING) else INTRINSIC_WORK
         elif isinstance(node, Unary | Binary | Cast) and node.type.is_custom:
             count += CUSTOM_WORK
         elif children(node):

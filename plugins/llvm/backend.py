@@ -21,7 +21,7 @@ from graft.core.target import CompileOptions, Target, check_switches, host_targe
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import Tunings, machine_of, workload_key
-from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
+from graft.core.types import FLOATS, INTEGERS, element_bits, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
 from graft.datatypes.lower import lower_function, require
 from graft.errors import TuningError
@@ -29,9 +29,12 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.horizontal import join_horizontally
+from graft.plugins.llvm.integers import in_integers
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
-from graft.plugins.llvm.region import Lowered, Values, kernel_name
+from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside
+from graft.plugins.llvm.rounding import rounded_nodes
 from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
@@ -88,11 +91,20 @@ class LlvmBackend(Backend):
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the names of the nodes whose products are in bfloat16."""
+        if target.precision == "float32":
+            return ()
+        outputs = {output.value for output in region.outputs}
+        without = target.without | self._without
+        return set(rounded_nodes(region.nodes(), outputs, self._table, replace(target, without=without)))
+
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""
         from graft.plugins.llvm.codegen import Codegen
 
         target = self._target(options)
+        region = in_integers(region, target.without)
         cache = None if options.cache is None else KernelCache(options.cache / "kernels")
         with Codegen(target, cache) as codegen:
             kernels = RegionKernels(region, self._table, target, codegen, tuned=self._tuned(target, options))
@@ -119,6 +131,7 @@ class LlvmBackend(Backend):
             )
         if options.tuned is None:
             raise TuningError("tuning needs a database to keep what it finds in; leave tuned on")
+        regions = [in_integers(region, target.without) for region in regions]
         return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
 
     def _target(self, options: CompileOptions) -> Target:
@@ -192,22 +205,48 @@ class RegionKernels:
         self.groups = fuse(nodes, outputs, self.table, self.target.without)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
-        values = Values(self.table, last=last)
+        precision = self.target.precision
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table, precision)
+        if "horizontal" not in self.target.without:
+            self.groups = join_horizontally(self.groups, self.target, outputs | last)
+        values = Values(self.table, last=last, are_bfloat16=precision == "bf16")
         read = {value for node in nodes for value in node.node.inputs}
         for number, group in enumerate(self.groups):
             if group.is_view:
                 self._view(group)
                 continue
-            outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
-            if all(0 in (ValueView(value).static_shape or ()) for value in outside):
-                for empty in outside:
+            shared = (group, *group.beside)
+            outside = [[v for v in one.tail.node.outputs if v in read or v in outputs or one.parts] for one in shared]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
+                for empty in outside[0]:
                     self._add(ValueView(empty), "arena")
                 continue
             with self._timed("lower"):
-                lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
-            self._call(lowered, *self._schedule(lowered))
+                lowered = self._lowered(values, number, shared, outside)
+            for one in lowered:
+                self._call(one, *self._schedule(one))
+            for part, begin in group.parts:
+                offset = begin * element_bits(storage_dtype(part.dtype)) // 8
+                self._add(part, "view", of=self._index(group.tail.node.outputs[0]), offset=offset)
         require(self._missing, "llvm", f"region '{self.region.name}'")
+
+    def _lowered(
+        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]]
+    ) -> Sequence[Lowered]:
+        """Lower groups that are to share a kernel to one, or to one each if they cannot."""
+        region = self.region.name
+        if len(groups) == 1:
+            return [values.lower_group(groups[0], kernel_name(region, number, groups[0]), outside[0])]
+        names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
+        parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
+        nodes = [node for group in groups for node in group.nodes]
+        own = {node.node for node in nodes}
+        apart = {value for node in self.region.nodes() if node.node not in own for value in node.node.inputs}
+        leaving = {output.value for output in self.region.outputs}
+        inner = {value for part in parts for value in part.outputs} - apart - leaving
+        name = kernel_name(region, number, Group(nodes, groups[0].trait))
+        whole = lowered_beside(parts, name, self.target, inner)
+        return parts if whole is None else [whole]
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""
@@ -217,9 +256,9 @@ class RegionKernels:
 
     # ---- Tensors ----
 
-    def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
-        shape = value.static_shape
-        spec = TensorSpec(value.name, storage_dtype(value.dtype), shape, storage, **place)  # type: ignore[arg-type]
+    def _add(self, value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> int:
+        kind, shape = storage_dtype(dtype or value.dtype), value.static_shape
+        spec = TensorSpec(value.name, kind, shape, storage, **place)  # type: ignore[arg-type]
         self._tensors.append(spec)
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
@@ -304,7 +343,8 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
+        stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
+        outputs = tuple(self._add(ValueView(value), "arena", dtype=buffer.dtype) for value, buffer in stored)
         self._calls.append(
             Call(
                 "call",

@@ -42,6 +42,12 @@ class Group:
     lead: int = 0
     before: list[NodeView] = field(default_factory=list)
     """What the nodes read that is computed anew in this kernel, in execution order."""
+    beside: list[Group] = field(default_factory=list)
+    """Groups that are to share the kernel (`graft.plugins.llvm.horizontal`)."""
+    parts: list[tuple[ValueView, int]] = field(default_factory=list)
+    """Values that are parts of the result, each with the number of its first element there."""
+    origin: tuple[str, ...] = ()
+    """The names of the nodes that it stands for, where they are not its own."""
 
     @property
     def anchor(self) -> NodeView:
@@ -56,7 +62,8 @@ class Group:
     def __str__(self) -> str:
         kind = "view" if self.is_view else self.trait.name.lower()
         before = f"({' '.join(node.op_type for node in self.before)}) " if self.before else ""
-        return f"{kind}: {before}{' '.join(node.op_type for node in self.nodes)}"
+        beside = "".join(f" | {' '.join(node.op_type for node in group.nodes)}" for group in self.beside)
+        return f"{kind}: {before}{' '.join(node.op_type for node in self.nodes)}{beside}"
 
 
 @dataclass(slots=True)

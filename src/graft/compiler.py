@@ -42,6 +42,7 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.precision import with_precision
 from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
@@ -230,7 +231,7 @@ class Compiler:
                 operators=OPERATORS,
             )  # fmt: skip
         result.plan.require_complete()
-        return result
+        return with_precision(result, backends, self._options.target)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

@@ -29,7 +29,10 @@ CNN = """g (float[1, 24, 26, 28] x) => (float[1, 10] y) {
     e = Conv <pads = [1, 1, 1, 1]> (d, w1)
     f = Add (e, x)
     h = Relu (f)
-    i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (h)
+    l = Conv (h, w3)
+    m = Conv (h, w4)
+    o = Concat <axis = 1> (m, l)
+    i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (o)
     j = GlobalAveragePool (i)
     k = Flatten (j)
     y = Gemm (k, w2, n) }"""
@@ -53,7 +56,17 @@ TRANSFORMER = """g (float[1, 20, 48] x) => (float[1, 20, 48] y) {
 SHAPES = {
     "cnn": (
         CNN,
-        {"w0": (24, 24, 3, 3), "w1": (24, 24, 3, 3), "w2": (24, 10), "s": (24,), "c": (24,), "v": (24,), "n": (10,)},
+        {
+            "w0": (24, 24, 3, 3),
+            "w1": (24, 24, 3, 3),
+            "w2": (24, 10),
+            "w3": (16, 24, 1, 1),
+            "w4": (8, 24, 1, 1),
+            "s": (24,),
+            "c": (24,),
+            "v": (24,),
+            "n": (10,),
+        },
     ),
     "transformer": (
         TRANSFORMER,
@@ -129,6 +142,11 @@ def test_without_fusion_every_operator_is_a_kernel() -> None:
 def test_without_attention_it_is_no_kernel_with_its_transpositions() -> None:
     assert any("transpose" in function and "more" in function for function in calls("transformer"))
     assert len(calls("transformer")) < len(calls("transformer", "attention"))
+
+
+def test_products_and_convolutions_of_one_input_are_one_kernel() -> None:
+    assert len(calls("transformer", "horizontal")) == len(calls("transformer")) + 2
+    assert len(calls("cnn", "horizontal")) == len(calls("cnn")) + 1
 
 
 def test_without_views_they_are_copied() -> None:

@@ -22,14 +22,14 @@ from graft.core.target import CompileOptions, Target, check_switches, host_targe
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import Tunings, machine_of, workload_key
-from graft.core.types import FLOATS, INTEGERS, element_bits, is_custom, storage_dtype
+from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
 from graft.core.view import NodeView, ValueView
 from graft.datatypes.lower import lower_function, require
 from graft.errors import TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
-from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.fusion import Group, Uses, fuse
 from graft.plugins.llvm.horizontal import join_horizontally
 from graft.plugins.llvm.integers import in_integers
 from graft.plugins.llvm.layout import values_last
@@ -226,28 +226,30 @@ class RegionKernels:
         if "horizontal" not in self.target.without:
             self.groups = join_horizontally(self.groups, self.target, outputs | last | self._places.keys())
         values = Values(self.table, last=last, are_bfloat16=precision == "bf16")
-        read = {value for node in nodes for value in node.node.inputs} | self._places.keys()
+        uses, kept = Uses.of(nodes, outputs), outputs | self._places.keys()
         for number, group in enumerate(self.groups):
             if group.is_view:
                 self._view(group)
                 continue
             shared = (group, *group.beside)
-            outside = [[v for v in one.tail.node.outputs if v in read or v in outputs or one.parts] for one in shared]
+            outside = [
+                [v for v in one.tail.node.outputs if one.parts or v in uses.readers or v in kept] for one in shared
+            ]
             if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
                 for empty in outside[0]:
                     self._add(ValueView(empty), "arena")
                 continue
             with self._timed("lower"):
-                lowered = self._lowered(values, number, shared, outside)
+                lowered = self._lowered(values, number, shared, outside, uses)
             for one in lowered:
                 self._call(one, *self._schedule(one))
             for part, begin in group.parts:
-                offset = begin * element_bits(storage_dtype(part.dtype)) // 8
-                self._add(part, "view", of=self._index(group.tail.node.outputs[0]), offset=offset)
+                whole = self._index(group.tail.node.outputs[0])
+                self._add(part, "view", of=whole, offset=begin * _bytes(part))
         require(self._missing, "llvm", f"region '{self.region.name}'")
 
     def _lowered(
-        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]]
+        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]], uses: Uses
     ) -> Sequence[Lowered]:
         """Lower groups that are to share a kernel to one, or to one each if they cannot."""
         region = self.region.name
@@ -257,9 +259,9 @@ class RegionKernels:
         parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
         nodes = [node for group in groups for node in group.nodes]
         own = {node.node for node in nodes}
-        apart = {value for node in self.region.nodes() if node.node not in own for value in node.node.inputs}
-        leaving = {output.value for output in self.region.outputs}
-        inner = {value for part in parts for value in part.outputs} - apart - leaving
+        kept = uses.outputs | self._places.keys()
+        made = {value for part in parts for value in part.outputs if value not in kept}
+        inner = {value for value in made if own.issuperset(reader.node for reader in uses.readers[value])}
         name = kernel_name(region, number, Group(nodes, groups[0].trait))
         whole = lowered_beside(parts, name, self.target, inner)
         return parts if whole is None else [whole]

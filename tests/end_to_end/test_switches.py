@@ -182,7 +182,7 @@ def test_without_attention_it_is_no_kernel_with_its_transpositions() -> None:
 
 def test_products_and_convolutions_of_one_input_are_one_kernel() -> None:
     assert len(calls("transformer", "horizontal")) == len(calls("transformer")) + 2
-    assert len(calls("cnn", "horizontal")) == len(calls("cnn")) + 1
+    assert len(calls("cnn", "in-place", "horizontal")) == len(calls("cnn", "in-place")) + 1
 
 
 def test_without_views_they_are_copied() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.schedule.blocking import Panel as Panel
 from graft.core.schedule.blocking import Part, Place, Range
+from graft.core.schedule.branches import finish_branches
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.factors import Factors
 from graft.core.schedule.factors import Outer as Outer
@@ -66,7 +67,6 @@ AHEAD_BYTES = 1 << 18
 """A packed factor of this size is fetched into the second-level cache ahead of use."""
 
 Totals = Callable[[Buffer], Statement]
-Point = Callable[[Expression, Expression], list[Expression]]
 
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
@@ -297,7 +297,7 @@ class ContractionScheduler(Factors):
 
         def store(totals: Buffer) -> Statement:
             if self.parts.epilogue.branches:
-                return self._finish_branches(tile, totals, panel, point)
+                return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
             return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
         start: Totals = clear(tile, reduction.initial)
@@ -311,38 +311,6 @@ class ContractionScheduler(Factors):
         ahead = self._ahead(outer, place)
         multiply = self.parts.multiply
         return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
-
-    def _finish_branches(self, tile: Tile, totals: Buffer, panel: Panel, point: Point) -> Statement:
-        """Return the stores of a tile of sums, each vector as its branch wants it."""
-        width = self.tile.columns
-        if tile.vectors < self.tile.vectors or self.panels == 1:  # the last panel
-            return self._finish_vectors(tile, totals, (self.panels - 1) * width, point)
-        statement: Statement | None = None
-        for branch in reversed(self.parts.epilogue.branches):
-            begin, end = -(-branch.begin // width), branch.end // width
-            if branch.end % width and end < self.parts.width // width:  # a panel that is not of one branch alone
-                mixed = self._finish_vectors(tile, totals, end * width, point)
-                statement = mixed if statement is None else If(b.less(panel.number, end + 1), mixed, statement)
-            if begin < end:
-                own = self._finish_vectors(tile, totals, begin * width, point)
-                statement = own if statement is None else If(b.less(panel.number, end), own, statement)
-        assert statement is not None, "sums without branches"
-        return statement
-
-    def _finish_vectors(self, tile: Tile, totals: Buffer, column: int, point: Point) -> Statement:
-        """Return the stores of a tile whose vectors belong to the branches of the columns from ``column`` on."""
-        statements: list[Statement] = []
-        for branch in self.parts.epilogue.branches:
-            first = max(branch.begin - column, 0) // tile.lanes
-            after = min(branch.end - column, tile.columns) // tile.lanes
-
-            def own(row: Expression, place: Expression, begin: int = branch.begin) -> list[Expression]:
-                return point(row, b.subtract(place, begin))
-
-            if first < after:
-                part = replace(tile, vectors=after - first)
-                statements.append(finish_tile(branch.epilogue, part, totals, own, lambda vector: None, first))
-        return Block(tuple(statements))
 
     def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""

@@ -19,6 +19,8 @@ from tests.plugins.llvm.graphs import HEADER, region_of
 
 TARGET = LEVELS["x86-64-v4"]
 RANDOM = np.random.default_rng(0)
+COPIED = ("in-place",)
+"""Convolutions whose results are computed in the memory of a Concat are not stacked: here it copies them."""
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -46,14 +48,14 @@ def written(inputs: str, body: str, *outputs: str) -> tuple[str, dict[str, np.nd
 def groups(inputs: str, body: str, *outputs: str) -> list[str]:
     region = region_of(*written(inputs, body, *outputs))
     leaving = {value.value for value in region.outputs}
-    found = join_horizontally(fuse(region.nodes(), leaving, OPERATORS), TARGET, leaving)
+    found = join_horizontally(fuse(region.nodes(), leaving, OPERATORS, COPIED), TARGET, leaving)
     return [str(group) for group in found]
 
 
 def compare(load_image: Any, feeds: dict[str, np.ndarray], calls: int, *graph: str) -> None:
     """The compiled graph has so many calls, and computes what the reference does."""
     text, constants = written(*graph)
-    compiled = LlvmBackend().compile(region_of(text, constants), CompileOptions(host_target()))
+    compiled = LlvmBackend(without=COPIED).compile(region_of(text, constants), CompileOptions(host_target()))
     assert len(compiled.procedure.calls) == calls
     results = execute(compiled, list(feeds.values()), load_image)
     expected = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}")).run(None, {**feeds, **constants})
@@ -109,7 +111,7 @@ def test_a_gate_and_what_it_lets_through_share_a_kernel(load_image: Any) -> None
 
 
 def test_what_a_product_reads_of_another_is_stored_only_if_it_is_read_elsewhere(load_image: Any) -> None:
-    compiled = LlvmBackend().compile(region_of(*written(*GATE)), CompileOptions(host_target()))
+    compiled = LlvmBackend(without=COPIED).compile(region_of(*written(*GATE)), CompileOptions(host_target()))
     assert [tensor.name for tensor in compiled.procedure.tensors if tensor.storage == "arena"] == ["y"]
     inputs, body, output = GATE
     compare(load_image, {"x": numbers(1, 9, 24)}, 2, inputs, f"{body} z = Softmax (u)", output, "float[1,9,96] z")
@@ -143,7 +145,7 @@ def test_convolutions_of_one_image_are_stacked(load_image: Any) -> None:
 
 
 def test_their_results_are_parts_of_one_tensor() -> None:
-    compiled = LlvmBackend().compile(region_of(*written(*MODULE)), CompileOptions(host_target()))
+    compiled = LlvmBackend(without=COPIED).compile(region_of(*written(*MODULE)), CompileOptions(host_target()))
     views = [tensor for tensor in compiled.procedure.tensors if tensor.storage == "view"]
     assert [(view.name, view.shape, view.offset) for view in views] == [
         ("d", (1, 8, 5, 5), 0), ("e", (1, 20, 5, 5), 4 * 8 * 25)
@@ -214,3 +216,13 @@ def test_random_graphs_compute_the_same_with_and_without(products: list[tuple[st
         results.append(execute(compiled, [x], load_image))
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_computed_in_a_concat_is_not_stacked(load_image: Any) -> None:
+    text, constants = written(*MODULE)
+    compiled = LlvmBackend().compile(region_of(text, constants), CompileOptions(host_target()))
+    assert [call.function.split("_", 2)[2] for call in compiled.procedure.calls] == ["conv_relu", "conv_relu", "conv"]
+    x = numbers(1, 6, 5, 5)
+    (result,) = execute(compiled, [x], load_image)
+    wanted = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}")).run(None, {"x": x, **constants})
+    np.testing.assert_allclose(result, wanted[0], rtol=1e-5, atol=1e-5)

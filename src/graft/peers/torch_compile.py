@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import torch
+import torch._inductor.config as inductor
 
 from graft.core.view import NodeView, ValueView
 from graft.errors import GraftError
@@ -25,7 +26,8 @@ def torch_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) ->
     """
     torch.set_num_threads(threads)
     arguments = [torch.from_numpy(np.ascontiguousarray(feeds[value.name or ""])) for value in _free_inputs(model)]
-    compiled = torch.compile(torch_module(model), fullgraph=True, dynamic=False, options={"freezing": True})
+    inductor.freezing = True  # for the whole process: Dynamo, too, asks this
+    compiled = torch.compile(torch_module(model), fullgraph=True, dynamic=False)
 
     def run() -> list[np.ndarray]:
         with torch.no_grad():  # while it compiles, inference_mode turns gradients on, and then nothing is frozen

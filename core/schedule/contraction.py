@@ -345,7 +345,7 @@ class ContractionScheduler(Factors):
             lambda totals: If(is_first, start(totals), zero(totals)),
             lambda totals: If(
                 is_last,
-                Block((sums.add(totals), sums.load(totals), finish(totals))),
+                Block((sums.gather(totals), finish(totals))),
                 If(is_first, sums.store(totals), sums.add(totals)),
             ),
         )

@@ -56,6 +56,8 @@ CACHE_LINE = 16
 """Elements of a cache line."""
 UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
+EXACT_TERMS = 64
+"""Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
 PAD = 16
 """Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
 MIN_PARALLEL_BLOCKS = 8
@@ -353,7 +355,7 @@ class _Scheduler:
             lines = -(-shape.rows * shape.unroll // CACHE_LINE)
             ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), lines)
             start = clear(shape, b.constant(0, "float32"))
-            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead)
+            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
 
         return For(product, b.index(self.transform.products), "parallel", self._over_panels(panel))
 

@@ -52,8 +52,6 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOAT32
 
-CACHE_LINE = 16
-"""Elements of a cache line."""
 UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
 EXACT_TERMS = 64
@@ -352,8 +350,7 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            lines = -(-shape.rows * shape.unroll // CACHE_LINE)
-            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), lines)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll)
             start = clear(shape, b.constant(0, "float32"))
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
 

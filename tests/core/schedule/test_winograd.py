@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from graft.core.operators import build as b
 from graft.core.operators.windows import windows_of
 from graft.core.schedule.epilogue import fused_stages
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.winograd import schedule_winograd
+from graft.core.schedule.winograd import UNROLL, schedule_winograd
 from graft.core.schedule.winograd_cost import choose_plan, plan_of
 from graft.core.schedule.winograd_transform import Transform, deinterleave, interleave
 from graft.core.target import Target
@@ -101,6 +102,14 @@ def test_a_wide_row_is_transformed_in_a_loop() -> None:
     assert found is not None
     (result,), (expected,) = outputs_of(kernel, found, arrays)
     np.testing.assert_allclose(result, expected, atol=2e-4)
+
+
+def test_all_weights_of_the_next_tile_are_fetched_ahead() -> None:
+    kernel, _ = convolution((1, 16, 12, 12), (20, 16, 3, 3), pads=[1, 1, 1, 1])
+    found = scheduled(kernel, WIDE, 4, 3)
+    assert found is not None
+    lines = re.findall(r"call prefetch\(transformed\[([^\]]*)\]", str(found.function))
+    assert len(lines) == 20 * UNROLL // 16, "a step of a tile of 20 channels fetches 20 elements for each term"
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ class ContractionScheduler(Factors):
         if place.part is not None:
             span = self._span(place.part)
             start, finish = self._continued(place, tile, start, finish)
-        ahead = self._ahead(outer, place)
+        ahead = self._ahead(outer, place, height)
         multiply = self.parts.multiply
         return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
 
@@ -350,8 +350,24 @@ class ContractionScheduler(Factors):
             ),
         )
 
-    def _ahead(self, outer: Outer, place: Place) -> Ahead | None:
-        """Return what to fetch while a tile is summed: its share of the panel, or part of one, that is read next."""
+    def _ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+        """Return what to fetch of constants while a tile of ``height`` rows is summed."""
+        return self._right_ahead(outer, place) or self._left_ahead(outer, place, height)
+
+    def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+        """Return what to fetch of the left factor: the rows of the next tile."""
+        packed = self.left_packed
+        if packed is None or packed.contents.nbytes < AHEAD_BYTES or not self.parts.depth:
+            return None
+        term = substitute(self.parts.term(), {self.parts.depth[-1].variable: b.index(0)})
+        if place.part is not None:
+            term = b.multiply(place.part.number, self.blocking.span)
+        row = b.multiply(b.add(self.split.begin(place.number), height), self.parts.terms)
+        begin = b.add(b.add(packed.begin(outer), row), b.multiply(term, height))
+        return Ahead(packed.buffer, begin, self.tile.unroll * height)
+
+    def _right_ahead(self, outer: Outer, place: Place) -> Ahead | None:
+        """Return what to fetch of the right factor: a tile's share of the panel, or part of one, that is read next."""
         packed, panel, part = self.right_packed, place.panel, place.part
         if packed is None or self.is_streamed or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
             return None

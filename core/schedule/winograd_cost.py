@@ -23,9 +23,9 @@ BYTES_PER_CYCLE = 6
 """What comes from beyond the second-level cache."""
 PRODUCT_CYCLES, DIRECT_CYCLES = 0.6, 0.65
 """Cycles per vector multiply-add, half of one at best."""
-INPUT_CYCLES = {2: 60, 4: 220}
-OUTPUT_CYCLES = {2: 50, 4: 200}
-"""Cycles to transform a vector of pieces of one channel, by the extent of a piece."""
+INPUT_CYCLES = {1: {2: 60, 4: 220}, 2: {2: 130}}
+OUTPUT_CYCLES = {1: {2: 50, 4: 200}, 2: {2: 90}}
+"""Cycles to transform a vector of pieces of one channel, by the stride and the extent of a piece of the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def ranked_plans(outputs: int, source: Sequence[int], windows: Windows, target: 
         return []
     plans = [
         plan_of(pieces, rows, outputs, windows, target)
-        for pieces in POINTS
+        for pieces in POINTS[windows.strides[0]]
         for rows in range(1, -(-windows.target[0] // pieces) + 1)
     ]
     return sorted(((_cycles(plan, source[1], outputs), plan) for plan in plans), key=lambda row: row[0])
@@ -69,7 +69,7 @@ def described_plan(parameters: WinogradParameters, outputs: int, windows: Window
     """Return the plan of some parameters, as far as they fit; None for vectors that are too short."""
     if lanes_of("float32", target) < MIN_LANES:
         return None
-    pieces = min(POINTS, key=lambda known: abs(known - parameters.pieces))
+    pieces = min(POINTS[windows.strides[0]], key=lambda known: abs(known - parameters.pieces))
     lines = min(parameters.lines, -(-windows.target[0] // pieces))
     plan = plan_of(pieces, lines, outputs, windows, target)
     width = plan.vectors * plan.lanes
@@ -82,14 +82,15 @@ def plan_of(pieces: int, rows: int, outputs: int, windows: Windows, target: Targ
     down, across = (-(-extent // pieces) for extent in windows.target)
     vectors = -(-rows * across // lanes)
     tile = choose_tile(outputs, vectors * lanes, "float32", target)
-    return Plan(Transform(pieces), rows, across, -(-down // rows), vectors, tile)
+    return Plan(Transform(pieces, windows.strides[0]), rows, across, -(-down // rows), vectors, tile)
 
 
 def _cycles(plan: Plan, channels: int, outputs: int) -> float:
     """The cycles of all blocks of one image."""
     transform, vectors = plan.transform, plan.vectors
     products = transform.products * channels * outputs * vectors * PRODUCT_CYCLES
-    moved = vectors * (channels * INPUT_CYCLES[transform.outputs] + outputs * OUTPUT_CYCLES[transform.outputs])
+    inputs, results = (table[transform.stride][transform.outputs] for table in (INPUT_CYCLES, OUTPUT_CYCLES))
+    moved = vectors * (channels * inputs + outputs * results)
     weights = transform.products * channels * outputs * 4
     block = transform.products * (channels + outputs) * vectors * plan.lanes * 4
     far = weights * (1 if plan.blocks == 1 or weights + block <= CACHE_BYTES else plan.blocks) / plan.blocks

@@ -29,11 +29,12 @@ def scheduled(kernel: Kernel, target: Target, pieces: int, rows: int) -> Schedul
     return schedule_winograd(kernel, stages, target, plan_of(pieces, rows, weights[0], windows, target))
 
 
-@pytest.mark.parametrize("pieces", [2, 4])
-def test_the_transforms_compute_a_convolution(pieces: int) -> None:
-    transform, random = Transform(pieces), np.random.default_rng(pieces)
-    image, window = random.standard_normal((pieces + 2, pieces + 2)), random.standard_normal((3, 3))
-    direct = [[(image[i : i + 3, j : j + 3] * window).sum() for j in range(pieces)] for i in range(pieces)]
+@pytest.mark.parametrize(("pieces", "stride"), [(2, 1), (4, 1), (2, 2)])
+def test_the_transforms_compute_a_convolution(pieces: int, stride: int) -> None:
+    transform, random = Transform(pieces, stride), np.random.default_rng(pieces)
+    image, window = random.standard_normal((transform.inputs, transform.inputs)), random.standard_normal((3, 3))
+    places = range(0, transform.step, stride)
+    direct = [[(image[i : i + 3, j : j + 3] * window).sum() for j in places] for i in places]
     inside = transform.input_matrix() @ image @ transform.input_matrix().T
     weights = transform.weight_matrix() @ window @ transform.weight_matrix().T
     result = transform.output_matrix() @ (weights * inside) @ transform.output_matrix().T
@@ -79,17 +80,18 @@ def test_interleaving_undoes_deinterleaving(count: int) -> None:
     outputs=st.integers(1, 9),
     size=st.tuples(st.integers(3, 13), st.integers(3, 22)),
     pads=st.tuples(*[st.integers(0, 2)] * 4),
-    pieces=st.sampled_from([2, 4]),
+    shape=st.sampled_from([(2, 1), (4, 1), (2, 2)]),
     rows=st.integers(1, 4),
     narrow=st.booleans(),
     residual=st.booleans(),
 )
 def test_any_pieces_and_blocks_give_the_convolution(
-    batch: int, channels: int, outputs: int, size: tuple[int, int], pads: tuple[int, ...], pieces: int, rows: int,
-    narrow: bool, residual: bool,
+    batch: int, channels: int, outputs: int, size: tuple[int, int], pads: tuple[int, ...], shape: tuple[int, int],
+    rows: int, narrow: bool, residual: bool,
 ) -> None:  # fmt: skip
     source, weights = (batch, channels, *size), (outputs, channels, 3, 3)
-    kernel, arrays = convolution(source, weights, pads=list(pads), residual=residual)
+    pieces, stride = shape
+    kernel, arrays = convolution(source, weights, pads=list(pads), strides=[stride] * 2, residual=residual)
     found = scheduled(kernel, NARROW if narrow else WIDE, pieces, rows)
     assert found is not None
     (result,), (expected,) = outputs_of(kernel, found, arrays)
@@ -113,7 +115,7 @@ def test_all_weights_of_the_next_tile_are_fetched_ahead() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}], ids=["strides", "dilations", "groups"]
+    "attributes", [{"strides": [1, 2]}, {"dilations": [2, 2]}, {"group": 2}], ids=["strides", "dilations", "groups"]
 )
 def test_other_windows_are_not_for_winograd(attributes: dict[str, object]) -> None:
     kernel, _ = convolution((1, 4, 12, 12), (4, 4 // int(str(attributes.get("group", 1))), 3, 3), **attributes)

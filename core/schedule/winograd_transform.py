@@ -23,7 +23,7 @@ from graft.core.tensor_ir.ir import Constant, Expression, Shuffle, Unary
 
 ONE_THREAD = 1 << 18
 """Products of so many multiplications OpenBLAS computes in this thread; larger ones wait for others."""
-POINTS = {1: {2: (1.0, -1.0), 4: (0.75, -0.75, 1.5, -1.5)}, 2: {2: (1.0,)}}
+POINTS: dict[int, dict[int, tuple[float, ...]]] = {1: {2: (1.0, -1.0), 4: (0.75, -0.75, 1.5, -1.5)}, 2: {2: (1.0,)}}
 """The interpolation points other than 0 and infinity, by stride and ``m``: of stride 1 points and their negatives."""
 WINDOW = 3
 

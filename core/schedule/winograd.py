@@ -59,8 +59,6 @@ EXACT_TERMS = 64
 """Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
 PAD = 16
 """Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
-MIN_PARALLEL_BLOCKS = 8
-"""At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together."""
 
 
 def schedule_winograd(
@@ -166,7 +164,7 @@ class _Scheduler:
         """Return the loops over images and blocks."""
         image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
         place = _Place(image, b.multiply(block, self.plan.rows))
-        apart = self.plan.blocks * b.dims(self.source)[0] >= MIN_PARALLEL_BLOCKS
+        apart = self.plan.is_apart(b.dims(self.source)[0])
         phases: Statement = Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
         if apart:
             phases = self._with_matrices(phases)

@@ -30,6 +30,10 @@ PRODUCT_CYCLES, DIRECT_CYCLES = 1.03, 1.13
 INPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 70, 4: 220}, 2: {2: 160}}
 OUTPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 60, 4: 200}, 2: {2: 120}}
 """Cycles to transform a vector of pieces of one channel, by the stride and the extent of a piece of the output."""
+MIN_PARALLEL_BLOCKS = 8
+"""At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together ..."""
+MEETING_CYCLES = 100_000
+"""... which costs them so much, for they wait for each other, and find what others have written."""
 MIN_FILLED = 0.85
 """Direct convolutions have channels on the lanes where pixels would fill them less."""
 
@@ -49,6 +53,10 @@ class Plan:
     def lanes(self) -> int:
         """The lanes of a vector."""
         return self.tile.lanes
+
+    def is_apart(self, images: int) -> bool:
+        """Whether each block of so many images is one thread's."""
+        return self.blocks * images >= MIN_PARALLEL_BLOCKS
 
 
 def choose_plan(outputs: int, source: Sequence[int], windows: Windows, target: Target) -> Plan | None:
@@ -73,7 +81,12 @@ def ranked_plans(outputs: int, source: Sequence[int], windows: Windows, target: 
         for pieces in POINTS[windows.strides[0]]
         for rows in range(1, -(-windows.target[0] // pieces) + 1)
     ]
-    return sorted(((_cycles(plan, source[1], outputs), plan) for plan in plans), key=lambda row: row[0])
+    meeting = MEETING_CYCLES * (target.threads != 1)
+    rows = [
+        (_cycles(plan, source[1], outputs) + (0 if plan.is_apart(source[0]) else (plan.blocks - 1) * meeting), plan)
+        for plan in plans
+    ]
+    return sorted(rows, key=lambda row: row[0])
 
 
 def described_plan(parameters: WinogradParameters, outputs: int, windows: Windows, target: Target) -> Plan | None:

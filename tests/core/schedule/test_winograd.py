@@ -1,5 +1,6 @@
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.operators import build as b
-from graft.core.operators.windows import windows_of
+from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import fused_stages
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.winograd import UNROLL, schedule_winograd
@@ -168,3 +169,10 @@ def test_the_error_of_float32_stays_within_three_times_that_of_a_direct_sum(piec
             exact += windows[:, channel, i, j, None, None, None].astype(float) * term
     result = back @ products.reshape(8, 64, pieces + 2, pieces + 2) @ back.T
     assert np.abs(result - exact).max() <= 3 * np.abs(direct - exact).max()
+
+
+@pytest.mark.parametrize(("threads", "blocks"), [(1, 7), (2, 1)])
+def test_several_threads_meet_less_often(threads: int, blocks: int) -> None:
+    windows = Windows((56, 56), (3, 3), (28, 28), (2, 2), (1, 1), (1, 1), (1, 1))
+    plan = choose_plan(128, (1, 128, 56, 56), windows, replace(WIDE, threads=threads))
+    assert plan is not None and plan.blocks == blocks

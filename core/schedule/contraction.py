@@ -286,15 +286,8 @@ class ContractionScheduler(Factors):
                 return Load(self.buffer, (self.panel_place(panel, offset),))
             return self._right_at(outer, b.add(panel.begin, offset), self._mask(panel, vector))
 
-        def point(row: Expression, column: Expression) -> list[Expression]:
-            places = dict(outer)
-            if self.parts.rows is not None:
-                places[self.parts.rows] = b.add(begin, row)
-            places[self.parts.columns] = ramp(b.add(panel.begin, column), tile.lanes)
-            return [places[axis] for axis in range(len(self.parts.shape))]
-
         def store(totals: Buffer) -> Statement:
-            return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
+            return self.store(outer, place, tile, totals)
 
         start: Totals = clear(tile, reduction.initial)
         if self.starts.sums:
@@ -307,6 +300,19 @@ class ContractionScheduler(Factors):
         ahead = self._ahead(outer, place, height)
         multiply = self.parts.multiply
         return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
+
+    def store(self, outer: Outer, place: Place, tile: Tile, totals: Buffer) -> Statement:
+        """Return the stores of a tile of sums, behind the epilogue."""
+        panel, begin = place.panel, self.split.begin(place.number)
+
+        def point(row: Expression, column: Expression) -> list[Expression]:
+            places = dict(outer)
+            if self.parts.rows is not None:
+                places[self.parts.rows] = b.add(begin, row)
+            places[self.parts.columns] = ramp(b.add(panel.begin, column), tile.lanes)
+            return [places[axis] for axis in range(len(self.parts.shape))]
+
+        return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
     def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""

@@ -44,6 +44,7 @@ from graft.core.schedule.parameters import (
 )
 from graft.core.schedule.product import Contraction, analyse, factors_of
 from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
+from graft.core.schedule.turned import TurnedScheduler
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.winograd import schedule_winograd
 from graft.core.target import Target
@@ -67,8 +68,8 @@ from graft.core.tensor_ir.visit import free_variables, substitute
 
 MIN_CHANNELS = 4
 """Groups of fewer output channels are computed directly."""
-MIN_FILLED, MIN_TERMS = 0.85, 256
-"""Vectors of pixels should be so full, else vectors of channels are better if sums have so many terms."""
+MIN_SAVED = 30
+"""Vectors of channels are better than those of pixels if they save so many multiply-adds per vector of the output."""
 
 
 def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
@@ -164,7 +165,8 @@ def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | N
         return False
     if wanted is not None:
         return wanted == "channels"
-    return parts.width / (-(-parts.width // lanes) * lanes) < MIN_FILLED and parts.terms >= MIN_TERMS
+    empty = -parts.width % lanes
+    return parts.terms * empty >= MIN_SAVED * parts.width
 
 
 def _channels_wide(
@@ -178,7 +180,7 @@ def _channels_wide(
     assert parts.rows is not None, "a convolution without channels"
     if isinstance(parts.right, Load) and parts.right.mask is None:
         swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        return ContractionScheduler(flat.kernel, swapped, target, wanted).scheduled()
+        return TurnedScheduler(flat.kernel, swapped, target, wanted).scheduled()
     found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
@@ -277,7 +279,7 @@ class _PatchScheduler(ContractionScheduler):
         return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)
 
 
-class _CopiedPatches(ContractionScheduler):
+class _CopiedPatches(TurnedScheduler):
     """A product of pixels and weights with channels as columns, behind a copy of all patches: a row for each term."""
 
     def __init__(

@@ -40,12 +40,12 @@ def loaded(artifact: str) -> dict[str, float]:
     """Load and run an artifact; return seconds of loading and bytes at most resident."""
     import numpy as np
 
-    import graft.runtime
+    from graft.runtime import load
     from graft.runtime.dtypes import numpy_dtype
 
     before = _peak()
     started = perf_counter()
-    program = graft.runtime.load(artifact, threads=1)
+    program = load(artifact, threads=1)
     seconds = perf_counter() - started
     arrays = [np.zeros(one.shape, numpy_dtype(one.dtype)) for one in program.inputs]
     program(*arrays)

@@ -14,7 +14,6 @@ from graft.core.passes.eliminate_identity import EliminateIdentity
 from graft.core.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.passes.fold_constants import FoldConstants
 from graft.core.passes.inline_conditions import InlineConditions
-from graft.core.passes.integer_arithmetic import IntegerArithmetic
 from graft.core.passes.lift_constants import LiftConstants
 from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
@@ -27,7 +26,6 @@ PASSES: Mapping[str, type[Pass]] = {
     row.name: row
     for row in (
         LiftConstants,
-        IntegerArithmetic,  # before constants are folded: dequantised weights are floats
         FoldConstants,
         InlineConditions,
         EliminateIdentity,

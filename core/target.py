@@ -17,6 +17,7 @@ OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
     "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
+    "integer-arithmetic": "quantised models in integers",
     "threads": "loops shared among threads",
     "views": "Reshape and its like as another shape of the same memory, not as copies",
     "winograd": "convolutions by Winograd's algorithm",
@@ -95,8 +96,10 @@ LEVELS = {
     "x86-64-v2": Target("x86_64", "x86-64-v2", _LEVEL_2),
     "x86-64-v3": Target("x86_64", "x86-64-v3", _LEVEL_3),
     "x86-64-v4": Target("x86_64", "x86-64-v4", _LEVEL_4),
+    "armv8-a": Target("aarch64", "generic", frozenset({"neon"})),
 }
-"""The levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1): what to compile for another machine."""
+"""What to compile for another machine: the levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1), and the
+base of 64-bit ARM, which has NEON."""
 
 
 def target_named(cpu: str) -> Target:

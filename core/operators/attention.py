@@ -16,7 +16,7 @@ from graft.core.operators.contraction import shape_of
 from graft.core.operators.cost import elements, per_output, traffic
 from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import INJECTIVE
-from graft.core.operators.normalization import exp_of_negative
+from graft.core.operators.normalization import exp_of_nonpositive
 from graft.core.operators.reduction import rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.reject import Reject
@@ -90,7 +90,7 @@ class _Attention:
         weights = lowering.temporary(self.kind, shape)
 
         def power(i: Indices) -> Expression:
-            return exp_of_negative(b.subtract(b.load(biased.buffer, *i), b.load(top, *axes.row(i))))
+            return exp_of_nonpositive(b.subtract(b.load(biased.buffer, *i), b.load(top, *axes.row(i))))
 
         # A query that attends to no key has weights of 0, not of 0 / 0.
         stages += [

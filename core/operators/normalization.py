@@ -38,20 +38,13 @@ def _one_axis(lowering: Lowering, default: int) -> Axes:
 # ---- Softmax ------------------------------------------------------------------------------------------------------
 
 
-NORMAL_EXPONENTS = {"float32": -87.0, "float64": -708.0}
-"""The least whole numbers whose exponentials are no denormal numbers."""
-
-
-def exp_of_negative(difference: Expression) -> Expression:
-    """Return ``exp`` of a number below 0; 0 instead of denormal numbers, which processors are slow at.
+def exp_of_nonpositive(difference: Expression) -> Expression:
+    """Return ``exp`` of a number of at most 0; 0 instead of denormal numbers, which processors are slow at.
 
     The sum of a row is at least 1: what is lost is far below its rounding.
     """
-    low = NORMAL_EXPONENTS.get(difference.type.dtype)
-    if low is None:
-        return b.intrinsic("exp", difference)
-    small = b.less(difference, low)
-    return b.select(small, 0.0, b.intrinsic("exp", b.select(small, low, difference)))
+    cheaper = difference.type.dtype in ("float32", "float64")
+    return b.intrinsic("exp_nonpositive" if cheaper else "exp", difference)
 
 
 def _exponentials(lowering: Lowering, axes: Axes) -> tuple[list[Stage], Source, Buffer]:
@@ -65,7 +58,7 @@ def _exponentials(lowering: Lowering, axes: Axes) -> tuple[list[Stage], Source, 
 
     stages = [
         rows(top, "max", axes, x),
-        rows(total, "add", axes, lambda place: exp_of_negative(difference(place))),
+        rows(total, "add", axes, lambda place: exp_of_nonpositive(difference(place))),
     ]
     return stages, difference, total
 
@@ -75,7 +68,7 @@ def _lower_softmax(lowering: Lowering) -> tuple[Stage, ...]:
     stages, difference, total = _exponentials(lowering, axes)
 
     def value(position: Indices) -> Expression:
-        return b.divide(exp_of_negative(difference(position)), b.load(total, *axes.row(position)))
+        return b.divide(exp_of_nonpositive(difference(position)), b.load(total, *axes.row(position)))
 
     return (*stages, b.compute(lowering.output(), value))
 

@@ -39,12 +39,14 @@ class FoldConstants:
 
     A result is folded only if its size is known beforehand: at most ``limit`` bytes, or as many as the constants that
     it is computed from. All that one run folds is at most ``total`` bytes, and as many as the model's constants have.
-    So nothing that a model says makes the compiler use more memory than that.
+    So nothing that a model says makes the compiler use more memory than that. DequantizeLinear stays unless
+    ``dequantize`` is set: backends look for quantised weights.
     """
 
     name: ClassVar[str] = "fold-constants"
     limit: int = 64 << 20
     total: int = 1 << 30
+    dequantize: bool = False
 
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
@@ -52,6 +54,8 @@ class FoldConstants:
         for graph in list(model.graphs()):
             for node in list(graph):
                 size = _result_bytes(node)
+                if is_operator(node, "DequantizeLinear") and not self.dequantize:
+                    continue
                 if size is None or size > left or any(value.is_graph_output() for value in node.outputs):
                     continue
                 results = _shape_of(node)

@@ -19,6 +19,7 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Horizontal,
+    Let,
     Load,
     LoopKind,
     Ramp,
@@ -35,7 +36,7 @@ UNROLL = 16
 """Iterations of reduction axes beside the vector axis that are unrolled (windows of pooling)."""
 
 
-def _finish(
+def finish(
     stage: FlatStage, values: dict[Variable, Expression], total: Expression, mask: Expression | None
 ) -> Statement:
     """Store a reduced value (scalar or vector) through the epilogue."""
@@ -81,7 +82,7 @@ def reduce_kept(stage: FlatStage, axis: LoopAxis) -> Callable[[Places], Statemen
             value = broadcast(vectorize_expression(stage.value, values, mask), lanes)
             before.append(Store(registers, home, start))
             inside.append(Store(registers, home, Binary(operator, Load(registers, home), value)))
-            after.append(_finish(stage, values, Load(registers, home), mask))
+            after.append(finish(stage, values, Load(registers, home), mask))
         loop = _reduction_loops(stage.reduced, Block(tuple(inside)))
         return Allocate(registers, Block((*before, loop, *after)))
 
@@ -96,8 +97,8 @@ def reduce_scalar(stage: FlatStage) -> Statement:
     home = _register(registers, 0, 1)
     step = Store(registers, home, Binary(stage.operator, Load(registers, home), stage.value))
     loop = _reduction_loops(stage.reduced, step)
-    finish = _finish(stage, {}, Load(registers, home), None)
-    return Allocate(registers, Block((Store(registers, home, stage.initial), loop, finish)))
+    last = finish(stage, {}, Load(registers, home), None)
+    return Allocate(registers, Block((Store(registers, home, stage.initial), loop, last)))
 
 
 def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors) -> Statement:
@@ -111,11 +112,14 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     neutral = Broadcast(identity_of(operator, stage.value.type), lanes)
 
     def accumulate(number: int, place: Expression, mask: Expression | None) -> Statement:
-        value = broadcast(vectorize_expression(stage.value, {axis.variable: place}, mask), lanes)
-        if mask is not None:
-            value = Select(mask, value, neutral)
-        home = _register(registers, number, lanes)
-        return Store(registers, home, Binary(operator, Load(registers, home), value))
+        def add(values: dict[Variable, Expression]) -> Statement:
+            value = broadcast(vectorize_expression(stage.value, values, mask), lanes)
+            if mask is not None:
+                value = Select(mask, value, neutral)
+            home = _register(registers, number, lanes)
+            return Store(registers, home, Binary(operator, Load(registers, home), value))
+
+        return _with_stored(stage, {axis.variable: place}, mask, add)
 
     inside: list[Statement] = []
     step, rounds = count * lanes, blocks // count
@@ -136,8 +140,12 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     elif rest:
         position = Variable(axis.variable.name)
         index = Binary("add", position, Constant(blocks * lanes, INT64))
-        value = vectorize_expression(stage.value, {axis.variable: index})
-        step_one = Store(single, zero, Binary(operator, Load(single, zero), value))
+
+        def add_one(values: dict[Variable, Expression]) -> Statement:
+            value = vectorize_expression(stage.value, values)
+            return Store(single, zero, Binary(operator, Load(single, zero), value))
+
+        step_one = _with_stored(stage, {axis.variable: index}, None, add_one)
         inside.append(For(position, Constant(rest, INT64), "serial", step_one))
         scalars.append(Store(single, zero, identity_of(operator, stage.value.type)))
     before = [Store(registers, _register(registers, number, lanes), neutral) for number in range(count)]
@@ -149,8 +157,25 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     if scalars:
         result = Binary(operator, result, Load(single, zero))
     loop = nested(others, Block(tuple(inside)))
-    body: Statement = Allocate(registers, Block((*scalars, *before, loop, _finish(stage, {}, result, None))))
+    body: Statement = Allocate(registers, Block((*scalars, *before, loop, finish(stage, {}, result, None))))
     return Allocate(single, body) if scalars else body
+
+
+def _with_stored(
+    stage: FlatStage,
+    values: dict[Variable, Expression],
+    mask: Expression | None,
+    body: Callable[[dict[Variable, Expression]], Statement],
+) -> Statement:
+    """Compute and store what the stage stores beside its reduction; ``body`` gets its variable's value, too."""
+    if stage.stored is None:
+        return body(values)
+    place = vectorize_expression(stage.stored.place, values)
+    lanes = place.type.lanes
+    value = broadcast(vectorize_expression(stage.stored.value, values, mask), lanes)
+    variable = Variable(stage.stored.variable.name, value.type)
+    store = Store(stage.stored.target, (place,), variable, mask)
+    return Let(variable, value, Block((store, body({**values, stage.stored.variable: variable}))))
 
 
 def _combined(operator: BinaryOperator, values: list[Expression]) -> Expression:

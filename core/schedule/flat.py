@@ -31,6 +31,16 @@ class LoopAxis:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that a reduction computes anyway, stored beside it; in the reduced value it is ``variable``."""
+
+    variable: Variable
+    target: Buffer
+    place: Expression
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class FlatStage:
     """A stage whose buffers are one-dimensional: ``target[place] = value`` for all ``axes``, reduced over ``reduced``.
 
@@ -46,11 +56,13 @@ class FlatStage:
     initial: Expression | None = None
     epilogue_variable: Variable | None = None
     epilogue: Expression | None = None
+    stored: Stored | None = None
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """Everything that is evaluated: value, initial value, epilogue."""
-        return tuple(part for part in (self.value, self.initial, self.epilogue) if part is not None)
+        """Everything that is evaluated: value, initial value, epilogue, what is stored beside."""
+        stored = None if self.stored is None else self.stored.value
+        return tuple(part for part in (self.value, self.initial, self.epilogue, stored) if part is not None)
 
     def map(self, function: Callable[[Expression], Expression]) -> FlatStage:
         """Return the stage with a function applied to its place and expressions."""
@@ -60,7 +72,12 @@ class FlatStage:
         reduced = tuple(
             axis if axis.count is None else replace(axis, count=function(axis.count)) for axis in self.reduced
         )
-        return replace(self, place=place, value=value, initial=initial, epilogue=epilogue, reduced=reduced)
+        stored = self.stored
+        if stored is not None:
+            stored = replace(stored, place=function(stored.place), value=function(stored.value))
+        return replace(
+            self, place=place, value=value, initial=initial, epilogue=epilogue, reduced=reduced, stored=stored
+        )
 
 
 class Layout:

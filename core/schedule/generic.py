@@ -11,11 +11,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from graft.core.schedule.flat import FlatStage, Layout, LoopAxis, collapse, constant_extent, flatten
+from graft.core.schedule.flat import (
+    FlatStage,
+    Layout,
+    LoopAxis,
+    Stored,
+    collapse,
+    collapse_own,
+    constant_extent,
+    flatten,
+)
 from graft.core.schedule.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops import SERIAL_WORK, Vectors, outer_loops
-from graft.core.schedule.nest import nest, operations, work
+from graft.core.schedule.nest import choose_axis, nest, operations, work
 from graft.core.schedule.vectorize import instantiate, lower_loops
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
@@ -140,9 +149,45 @@ def _row_by_row(
     vectors: Vectors,
 ) -> Statement:
     axes, stages = collapse(row_axes, stages, simplifier)
+    stages = stored_beside([collapse_own(stage, simplifier) for stage in stages], simplifier, vectors)
     body = Block(tuple(nest(stage, simplifier, vectors, parallel=False) for stage in stages))
     total = sum(map(work, stages)) * prod(axis.extent for axis in axes)
     return outer_loops(axes, _allocated(memory, body), total >= SERIAL_WORK)
+
+
+def stored_beside(stages: Sequence[FlatStage], simplifier: Simplifier, vectors: Vectors) -> list[FlatStage]:
+    """Join an elementwise stage with the reduction that follows it and reads it: one pass computes, stores and reduces.
+
+    The stages' axes are collapsed. Softmax sums its exponentials this way while it stores them.
+    """
+    result: list[FlatStage] = []
+    for stage in stages:
+        joined = _with_stored(result[-1], stage, simplifier, vectors) if result else None
+        result[-1 if joined else len(result) :] = [joined or stage]
+    return result
+
+
+def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, vectors: Vectors) -> FlatStage | None:
+    if first.operator is not None or second.operator is None or second.axes or second.stored is not None:
+        return None
+    if [axis.extent for axis in first.axes] != [axis.extent for axis in second.reduced] or len(first.axes) != 1:
+        return None
+    (mine,), (axis,) = first.axes, second.reduced
+    moved = substitution({mine.variable: axis.variable})
+    place = simplifier(moved(first.place))
+    reads = [load for load in loads(*second.expressions) if load.buffer is first.target]
+    if axis.count is not None or mine.count is not None or not reads:
+        return None
+    if any(load.mask is not None or simplifier(load.indices[0]) != place for load in reads):
+        return None
+    variable = Variable(first.target.name, first.value.type)
+
+    def rule(node: Expression) -> Expression:
+        return variable if isinstance(node, Load) and node.buffer is first.target else node
+
+    stored = Stored(variable, first.target, place, simplifier(moved(first.value)))
+    joined = replace(second, value=ExpressionMap(rule)(second.value), stored=stored)
+    return joined if choose_axis(joined, simplifier, vectors.lanes(joined)) is axis else None
 
 
 def _allocated(memory: Sequence[Buffer], body: Statement) -> Statement:

@@ -26,6 +26,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS
 from graft.core.tensor_ir.visit import walk_expressions
 from graft.core.types import INT64, element_bits
 
@@ -53,7 +54,7 @@ class Vectors:
     def lanes(self, stage: FlatStage) -> int:
         """Return the lanes for a stage: as many of its widest data elements as a register holds; 1 if none can be."""
         nodes = list(walk_expressions(*stage.expressions))
-        if any(isinstance(node, Intrinsic) and not node.name.isalnum() for node in nodes):
+        if any(isinstance(node, Intrinsic) and node.name not in FLOAT_INTRINSICS for node in nodes):
             return 1
         dtypes = {node.buffer.dtype for node in nodes if isinstance(node, Load)} | {stage.target.dtype}
         data = {max(4 if dtype in ("float16", "bfloat16") else 1, element_bits(dtype) // 8) for dtype in dtypes}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from graft.core.schedule.accumulate import ACCUMULATORS, is_ordered, reduce_inner, reduce_kept, reduce_scalar
+from graft.core.schedule.columns import reads_row_by_row, reduce_columns
 from graft.core.schedule.flat import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops import SERIAL_WORK, Places, Vectors, along, outer_loops, store_at
 from graft.core.schedule.transpose import find_transposition, transposing_nest
@@ -49,6 +50,8 @@ def nest(stage: FlatStage, simplifier: Simplifier, vectors: Vectors, parallel: b
     lanes = vectors.lanes(stage)
     if axis in stage.reduced:
         return outer_loops(outer, reduce_inner(stage, axis, lanes, vectors), threads)
+    if stage.operator is not None and reads_row_by_row(stage, axis, lanes):
+        return reduce_columns(stage, outer, axis, lanes, vectors, threads)
     if stage.operator is not None:
         make, step = reduce_kept(stage, axis), lanes * ACCUMULATORS
         if axis.extent < step:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graft.core.operators import build as b
 from graft.core.schedule.tiling import ramp, wide
-from graft.core.tensor_ir.exponential import FLOAT32, FLOAT64, exp_of_nonpositive
+from graft.core.tensor_ir.exponential import FLOAT32, FLOAT64, exp_nonpositive
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -56,7 +56,7 @@ def softmax_row(
 
     def exponential(vector: Expression, part: int) -> Statement:
         power = Variable("power", kind.with_lanes(lanes))
-        value = exp_of_nonpositive(Value(at(vector)) - Value(top), FLOAT32 if kind.dtype == "float32" else FLOAT64)
+        value = exp_nonpositive(Value(at(vector)) - Value(top), FLOAT32 if kind.dtype == "float32" else FLOAT64)
         place = at(vector).indices
         added = Store(parts, home(part), b.add(Load(parts, home(part)), power))
         return bind_shared(Let(power, value.expression, Block((Store(rows, place, power), added))))

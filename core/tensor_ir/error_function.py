@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graft.core.tensor_ir.exponential import FLOAT32, Format, copy_sign, exp
+from graft.core.tensor_ir.exponential import FLOAT32, Format, copy_sign, exp, exp_nonpositive
 from graft.core.tensor_ir.scalar_math import Value, select
 
 SMALL = (
@@ -33,7 +33,7 @@ def erf(x: Value, kind: Format) -> Value:
     if kind is FLOAT32:
         size = abs(x).at_most(4.0)
         small = x.times_plus((size * size).polynomial(SMALL), x)
-        large = 1.0 - exp(-size.times_plus(size.polynomial(LARGE), size), kind)
+        large = 1.0 - exp_nonpositive(-size.times_plus(size.polynomial(LARGE), size), kind)
         return select(size < 0.9375, small, copy_sign(large, x, kind))
     size = abs(x).at_most(6.5)
     square = size * size

@@ -187,6 +187,7 @@ def _sigmoid(value: Array) -> Array:
 
 _FLOAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp,
+    "exp_nonpositive": np.exp,
     "exp2": np.exp2,
     "log": np.log,
     "log2": np.log2,

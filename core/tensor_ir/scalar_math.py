@@ -103,6 +103,10 @@ class Value:
         """Return the value moved into ``[low, high]``; NaN stays NaN."""
         return self._with("max", low)._with("min", high)
 
+    def at_least(self, low: float) -> Value:
+        """Return the larger of the value and ``low``; NaN stays NaN."""
+        return self._with("max", low)
+
     def at_most(self, high: float) -> Value:
         """Return the smaller of the value and ``high``; NaN stays NaN."""
         return self._with("min", high)

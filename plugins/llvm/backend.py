@@ -29,6 +29,7 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
 from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.integers import in_integers
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.region import Lowered, Values, kernel_name
@@ -93,6 +94,7 @@ class LlvmBackend(Backend):
         from graft.plugins.llvm.codegen import Codegen
 
         target = self._target(options)
+        region = in_integers(region, target.without)
         cache = None if options.cache is None else KernelCache(options.cache / "kernels")
         with Codegen(target, cache) as codegen:
             kernels = RegionKernels(region, self._table, target, codegen, tuned=self._tuned(target, options))
@@ -119,6 +121,7 @@ class LlvmBackend(Backend):
             )
         if options.tuned is None:
             raise TuningError("tuning needs a database to keep what it finds in; leave tuned on")
+        regions = [in_integers(region, target.without) for region in regions]
         return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
 
     def _target(self, options: CompileOptions) -> Target:

@@ -122,13 +122,14 @@ def _float_extremum(builder: Builder, operator: str, left: Value, right: Value) 
     kind, condition = register_type(left.type), register_type(Type("bool", left.type.lanes))
     if _is_number(right):
         left, right = right, left
+    if not _is_number(left):
+        lanes = f"v{left.type.lanes}" if left.type.lanes > 1 else ""
+        full = f"llvm.{operator}imum.{lanes}f{element_bits(left.type.dtype)}"
+        builder.module.declarations.setdefault(full, f"declare {kind} @{full}({kind}, {kind})")
+        return Value(builder.let(f"call nsz {kind} @{full}({kind} {left.text}, {kind} {right.text})"), left.type)
     comparison = "ogt" if operator == "max" else "olt"
     chosen = builder.let(f"fcmp {comparison} {kind} {left.text}, {right.text}")
-    extremum = builder.let(f"select {condition} {chosen}, {kind} {left.text}, {kind} {right.text}")
-    if _is_number(left):
-        return Value(extremum, left.type)
-    nan = builder.let(f"fcmp uno {kind} {left.text}, {left.text}")
-    return Value(builder.let(f"select {condition} {nan}, {kind} {left.text}, {kind} {extremum}"), left.type)
+    return Value(builder.let(f"select {condition} {chosen}, {kind} {left.text}, {kind} {right.text}"), left.type)
 
 
 def _is_number(value: Value) -> bool:

@@ -100,9 +100,18 @@ def _text(value: ValueView) -> str:
     return f"{value.dtype or 'unknown'}{list(value.shape) if value.shape is not None else '[?]'}"
 
 
+def _is_quantized(value: ValueView) -> bool:
+    """Whether a value comes from integers or goes to them."""
+    producer = value.value.producer()
+    users = (use.node.op_type for use in value.value.uses())
+    return (producer is not None and producer.op_type == "DequantizeLinear") or "QuantizeLinear" in users
+
+
 def _common(node: NodeView) -> Reject | None:
     """Check what every primitive needs: float32, static shapes, at least one element."""
     read = [one for index, one in enumerate(node.inputs) if one is not None and index not in _parameters(node)]
+    if any(_is_quantized(value) for value in (*read, *node.outputs)):
+        return Reject("dtype", "float32 only; between DequantizeLinear and QuantizeLinear others compute in integers")
     for value in (*read, *node.outputs):
         if value.dtype != "float32":
             return Reject("dtype", f"float32 only, got {value.dtype or 'an unknown type'} for '{value.name}'")

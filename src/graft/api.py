@@ -136,12 +136,12 @@ def compile(
 
     ``backends`` are in order of preference: names or `Backend` objects; all installed ones by default. ``threads`` is
     the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
-    ``native``, or a level such as ``x86-64-v3`` for an artifact that runs on other machines. ``precision`` is that of
-    float32 matrix products and convolutions in the built-in compiler: ``bf16`` rounds their factors to bfloat16, sums
-    in float32 and leaves everything else as it is. With ``strict`` a region
-    that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
-    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
-    ``cache``, kernels that were compiled before are found in the user's cache directory.
+    ``native``, or one of `graft.core.target.LEVELS` (``x86-64-v3``, ``armv8-a``) for an artifact that runs elsewhere.
+    ``precision`` is that of float32 matrix products and convolutions in the built-in compiler: ``bf16`` rounds their
+    factors to bfloat16, sums in float32 and leaves everything else as it is. With ``strict`` a region that its backend
+    fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision to follow,
+    on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With ``cache``,
+    kernels that were compiled before are found in the user's cache directory.
 
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.

@@ -51,7 +51,7 @@ def peak_flops(target: Target, dot: str = "") -> float:
     steps: Statement = For(Variable("step"), b.index(STEPS), "serial", Block(tuple(updates)))
     for number, factor in enumerate(factors):
         steps = Let(factor, wide(b.load(x, number), lanes), steps)
-    program = _program(_summing("peak", totals, places, (x, out), steps), target)
+    program = program_of_kernel(_summing("peak", totals, places, (x, out), steps), target)
     half = np.full(2, 0.5, np.float32) if not dot else np.full(2, 0x01010101, np.int32)
     return 2 * kinds.width * STEPS * SUMS * lanes / _best(lambda: program(half))
 
@@ -71,7 +71,7 @@ def read_bandwidth(size: int, target: Target) -> float:
     ]
     reading = For(number, b.index(count), "serial", Block(tuple(sums)))
     again = For(Variable("again"), b.index(repeats), "serial", reading)
-    program = _program(_summing("read", totals, places, (x, out), again), target)
+    program = program_of_kernel(_summing("read", totals, places, (x, out), again), target)
     # Not zeros: fresh pages of those would all be one page of the system, in the cache.
     contents = np.ones(count * step, np.float32)
     return 4 * count * step * repeats / _best(lambda: program(contents))
@@ -93,7 +93,8 @@ def _summing(
     return Function(name, parameters, 1, Allocate(totals, Block((*clear, body, *finish))))
 
 
-def _program(function: Function, target: Target) -> Program:
+def program_of_kernel(function: Function, target: Target) -> Program:
+    """Return a program of one kernel; its parameters are the inputs, then the output."""
     kinds = ["input"] * (len(function.parameters) - 1) + ["output"]
     tensors = tuple(
         TensorSpec(buffer.name, buffer.dtype, b.dims(buffer), kind, index=0 if kind == "output" else number)  # type: ignore[arg-type]

@@ -10,8 +10,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.load import load
-from graft.core.normalize import normalize
+from graft.api import compile_model
+from graft.partition.region import regions
+from graft.plugins.llvm.integers import in_integers
 
 TYPES = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "float32": TensorProto.FLOAT}
 
@@ -83,7 +84,7 @@ class Quantized:
 
 
 def operators(model: onnx.ModelProto, disable: Sequence[str] = ()) -> list[str]:
-    """The operators of a model after the standard passes."""
-    loaded = load(model)
-    normalize(loaded, disable=disable)
-    return [node.op_type for node in loaded.graph]
+    """The operators that the built-in compiler makes kernels of."""
+    partitioned = compile_model(model, ["llvm"], threads=1).partitioned
+    found = [in_integers(region, disable) for region in regions(partitioned)]
+    return [node.op_type for region in found for node in region.function]

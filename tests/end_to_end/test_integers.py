@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 
 import graft
 from graft.errors import GraftError
+from graft.patterns import is_constant, is_op, wildcard
+from graft.patterns.match import Match
+from graft.plugins.json_backend import Engine
+from graft.plugins.json_graph import JsonGraph, JsonNode
 
 from .quantized import Quantized, operators
 
@@ -272,6 +276,46 @@ def test_a_network_computes_the_same_without_integers(without: tuple[str, ...]) 
     model = network(build)
     assert bool(FLOAT_PRODUCTS & set(operators(model, without))) == bool(without)
     assert np.abs(run(model, build, without=without) - build.expected(model)).max() <= 0.051
+
+
+class Npu(graft.JsonBackend):
+    name = "npu"
+
+    @graft.supports(
+        is_op("QuantizeLinear")(
+            is_op("MatMul")(is_op("DequantizeLinear")(wildcard(), ...), is_op("DequantizeLinear")(is_constant(), ...)),
+            ...,
+        ),
+        name="npu.qmatmul",
+    )
+    def quantized_product(self, match: Match) -> bool:
+        return True
+
+    def load(self, graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> Engine:
+        def product(node: JsonNode, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+            w, scales, zeros, x, scale, zero, out, point = (array.astype(np.float64) for array in arrays)
+            values = (x - zero) * scale @ ((w - zeros) * scales)
+            return [np.clip(np.rint(values / out) + point, 0, 255).astype(np.uint8)]
+
+        return lambda inputs: graph.run(inputs, constants, product)
+
+
+def test_a_vendor_finds_the_quantised_operators_and_the_rest_is_in_integers() -> None:
+    build = Quantized(9)
+    first, _ = build.weights(12, 16, axis=1)
+    second, _ = build.weights(16, 8, axis=None)
+    x = build.quantize(build.add("MatMul", build.activation(4, 12), first), 0.1, 128)
+    x = build.dequantize(x, 0.1, 128)
+    model = build.model(build.quantize(build.add("Softmax", build.add("MatMul", x, second)), 1 / 255), "uint8")
+    plan = graft.plan(model, [Npu(), "llvm"])
+    offloaded = [row for row in plan.placements if row.backend == "npu"]
+    assert [row.composite for row in offloaded] == ["npu.qmatmul"] * 4
+    (result,) = graft.compile(model, [Npu(), "llvm"], threads=1, strict=True).run(build.inputs).values()
+    assert np.abs(np.asarray(result).astype(int) - build.expected(model).astype(int)).max() <= 1
+
+
+def test_libraries_for_floats_leave_quantised_networks_whole() -> None:
+    assert graft.plan(network(Quantized(5)), ["onednn", "llvm"]).summary().startswith("onednn 0/")
 
 
 def test_a_processor_without_dot_products_computes_the_same() -> None:

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
-@click.option("--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3.")
+@click.option(
+    "--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3 or armv8-a."
+)
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )

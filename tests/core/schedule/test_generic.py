@@ -1,9 +1,12 @@
+from math import prod
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.operators.table import Trait
+from graft.core.schedule import columns
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.target import Target
@@ -13,6 +16,7 @@ from graft.core.tensor_ir.ir import (
     Binary,
     Buffer,
     Constant,
+    For,
     Intrinsic,
     Load,
     Reduction,
@@ -22,6 +26,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.text import parse_function
 from graft.core.tensor_ir.verify import verify
+from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import FLOAT32, INT64
 
 AVX512 = Target("x86_64", "skylake-avx512", frozenset({"avx512f", "avx2"}))
@@ -127,6 +132,32 @@ def test_reduction_over_any_axes(shape, reduced, operator, target):
     check(Kernel("reduce", (x,), (y,), (stage,), Trait.REDUCTION), target, [array.astype(np.float32)], 1e-4)
 
 
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from([(9, 300), (2, 17, 131), (16, 2, 257)]),
+    st.sampled_from([{0}, {0, 1}, {1}]),
+    st.sampled_from(["add", "max"]),
+    st.sampled_from(TARGETS),
+)
+def test_large_reductions_over_leading_axes(shape, reduced, operator, target):
+    reduced = reduced if len(shape) > 2 else {0}
+    kept = [axis for axis in range(len(shape)) if axis not in reduced]
+    x, y, variables = tensor("x", shape), tensor("y", [shape[axis] for axis in kept]), axes_of(shape)
+    axes = tuple(Axis(variables[axis], index(shape[axis])) for axis in sorted(reduced))
+    total = Variable("total", FLOAT32)
+    reduction = Reduction(operator, axes, number(0.5))
+    epilogue = Binary("mul", total, number(2.0))
+    stage = Stage(y, tuple(variables[axis] for axis in kept), Load(x, variables), reduction, total, epilogue)
+    kernel = Kernel("reduce", (x,), (y,), (stage,), Trait.REDUCTION)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "CACHED_BYTES", 0)
+        patch.setattr(columns, "BLOCK_BYTES", 512)
+        function = check(kernel, target, [random_array(shape)], 1e-4)
+    rows = prod(shape[axis] for axis in reduced)
+    wide = shape[-1] >= 2 * columns.ROWS * target.vector_bytes // 4
+    assert ("totals" in str(function)) == (wide and rows >= columns.ROWS)
+
+
 def softmax_stages(x, y, axis):
     shape = [int(extent.value) for extent in x.shape]
     kept = [extent for position, extent in enumerate(shape) if position != axis]
@@ -161,6 +192,14 @@ def test_softmax_over_any_axis(shape, axis, target):
     x, y = tensor("x", shape), tensor("y", shape)
     kernel = Kernel("softmax", (x,), (y,), softmax_stages(x, y, axis), Trait.ROW_WISE)
     check(kernel, target, [random_array(shape)])
+
+
+def test_softmax_sums_its_exponentials_while_it_stores_them():
+    x, y = tensor("x", (3, 256)), tensor("y", (3, 256))
+    kernel = Kernel("softmax", (x,), (y,), softmax_stages(x, y, 1), Trait.ROW_WISE)
+    function = check(kernel, AVX512, [random_array((3, 256))])
+    loops = [statement for statement in walk_statements(function.body) if isinstance(statement, For)]
+    assert len(loops) == 1 + 3, "rows; in them the maximum, the exponentials with their sum, the quotients"
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)

@@ -68,6 +68,18 @@ def test_float32_functions_are_accurate_at_every_exponent(name):
     assert errors[worst] <= FLOAT32_LIMITS[name], (name, x[worst], errors[worst])
 
 
+@pytest.mark.parametrize(("dtype", "low", "limit"), [("float32", -86.0, 4.5), ("float64", -707.0, 1.0)])
+def test_exponentials_of_nonpositive_numbers(dtype, low, limit):
+    x = np.linspace(low, 0, 100_001).astype(dtype)
+    errors = ulps(evaluate("exp_nonpositive", x), np.exp(x.astype(np.longdouble)))
+    assert errors.max() <= limit
+    assert errors[x > -18].max() <= 1.4
+    far = np.array([-1e30, -np.inf, 20 * low, -np.finfo(dtype).max], dtype)
+    np.testing.assert_array_equal(evaluate("exp_nonpositive", far), np.zeros_like(far))
+    assert np.isnan(evaluate("exp_nonpositive", np.array([np.nan], dtype)))
+    assert evaluate("exp_nonpositive", np.array([low - 2], dtype)) <= np.finfo(dtype).tiny
+
+
 FLOAT64_LIMITS = {
     "exp": 1, "exp2": 1, "expm1": 2, "log": 1, "log2": 1, "log1p": 1, "tanh": 2, "sigmoid": 2, "erf": 2, "sin": 1,
     "cos": 1, "tan": 3, "asin": 2, "acos": 2, "atan": 2, "sinh": 2, "cosh": 2, "asinh": 2, "acosh": 2, "atanh": 2,

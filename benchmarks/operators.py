@@ -16,7 +16,7 @@ from graft.benchmark import measure, program_run
 from graft.core.load import load
 from graft.core.sample_inputs import sample_inputs
 from graft.core.target import host_target
-from graft.peers import peer
+from graft.peers.table import peer
 from graft.roofline_kernels import read_bandwidth
 
 CHAIN = "a = Mul(x, x) b = Add(a, x) c = Relu(b) d = Mul(c, x) e = Sub(d, a) f = Abs(e) y = Sqrt(f)"

@@ -1,6 +1,7 @@
 """Latency and accuracy of whole models beside other runtimes, in turns in one run.
 
-    python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm] [--against onnxruntime,openvino,mnn]
+    python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm]
+                               [--against onnxruntime,openvino,mnn,torch,iree]
                                [--seconds 4] [--precision bf16] [--tune SECONDS] [--markdown]
 
 Prints the median latency of each in milliseconds (``-``: it cannot run the model); ``of best`` is the median, round by
@@ -19,7 +20,6 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from time import perf_counter
 
 import numpy as np
@@ -31,7 +31,7 @@ from graft.benchmark import measure, program_run
 from graft.compiler import prepare
 from graft.core.sample_inputs import sample_inputs
 from graft.core.target import PRECISIONS
-from graft.peers import COMPARE, PACKAGES, Run, peer
+from graft.peers.table import COMPARE, PACKAGES, Run, installed, peer
 
 ROUNDS = 30
 
@@ -41,7 +41,8 @@ def machine(peers: Sequence[str]) -> str:
     name = platform.processor() or platform.machine()
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         name = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), name)
-    versions = ", ".join(f"{package} {version(package)}" for package in ("llvmlite", *(PACKAGES[one] for one in peers)))
+    packages = ("llvmlite", *(package for one in peers for package in PACKAGES[one]))
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
     python = platform.python_version()
     return f"{name}, {os.cpu_count()} processors, Python {python}, graft {graft.__version__}, {versions}"
 
@@ -142,11 +143,12 @@ def _able(name: str, source: ir.Model, feeds: Mapping[str, np.ndarray], threads:
 def main() -> None:
     """Print the table and the geometric mean of the ratios, by number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    installed = [name for name in COMPARE if find_spec(PACKAGES[name])]
     parser.add_argument("models", nargs="*", default=[*NAMES, *QUANTIZED])
     parser.add_argument("--threads", default=[1, 2], type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--backends", default=["llvm"], type=lambda text: text.split(","))
-    parser.add_argument("--against", default=installed, type=lambda text: text.split(","))
+    parser.add_argument(
+        "--against", default=[name for name in COMPARE if installed(name)], type=lambda text: text.split(",")
+    )
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--tune", type=float, default=0.0, help="seconds of tuning before; untuned by default")

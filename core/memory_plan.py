@@ -8,18 +8,23 @@ bound is the largest sum of bytes that are live at one time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """A tensor to place: its size in bytes, live from step ``first`` to step ``last``, both included."""
+    """A tensor to place: its size in bytes, live from step ``first`` to step ``last``, both included.
+
+    ``on``, where it is not -1, is the number of another of as many bytes, whose last step is ``first``: this one takes
+    its place.
+    """
 
     bytes: int
     first: int
     last: int
+    on: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,38 @@ class MemoryPlan:
 
 
 def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
-    """Place all lifetimes so that no two that overlap in time overlap in memory."""
+    """Place all lifetimes so that no two that overlap in time overlap in memory, but for those on one another."""
+    first_ones, joint = _joined(lifetimes)
+    plan = _plan_apart(joint)
+    place = dict(zip((one for one in range(len(lifetimes)) if first_ones[one] == one), plan.offsets, strict=True))
+    return MemoryPlan(tuple(place[first] for first in first_ones), plan.arena_bytes, plan.bound_bytes)
+
+
+def plan_without_reuse(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
+    """Place all lifetimes one behind another, as if each lasted from the first step to the last."""
+    begin = min((lifetime.first for lifetime in lifetimes), default=0)
+    end = max((lifetime.last for lifetime in lifetimes), default=0)
+    return _plan_apart([Lifetime(lifetime.bytes, begin, end) for lifetime in lifetimes])
+
+
+def _joined(lifetimes: Sequence[Lifetime]) -> tuple[list[int], list[Lifetime]]:
+    """Return, for each lifetime, the first of those on one another, and the lifetimes of them together."""
+    first_ones = []
+    for number, lifetime in enumerate(lifetimes):
+        while lifetime.on >= 0:
+            below = lifetimes[lifetime.on]
+            assert (below.bytes, below.last) == (lifetime.bytes, lifetime.first), (lifetime, below)
+            number, lifetime = lifetime.on, below
+        first_ones.append(number)
+    last = [0] * len(lifetimes)
+    for first, lifetime in zip(first_ones, lifetimes, strict=True):
+        last[first] = max(last[first], lifetime.last)
+    apart = [replace(one, last=last[number]) for number, one in enumerate(lifetimes) if one.on < 0]
+    return first_ones, apart
+
+
+def _plan_apart(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
+    """Place lifetimes none of which is on another."""
     sizes = [-(-max(lifetime.bytes, 1) // ALIGNMENT) * ALIGNMENT for lifetime in lifetimes]
     bound = _lower_bound(lifetimes, sizes)
     best: tuple[int, list[int]] | None = None

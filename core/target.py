@@ -17,6 +17,8 @@ OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
     "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
+    "horizontal": "products and convolutions of one input side by side in one kernel",
+    "in-place": "memory shared: by one result after another, by a result and its operand, by a Concat and its parts",
     "integer-arithmetic": "quantised models in integers",
     "threads": "loops shared among threads",
     "views": "Reshape and its like as another shape of the same memory, not as copies",
@@ -45,7 +47,8 @@ class Target:
 
     ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
     the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that of float32
-    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16 and sums in float32.
+    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16, sums in float32, and keeps images between
+    convolutions in bfloat16.
     """
 
     arch: str

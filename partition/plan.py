@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
@@ -29,6 +29,8 @@ class Placement:
     flops: int = 0
     reasons: Mapping[str, Reject] = field(default_factory=dict)
     """By backend, in order of preference."""
+    precision: str = ""
+    """What the factors of the operator's products are rounded to, such as ``bf16``; "" where they stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Plan:
             if self.backends
             else []
         )
+        parts += [self._rounded(precision) for precision in sorted({row.precision for row in self.placements} - {""})]
         if top:
             parts.append(f"top reasons: {', '.join(top)}")
         return " · ".join(parts)
@@ -139,6 +142,17 @@ class Plan:
             facts.append(f"{100 * own / flops:.0f} % of FLOPs")
         return f"{name} {count}/{total} ops ({', '.join(facts)})"
 
+    def _rounded(self, precision: str) -> str:
+        rows = [placement for placement in self.placements if placement.precision == precision]
+        flops, own = (sum(row.flops for row in some) for some in (self.placements, rows))
+        share = f" ({100 * own / flops:.0f} % of FLOPs)" if flops else ""
+        return f"products in {precision} {len(rows)}/{len(self.placements)}{share}"
+
+    def with_precision(self, nodes: Collection[str], precision: str) -> Plan:
+        """Return the plan in which the products of some nodes are computed in a precision."""
+        rows = (replace(row, precision=precision if row.node in nodes else row.precision) for row in self.placements)
+        return replace(self, placements=tuple(rows))
+
     def to_json(self) -> str:
         """Return the plan as JSON that `from_json` reads back."""
         nodes = [
@@ -150,6 +164,7 @@ class Plan:
                 "composite": placement.composite,
                 "flops": placement.flops,
                 "reasons": {name: [reject.code, reject.text] for name, reject in placement.reasons.items()},
+                **({"precision": placement.precision} if placement.precision else {}),
             }
             for placement in self.placements
         ]
@@ -195,6 +210,7 @@ def _placement(row: Mapping[str, object]) -> Placement:
         str(row["composite"]),
         flops,
         {str(name): _reject(pair) for name, pair in reasons.items()},
+        str(row.get("precision", "")),
     )
 
 

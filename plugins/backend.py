@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from graft.core.operators.table import Cost
-    from graft.core.target import CompileOptions
+    from graft.core.target import CompileOptions, Target
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.core.view import NodeView
     from graft.partition.region import Region
@@ -86,6 +86,10 @@ class Backend:
         What is found is kept in ``options.tuned``, for `compile` now and later. None: there is nothing to tune.
         """
         return None
+
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the names of the nodes whose float32 factors ``target.precision`` makes smaller, for plans."""
+        return ()
 
     def available(self) -> str | None:
         """Return None if the backend can run here, else the reason and what to install."""

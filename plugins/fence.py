@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graft.core.operators.table import Cost
-    from graft.core.target import CompileOptions
+    from graft.core.target import CompileOptions, Target
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.core.view import NodeView
     from graft.partition.region import Region
@@ -170,6 +170,10 @@ class FencedBackend(Backend):
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
         """Return the backend's report."""
         return self._call("tune", lambda: self.backend.tune(regions, options, wish))
+
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the backend's answer."""
+        return self._call(f"rounded of region '{region.name}'", lambda: self.backend.rounded(region, target))
 
     def _signed(self, module: Module) -> Module:
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed

@@ -6,11 +6,12 @@ executor reads the same structure, so a change here is a change of the format (`
 Invariants of a `Procedure`:
 
 1. Every index into ``tensors`` is in range; -1 stands for an absent optional input of a call.
-2. The bytes of every tensor are written by exactly one call, or are an input or a constant. A view points at an
-   earlier tensor that is no view; only a view of the whole may be written.
-3. Calls stand in execution order: a tensor is written before it is read, unless its shape says that it is empty.
+2. Every byte of a tensor is written by exactly one call, or is of an input or a constant. A view points at an earlier
+   tensor that is no view. Views of parts may be written, each by a call of its own.
+3. Calls stand in execution order: the bytes of a tensor are written before it is read.
 4. Arena tensors that are live at the same time do not overlap; offsets are multiples of 64; each lies inside
-   ``arena_bytes``.
+   ``arena_bytes``. But an output may stand exactly where an input that ``Call.in_place`` names does, if the call uses
+   it last.
 5. ``shape`` is None exactly for storage ``dynamic`` (allocated by the callee, shape known after the call) and for
    inputs and outputs whose shape depends on a dynamic tensor.
 """
@@ -65,6 +66,9 @@ class Call:
     kind ``scan``: ONNX Scan. ``inputs`` = states..., scan inputs...; ``bodies`` = (body,); ``arguments[0]`` = captured
     tensors, passed after (states..., slices...); ``attributes`` = {"scan_inputs": n, "input_axes": [...],
     "input_directions": [...], "output_axes": [...], "output_directions": [...]}.
+
+    ``in_place`` (kind ``call``) holds the positions of inputs whose bytes the one output may be written over: the
+    function has read an element whenever it writes the one at its place.
     """
 
     kind: Literal["call", "copy", "if", "loop", "scan"]
@@ -77,6 +81,7 @@ class Call:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
     flops: int = 0
+    in_place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,8 @@ def _call_to_json(call: Call) -> dict[str, Any]:
         row["origin"] = list(call.origin)
     if call.flops:
         row["flops"] = call.flops
+    if call.in_place:
+        row["in_place"] = list(call.in_place)
     return row
 
 
@@ -206,6 +213,7 @@ def _call_from_json(row: Mapping[str, Any]) -> Call:
         attributes=dict(row.get("attributes", {})),
         origin=tuple(row.get("origin", ())),
         flops=row.get("flops", 0),
+        in_place=tuple(row.get("in_place", ())),
     )
 
 

@@ -14,11 +14,15 @@ from math import prod
 from graft.core.operators import build as b
 from graft.core.schedule.attention_parts import Attention, analyse_attention
 from graft.core.schedule.contraction import Outer, Panel
+from graft.core.schedule.factors import EMULATED_REGISTERS
+from graft.core.schedule.grouping import word
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.narrowing import rounded
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
-from graft.core.schedule.product import Contraction
+from graft.core.schedule.product import Contraction, Multiply
 from graft.core.schedule.softmax_row import softmax_row
 from graft.core.schedule.tiling import (
+    Reduced,
     Tile,
     accumulate,
     adjusted_tile,
@@ -32,9 +36,10 @@ from graft.core.schedule.tiling import (
 )
 from graft.core.schedule.transpose import transpose
 from graft.core.schedule.vectorize import instantiate, vectorize_expression
-from graft.core.target import Target
+from graft.core.target import Target, has_dot
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Bitcast,
     Block,
     Buffer,
     Constant,
@@ -72,14 +77,15 @@ def schedule_attention(kernel: Kernel, target: Target, parameters: Parameters | 
 class Panels:
     """The right factor of one of the products in panels ``[terms, columns]`` in scratch memory, filled at run time."""
 
-    def __init__(self, name: str, parts: Contraction, tile: Tile) -> None:
-        self.parts, self.tile = parts, tile
+    def __init__(self, name: str, parts: Contraction, tile: Tile, *, words: bool) -> None:
+        self.parts, self.tile, self.words = parts, tile, words
+        self.terms = -(-parts.terms // 2) if words else parts.terms
+        """The rows of a panel: a row of words holds two terms in bfloat16."""
         self.count = -(-parts.width // tile.columns)
         self.full = parts.width // tile.columns
         self.padded = -(-parts.width // tile.lanes) * tile.lanes
-        self.buffer = Buffer(
-            name, parts.right.type.dtype, (b.index(self.padded * parts.terms),), memory="scratch", alignment=64
-        )
+        dtype = "int32" if words else parts.right.type.dtype
+        self.buffer = Buffer(name, dtype, (b.index(self.padded * self.terms),), memory="scratch", alignment=64)
 
     def loop(self, body: Callable[[Panel], Statement]) -> Statement:
         """Return the loop over the panels."""
@@ -98,7 +104,7 @@ class Panels:
 
     def place(self, panel: Panel, term: Expression, vector: int) -> Expression:
         """Return where a vector of a panel stands in the buffer."""
-        begin = b.multiply(panel.begin, self.parts.terms)
+        begin = b.multiply(panel.begin, self.terms)
         row = b.multiply(term, panel.vectors * self.tile.lanes)
         return ramp(b.add(b.add(begin, row), vector * self.tile.lanes), self.tile.lanes)
 
@@ -124,22 +130,26 @@ class Panels:
             and right.mask is None
             and right.indices[-1] is self.parts.depth[0].variable
             and lanes >= 4
-            and self.parts.terms % lanes == 0
+            and self.parts.terms % (2 * lanes if self.words else lanes) == 0
         )
 
     def _copied(self, outer: Outer, panel: Panel) -> Statement:
         term, lanes = self.parts.depth[0].variable, self.tile.lanes
         fresh = Variable("term")
+        row = substitute(self.parts.right, {term: fresh})
+        if self.words:
+            row = word(rounded(self.parts.right), term, fresh, self.parts.terms, 2)
         stores = []
         for vector in range(panel.vectors):
-            places = {**self._outer(outer), term: fresh, self.parts.column: ramp(self.column(panel, vector), lanes)}
-            value = vectorize_expression(self.parts.right, places, self.mask(panel, vector))
+            places = {**self._outer(outer), self.parts.column: ramp(self.column(panel, vector), lanes)}
+            value = vectorize_expression(row, places, self.mask(panel, vector))
             stores.append(Store(self.buffer, (self.place(panel, fresh, vector),), wide(value, lanes)))
-        return For(fresh, b.index(self.parts.terms), "serial", Block(tuple(stores)))
+        return For(fresh, b.index(self.terms), "serial", Block(tuple(stores)))
 
     def _turned(self, outer: Outer, panel: Panel) -> Statement:
         """Square tiles read along the terms and turned in registers; columns beyond the last repeat the last."""
         lanes, block = self.tile.lanes, Variable("terms")
+        run = 2 * lanes if self.words else lanes
         statements = []
         for vector in range(panel.vectors):
             bindings: list[tuple[Variable, Expression]] = []
@@ -148,10 +158,12 @@ class Panels:
                 column = b.add(self.column(panel, vector), lane)
                 if self.mask(panel, vector) is not None:
                     column = b.minimum(column, b.index(self.parts.width - 1))
-                along = ramp(b.multiply(block, lanes), lanes)
+                along = ramp(b.multiply(block, run), run)
                 places = {**self._outer(outer), self.parts.depth[0].variable: along, self.parts.column: column}
-                rows.append(Variable(f"r{lane}", self.parts.right.type.with_lanes(lanes)))
-                bindings.append((rows[-1], vectorize_expression(self.parts.right, places)))
+                value = vectorize_expression(self.parts.right, places)
+                value = Bitcast(rounded(value), "int32") if self.words else value
+                rows.append(Variable(f"r{lane}", value.type))
+                bindings.append((rows[-1], value))
             turned = transpose(rows, bindings)
             stores = [
                 Store(self.buffer, (self.place(panel, b.add(b.multiply(block, lanes), step), vector),), value)
@@ -161,7 +173,7 @@ class Panels:
             for variable, value in reversed(bindings):
                 body = Let(variable, value, body)
             statements.append(body)
-        return For(block, b.index(self.parts.terms // lanes), "serial", Block(tuple(statements)))
+        return For(block, b.index(self.parts.terms // run), "serial", Block(tuple(statements)))
 
     def _outer(self, outer: Outer) -> dict[Variable, Expression]:
         return {self.parts.axes[axis]: index for axis, index in outer.items()}
@@ -177,11 +189,15 @@ class AttentionScheduler:
         wanted = parameters or AttentionParameters()
         scores, values = parts.scores, parts.values
         self.kind = Type(scores.left.type.dtype)
-        chosen = choose_tile(scores.height, values.width, self.kind.dtype, target)
+        self.words = target.precision == "bf16" and self.kind.dtype == "float32"
+        """Whether factors are rounded to bfloat16, two of them in a word."""
+        busy = EMULATED_REGISTERS if self.words and not has_dot("dot2_bf16", target) else 0
+        chosen = choose_tile(scores.height, values.width, self.kind.dtype, target, busy)
         self.tile = adjusted_tile(chosen, scores.height, values.width, wanted.rows, wanted.vectors)
         self.rows = split_evenly(scores.height, self.tile.rows)
         wider = replace(self.tile, vectors=min(self.tile.vectors, -(-scores.width // self.tile.lanes)))
-        self.keys, self.features = Panels("keys", scores, wider), Panels("values", values, self.tile)
+        self.keys = Panels("keys", scores, wider, words=self.words)
+        self.features = Panels("values", values, self.tile, words=self.words)
         row_bytes = self.keys.padded * element_bits(self.kind.dtype) // 8
         highest = self.rows.size + (self.rows.larger > 0)
         self.blocks = split_evenly(
@@ -191,6 +207,12 @@ class AttentionScheduler:
         shape = (b.index(most), b.index(self.keys.padded))
         self.scores = Buffer("scores", self.kind.dtype, shape, memory="scratch", alignment=64)
         self.factors = Buffer("factors", self.kind.dtype, (b.index(most),), memory="scratch", alignment=64)
+        length = -(-scores.terms // self.tile.lanes) * self.tile.lanes
+        shapes = {"queries": (most, length), "weights": (most, self.keys.padded)}
+        self.queries, self.weights = (
+            Buffer(name, "bfloat16", tuple(map(b.index, shape)), memory="scratch", alignment=64)
+            for name, shape in shapes.items()
+        )
 
     def scheduled(self) -> Scheduled:
         """Build the function."""
@@ -211,7 +233,9 @@ class AttentionScheduler:
         block = Variable("block") if self.blocks.count > 1 else b.index(0)
         first = self.blocks.begin(block)
         count = b.subtract(self.blocks.begin(b.add(block, 1)), first)
-        one = Allocate(self.scores, Allocate(self.factors, self._block(outer, first, count)))
+        one: Statement = Allocate(self.scores, Allocate(self.factors, self._block(outer, first, count)))
+        if self.words:
+            one = Allocate(self.queries, Allocate(self.weights, one))
         whole = over(block, self.blocks.count, "parallel", one)
         filled = Block((self.keys.fill(outer), self.features.fill(outer), whole))
         return Allocate(self.keys.buffer, Allocate(self.features.buffer, filled))
@@ -222,13 +246,42 @@ class AttentionScheduler:
         row = Variable("row")
         height = b.subtract(self.rows.begin(b.add(first, count)), start)
         softmax = softmax_row(self.scores, self.factors, row, self.tile.lanes, empty_is_zero=self.parts.empty_is_zero)
+        before: tuple[Statement, ...] = ()
+        if self.words:
+            scores, term, query = self.parts.scores, self.parts.scores.depth[0].variable, Variable("query")
+            value = substitute(scores.left, self._point(scores, outer, b.add(start, query)))
+            before = (For(query, height, "serial", self._rounded(self.queries, query, value, term, scores.terms)),)
+            term = Variable("term")
+            value = Load(self.scores, (row, term))
+            softmax = Block((softmax, self._rounded(self.weights, row, value, term, self.keys.padded)))
         return Block(
             (
+                *before,
                 self._product(self.keys, first, count, self._score_tile(outer, start)),
                 For(row, height, "serial", softmax),
                 self._product(self.features, first, count, self._value_tile(outer, start)),
             )
         )
+
+    def _rounded(self, rows: Buffer, row: Expression, value: Expression, term: Variable, terms: int) -> Statement:
+        """Return what stores a row of ``terms`` values in bfloat16, zeros up to the end of the last vector."""
+        lanes = self.tile.lanes
+        whole, rest = divmod(terms, lanes)
+
+        def vector(begin: Expression, mask: Expression | None) -> Statement:
+            place = ramp(begin, lanes)
+            elements = wide(vectorize_expression(value, {term: place}, mask), lanes)
+            if mask is not None:
+                elements = Select(mask, elements, wide(Constant(0.0, self.kind), lanes))
+            return Store(rows, (row, place), rounded(elements))
+
+        step, statements = Variable("step"), []
+        if whole:
+            statements.append(over(step, whole, "serial", vector(b.multiply(step, lanes), None)))
+        if rest:
+            begin = b.index(whole * lanes)
+            statements.append(vector(begin, column_mask(begin, terms, lanes)))
+        return Block(tuple(statements))
 
     def _product(
         self,
@@ -255,6 +308,8 @@ class AttentionScheduler:
             tile = replace(keys.tile, rows=height, vectors=panel.vectors)
 
             def left(row: int) -> Expression:
+                if self.words:
+                    return _word(self.queries, b.add(b.subtract(begin, start), row), parts.depth[0].variable)
                 return substitute(parts.left, self._point(parts, outer, b.add(begin, row)))
 
             def finish(totals: Buffer) -> Statement:
@@ -283,6 +338,8 @@ class AttentionScheduler:
             local = b.subtract(begin, start)
 
             def left(row: int) -> Expression:
+                if self.words:
+                    return _word(self.weights, b.add(local, row), parts.depth[0].variable)
                 return Load(self.scores, (b.add(local, row), parts.depth[0].variable))
 
             def finish(totals: Buffer) -> Statement:
@@ -319,7 +376,10 @@ class AttentionScheduler:
         def right(vector: int) -> Expression:
             return Load(panels.buffer, (panels.place(panel, term, vector),))
 
-        return accumulate(tile, self.kind, clear(tile, reduction.initial), parts.depth, left, right, finish)
+        multiply = Multiply("dot2_bf16") if self.words else None
+        depth = [Reduced(term, panels.terms)]
+        start = clear(tile, reduction.initial)
+        return accumulate(tile, self.kind, start, depth, left, right, finish, multiply=multiply)
 
     def _point(self, parts: Contraction, outer: Outer, row: Expression) -> dict[Variable, Expression]:
         assert parts.rows is not None, "attention with a single row"
@@ -327,3 +387,8 @@ class AttentionScheduler:
 
     def _at(self, outer: Outer, row: Expression, column: Expression) -> list[Expression]:
         return [*(outer[axis] for axis in range(len(outer))), row, column]
+
+
+def _word(rows: Buffer, row: Expression, place: Expression) -> Expression:
+    """Return two neighbouring bfloat16 of a row."""
+    return Bitcast(Load(rows, (row, ramp(b.multiply(place, 2), 2))), "int32")

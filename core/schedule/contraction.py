@@ -17,6 +17,7 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.schedule.blocking import Panel as Panel
 from graft.core.schedule.blocking import Part, Place, Range
+from graft.core.schedule.branches import finish_branches
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.factors import Factors
 from graft.core.schedule.factors import Outer as Outer
@@ -309,9 +310,12 @@ class ContractionScheduler(Factors):
             places = dict(outer)
             if self.parts.rows is not None:
                 places[self.parts.rows] = b.add(begin, row)
-            places[self.parts.columns] = ramp(b.add(panel.begin, column), tile.lanes)
+            first = b.multiply(panel.number, self.tile.columns // self.parts.epilogue.turns)
+            places[self.parts.columns] = ramp(b.add(first, column), tile.lanes)
             return [places[axis] for axis in range(len(self.parts.shape))]
 
+        if self.parts.epilogue.branches:
+            return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
         return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
     def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:

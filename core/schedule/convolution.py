@@ -33,6 +33,7 @@ from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.grouping import Sum, group
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.narrowing import pixel_of
 from graft.core.schedule.packing import evaluate
 from graft.core.schedule.parameters import (
     Columns,
@@ -42,11 +43,14 @@ from graft.core.schedule.parameters import (
     WinogradParameters,
     of_family,
 )
+from graft.core.schedule.planes import schedule_planes
 from graft.core.schedule.product import Contraction, analyse, factors_of
 from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.turned import TurnedScheduler
 from graft.core.schedule.vectorize import vectorize_expression
+from graft.core.schedule.windows_last import schedule_windows_last
 from graft.core.schedule.winograd import schedule_winograd
+from graft.core.schedule.winograd_last import schedule_winograd_last
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -82,6 +86,13 @@ def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters 
 def _schedule(
     kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
 ) -> Scheduled | None:
+    if target.precision == "bf16":
+        is_direct = of_family(parameters, ContractionParameters) is not None
+        small = None if is_direct else schedule_winograd_last(kernel, stages, target)
+        small = small or schedule_windows_last(kernel, stages, target, parameters)
+        small = small or schedule_planes(kernel, stages, target, parameters)
+        if small is not None:
+            return small
     groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
     channels = b.dims(stages[0].buffer)[1]
     last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
@@ -118,13 +129,14 @@ def _pointwise_last(
     """Return a convolution of single pixels with channels last as a product of rows and weights; None for another."""
     anchor = _channels_last(stages[0])
     value = anchor.value
-    if not isinstance(value, Binary) or not isinstance(value.right, Load) or not isinstance(value.left, Load):
+    pixel = pixel_of(value.left) if isinstance(value, Binary) else None
+    if not isinstance(value, Binary) or not isinstance(value.right, Load) or pixel is None:
         return None
     places = (
         *anchor.axes[:-1],
         *(axis.variable for axis in (() if anchor.reduction is None else anchor.reduction.axes)),
     )
-    if value.right.indices[0] is not anchor.axes[-1] or value.left.indices != places:
+    if value.right.indices[0] is not anchor.axes[-1] or pixel.indices != places:
         return None
     rows = collapse_rows(replace(kernel, stages=(anchor, *stages[1:]), anchor_stage=0, anchor=Trait.CONTRACTION))
     return None if rows is None else with_sources(schedule_contraction(rows[0], target, parameters), rows[1])

@@ -114,7 +114,7 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLas
     image, y, x, channel = anchor.axes
     inner, *window = (axis.variable for axis in reduction.axes)
     places, conditions = windows.positions((y, x), window)
-    pixel = b.masked_load(source, [image, *places, channel], conditions)
+    pixel = b.cast(b.masked_load(source, [image, *places, channel], conditions), value.type.dtype)
     inside = b.all_of(conditions)
     if isinstance(value.left, Select) and inside is not None:
         pixel = Select(inside, pixel, b.constant(0, value.type.dtype))
@@ -247,7 +247,7 @@ class _ChannelsLast:
             pairs = [(pixel, column - pixel * stride) for pixel in range(count) if 0 <= column - pixel * stride < width]
             x = b.add(b.multiply(start, stride), column - left)
             channels = ramp(b.multiply(block, self.lanes), self.lanes)
-            vector = Load(self.source, (image, b.add(top, line), x, channels), mask)
+            vector = b.cast(Load(self.source, (image, b.add(top, line), x, channels), mask), kind.dtype)
             value = Variable(f"v{column}", kind)
             sums = [
                 Store(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from graft.core.operators import build as b
@@ -17,6 +18,7 @@ from graft.core.schedule.tiling import (
     choose_tile,
     column_mask,
     ramp,
+    ranked_tiles,
     split_evenly,
     wide,
 )
@@ -81,7 +83,12 @@ class Factors:
         busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
         busy += parts.held_vectors(USUAL_VECTORS)
         chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
+        if not parts.epilogue.allows(chosen.columns):
+            ranked = ranked_tiles(parts.height, parts.width, self.kind.dtype, target, busy)
+            chosen = next(tile for _, tile in ranked if parts.epilogue.allows(tile.columns))
         self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
+        if not parts.epilogue.allows(self.tile.columns):
+            self.tile = replace(self.tile, vectors=chosen.vectors)
         self.split = split_evenly(parts.height, self.tile.rows)
         self.panels = -(-parts.width // self.tile.columns)
         self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes

@@ -14,6 +14,7 @@ import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.schedule.inline import constant_shape
+from graft.core.schedule.narrowing import rounded
 from graft.core.target import Target
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
@@ -111,7 +112,7 @@ def group_bfloat16(stage: Stage) -> Grouped | None:
     factors = _product(stage)
     if factors is None or stage.value.type.dtype != "float32" or stage.reduction is None:
         return None
-    left, right = (Factor(Intrinsic("round_bf16", (factor,), Type("bfloat16"))) for factor in factors)
+    left, right = (Factor(rounded(factor)) for factor in factors)
     return _grouped(stage, "dot2_bf16", (left, right), {})
 
 

@@ -8,6 +8,7 @@ from math import prod
 from typing import TypeAlias
 
 from graft.core.schedule.flat import FlatStage, LoopAxis, delinearize
+from graft.core.schedule.narrowing import ROUNDING
 from graft.core.schedule.vectorize import broadcast, vectorize_expression
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
@@ -54,7 +55,8 @@ class Vectors:
     def lanes(self, stage: FlatStage) -> int:
         """Return the lanes for a stage: as many of its widest data elements as a register holds; 1 if none can be."""
         nodes = list(walk_expressions(*stage.expressions))
-        if any(isinstance(node, Intrinsic) and node.name not in FLOAT_INTRINSICS for node in nodes):
+        called = {node.name for node in nodes if isinstance(node, Intrinsic)}
+        if not called <= {*FLOAT_INTRINSICS, ROUNDING}:
             return 1
         dtypes = {node.buffer.dtype for node in nodes if isinstance(node, Load)} | {stage.target.dtype}
         data = {max(4 if dtype in ("float16", "bfloat16") else 1, element_bits(dtype) // 8) for dtype in dtypes}

@@ -12,6 +12,8 @@ from graft.core.schedule.accumulate import ACCUMULATORS, is_ordered, reduce_inne
 from graft.core.schedule.columns import reads_row_by_row, reduce_columns
 from graft.core.schedule.flat import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops import SERIAL_WORK, Places, Vectors, along, outer_loops, store_at
+from graft.core.schedule.narrowing import ROUNDING
+from graft.core.schedule.segments import segments
 from graft.core.schedule.transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -28,14 +30,17 @@ from graft.core.tensor_ir.rewrite import Simplifier
 from graft.core.tensor_ir.visit import children
 
 INTRINSIC_WORK = 15
+"""Operations that an intrinsic counts for."""
 CUSTOM_WORK = 15
 """Operations of one rounding to a custom datatype."""
-"""Operations that an intrinsic counts for."""
 
 
 def nest(stage: FlatStage, simplifier: Simplifier, vectors: Vectors, parallel: bool) -> Statement:
     """Return the loops that compute a stage; ``parallel`` allows threads."""
     stage = collapse_own(stage, simplifier)
+    parts = segments(stage, simplifier)
+    if len(parts) > 1:
+        return Block(tuple(nest(part, simplifier, vectors, parallel) for part in parts))
     transposition = find_transposition(stage, simplifier, vectors)
     if transposition is not None:
         threads = parallel and work(stage) >= SERIAL_WORK
@@ -80,7 +85,7 @@ def operations(*expressions: Expression) -> int:
             count += 1
             continue
         if isinstance(node, Intrinsic):
-            count += 1 if node.name == "fma" else INTRINSIC_WORK
+            count += 1 if node.name in ("fma", ROUNDING) else INTRINSIC_WORK
         elif isinstance(node, Unary | Binary | Cast) and node.type.is_custom:
             count += CUSTOM_WORK
         elif children(node):

@@ -106,7 +106,7 @@ def evaluate(
     (source,) = used
     if any(node.type.is_custom and not isinstance(node, Load) for node in walk_expressions(factor)):
         return None  # arithmetic of a custom datatype, which the interpreter does not know
-    others = [other, *(stage.value for stage in parts.epilogue.followers)]
+    others = [other, *(stage.value for stage in parts.epilogue.every)]
     if any(load.buffer is source for load in loads(*others)):
         return None
     free = free_variables(factor)

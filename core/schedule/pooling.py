@@ -14,7 +14,7 @@ from graft.core.schedule.generic import fuse, schedule_stages
 from graft.core.schedule.inline import constant_shape
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.target import Target
-from graft.core.tensor_ir.ir import Axis, Binary, Constant, Expression, Load, Select, Stage, Variable
+from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.linear import Linear
 from graft.core.tensor_ir.rewrite import Simplifier
 from graft.core.tensor_ir.visit import substitute
@@ -66,11 +66,11 @@ def _neutral_mask(value: Expression, stage: Stage) -> Expression | None:
     assert stage.reduction is not None, "only reductions have windows"
     neutral = identity_of(stage.reduction.operator, value.type)
     match value:
-        case Select(condition, Load(_, _, mask), Constant() as otherwise):
+        case Select(condition, Load(_, _, mask) | Cast(Load(_, _, mask)), Constant() as otherwise):
             initial = stage.reduction.initial
             is_neutral = otherwise == neutral or (otherwise == initial and stage.reduction.operator in ("min", "max"))
             return condition if is_neutral and mask is condition else None
-        case Load(_, _, mask):
+        case Load(_, _, mask) | Cast(Load(_, _, mask)):
             return mask if stage.reduction.operator == "add" else None
         case _:
             return None
@@ -82,9 +82,11 @@ def _with_conditions(value: Expression, conditions: list[Expression]) -> Express
     for condition in conditions:
         mask = condition if mask is None else Binary("and", mask, condition)
     match value:
-        case Select(_, Load(buffer, indices, _), otherwise):
-            load = Load(buffer, indices, mask)
-            return load if mask is None else Select(mask, load, otherwise)
+        case Select(_, inner, otherwise):
+            loaded = _with_conditions(inner, conditions)
+            return loaded if mask is None else Select(mask, loaded, otherwise)
+        case Cast(inner, dtype):
+            return Cast(_with_conditions(inner, conditions), dtype)
         case Load(buffer, indices, _):
             return Load(buffer, indices, mask)
         case _:

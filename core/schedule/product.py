@@ -96,14 +96,10 @@ class Contraction:
 
         ``usual`` is the number of vectors across a tile, for each of which there is such a bias.
         """
-        if self.epilogue.is_heavy:
-            return 0
-        followers = self.epilogue.followers
-        own = {stage.axes[self.columns] for stage in followers}
-        nodes = walk_expressions(*(stage.value for stage in followers))
-        numbers = {node.value for node in nodes if isinstance(node, Constant) and node.type.is_float}
-        read = [(load.buffer, free_variables(*load.indices)) for stage in followers for load in loads(stage.value)]
-        return len(numbers) + usual * len({buffer for buffer, free in read if free and free <= own})
+        if self.epilogue.branches:
+            own = (_held(branch.epilogue, self.columns, usual) for branch in self.epilogue.branches)
+            return max(own)
+        return _held(self.epilogue, self.columns, usual)
 
     def term(self) -> Expression:
         """Return the number of the current product within its sum."""
@@ -149,6 +145,17 @@ def analyse(epilogue: Epilogue) -> Contraction | None:
     rows = own[-1] if own else None
     outer = tuple(axis for axis in range(len(shape)) if axis not in (rows, columns))
     return Contraction(epilogue, left, right, rows, columns, outer, shape, depth, Multiply(dot, turned))
+
+
+def _held(epilogue: Epilogue, columns: int, usual: int) -> int:
+    if epilogue.is_heavy:
+        return 0
+    followers = epilogue.followers
+    own = {stage.axes[columns] for stage in followers}
+    nodes = walk_expressions(*(stage.value for stage in followers))
+    numbers = {node.value for node in nodes if isinstance(node, Constant) and node.type.is_float}
+    read = [(load.buffer, free_variables(*load.indices)) for stage in followers for load in loads(stage.value)]
+    return len(numbers) + usual * len({buffer for buffer, free in read if free and free <= own})
 
 
 def factors_of(value: Expression) -> tuple[Expression, Expression, str] | None:

@@ -442,25 +442,31 @@ def finish_tile(
     totals: Buffer,
     point: Callable[[Expression, Expression], list[Expression]],
     mask: Callable[[int], Expression | None],
+    first: int = 0,
 ) -> Statement:
     """Return the stores of a tile of sums: written out if the epilogue is short, else in a loop over its rows.
 
-    ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile.
+    ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile. Of
+    ``totals`` the vectors from ``first`` on are stored, as many as the tile has.
     """
-    lanes = tile.lanes
+    lanes, turns = tile.lanes, epilogue.turns
 
     def row(number: Expression, source: Buffer) -> list[Store]:
         stores: list[Store] = []
-        for vector in range(tile.vectors):
-            total = Load(source, (number, ramp(b.index(vector * lanes), lanes)))
-            stores += epilogue.stores(point(number, b.index(vector * lanes)), total, mask(vector))
+        for vector in range(first, first + tile.vectors, turns):
+            columns = (ramp(b.index((vector + turn) * lanes), lanes) for turn in range(turns))
+            total, *others = (Load(source, (number, column)) for column in columns)
+            place = point(number, b.index(vector // turns * lanes))
+            stores += epilogue.stores(place, total, mask(vector), *others)
         return stores
 
     if not epilogue.is_heavy:
         return Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
     spilled = Buffer("sums", totals.dtype, totals.shape, memory="scratch", alignment=64)
     copies = [
-        Store(spilled, place, Load(totals, place)) for number in range(tile.rows) for place in _places(tile, number)
+        Store(spilled, place, Load(totals, place))
+        for number in range(tile.rows)
+        for place in _places(replace(tile, vectors=first + tile.vectors), number)[first:]
     ]
     variable = Variable("row")
     loop = For(variable, b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))

@@ -32,7 +32,8 @@ class TurnedScheduler(ContractionScheduler):
         square = lanes > 1 and lanes & (lanes - 1) == 0 and self.parts.width % lanes == 0
         small = self._waiting_rows() * self.tile.columns * self.bytes <= MAX_BYTES
         whole = self.blocking.spans == 1 and self.mode == "packed before"
-        return square and small and whole and self.parts.total.dtype == "float32"
+        single = not self.parts.epilogue.branches and self.parts.epilogue.turns == 1
+        return single and square and small and whole and self.parts.total.dtype == "float32"
 
     def _waiting_rows(self) -> int:
         """The rows of a block, in whole squares."""

@@ -32,7 +32,7 @@ from graft.core.schedule.tiling import (
 )
 from graft.core.schedule.vectorize import both
 from graft.core.schedule.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
-from graft.core.schedule.winograd_transform import WINDOW, deinterleave, interleave
+from graft.core.schedule.winograd_transform import WINDOW, bound, deinterleave, interleave
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -227,7 +227,7 @@ class _Scheduler:
             if last - left + lanes > self.windows.source[1]:
                 mask = both(mask, Binary("lt", column, wide(b.index(self.windows.source[1]), lanes)))
             pixels = [self._pixel(place, channel, b.add(row, i), column, mask, valid[i]) for i in range(len(valid))]
-            return _bound("d", pixels, lambda values: stored(self.transform.input_sums(values), start, first, last))
+            return bound("d", pixels, lambda values: stored(self.transform.input_sums(values), start, first, last))
 
         def stored(sums: list[Expression], start: Expression, first: int, last: int) -> Statement:
             stores: list[Statement] = []
@@ -291,7 +291,7 @@ class _Scheduler:
                     tuple(Store(self.images, (b.add(first_matrix, j), at), value) for j, value in enumerate(sums))
                 )
 
-            return For(vector, b.index(vectors), "serial", _bound("c", [*halves[0], *halves[1]], stores))
+            return For(vector, b.index(vectors), "serial", bound("c", [*halves[0], *halves[1]], stores))
 
         return For(row, b.index(size), "serial", self._over_panels(body))
 
@@ -386,9 +386,9 @@ class _Scheduler:
                 )
             )
 
-        first = For(column, b.index(size), "serial", _bound("s", sums, down))
+        first = For(column, b.index(size), "serial", bound("s", sums, down))
         columns: list[Expression] = [Load(half, (row, b.index(j), lane)) for j in range(size)]
-        second = For(row, b.index(m), "serial", _bound("t", columns, across))
+        second = For(row, b.index(m), "serial", bound("t", columns, across))
         return For(vector, b.index(self.plan.vectors), "serial", Allocate(half, Block((first, second))))
 
     def _finish(self, pixels: Buffer, place: _Place, channel: Expression) -> Statement:
@@ -409,12 +409,3 @@ class _Scheduler:
         row = b.add(b.multiply(b.add(place.first, line), m), inner)
         loop = For(inner, b.index(m), "serial", Let(y, row, body))
         return For(line, b.index(self.plan.rows), "serial", loop)
-
-
-def _bound(name: str, values: Sequence[Expression], body: Callable[[list[Expression]], Statement]) -> Statement:
-    """Return ``body`` of variables that hold the values, each of which is computed once."""
-    bound = [Variable(f"{name}{number}", value.type) for number, value in enumerate(values)]
-    statement = body(list(bound))
-    for variable, value in reversed(list(zip(bound, values, strict=True))):
-        statement = Let(variable, value, statement)
-    return statement

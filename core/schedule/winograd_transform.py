@@ -11,7 +11,7 @@ convolution with two weights, for which m + 1 products do, and m products by the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.schedule.tiling import multiply_add
-from graft.core.tensor_ir.ir import Constant, Expression, Shuffle, Unary
+from graft.core.tensor_ir.ir import Constant, Expression, Let, Shuffle, Statement, Unary, Variable
 
 ONE_THREAD = 1 << 18
 """Products of so many multiplications OpenBLAS computes in this thread; larger ones wait for others."""
@@ -183,3 +183,12 @@ def interleave(vectors: Sequence[Expression]) -> list[Expression]:
     low = tuple(lane // 2 + lanes * (lane % 2) for lane in range(lanes))
     high = tuple(lane + lanes // 2 for lane in low)
     return [Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]
+
+
+def bound(name: str, values: Sequence[Expression], body: Callable[[list[Expression]], Statement]) -> Statement:
+    """Return ``body`` of variables that hold the values, each of which is computed once."""
+    bound = [Variable(f"{name}{number}", value.type) for number, value in enumerate(values)]
+    statement = body(list(bound))
+    for variable, value in reversed(list(zip(bound, values, strict=True))):
+        statement = Let(variable, value, statement)
+    return statement

@@ -319,13 +319,18 @@ Statement: TypeAlias = Store | For | If | Let | Allocate | Block | CallExtern
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A scheduled kernel: ``parameters`` are input buffers, then ``outputs`` output buffers."""
+    """A scheduled kernel: ``parameters`` are input buffers, then ``outputs`` output buffers.
+
+    No two parameters overlap, but the only output may be the memory of one of the inputs whose numbers ``in_place``
+    has: an element of these is read last where the element of its place is stored.
+    """
 
     name: str
     parameters: tuple[Buffer, ...]
     outputs: int
     body: Statement
     origin: tuple[str, ...] = ()
+    in_place: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         from graft.core.tensor_ir.text import print_function

@@ -176,8 +176,9 @@ class _Parser:
         self.expect("->")
         self.expect("(")
         outputs = self.many(self.buffer, ")")
+        in_place = tuple(self.many(self.integer)) if self.accept("in_place") else ()
         origin = self.strings() if self.accept("from") else ()
-        return Function(name, (*inputs, *outputs), len(outputs), self.block(), origin)
+        return Function(name, (*inputs, *outputs), len(outputs), self.block(), origin, in_place)
 
     def buffer(self) -> Buffer:
         """Read the declaration of a buffer; unknown names in its shape become symbolic extents."""

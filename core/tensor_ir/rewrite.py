@@ -7,6 +7,7 @@ much as it can. Floating-point values never change, not even in the last bit or 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from graft.core.tensor_ir.algebra import binary_bounds, decide, fold, identity, splat_value, unbroadcast
@@ -81,7 +82,7 @@ def simplify(expression: Expression, ranges: Mapping[Variable, Interval] | None 
 def simplify_function(function: Function) -> Function:
     """Return the function with its body simplified."""
     body = simplify_statement(function.body)
-    return Function(function.name, function.parameters, function.outputs, body, function.origin)
+    return replace(function, body=body)
 
 
 def simplify_statement(statement: Statement, ranges: Mapping[Variable, Interval] | None = None) -> Statement:

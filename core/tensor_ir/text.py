@@ -73,7 +73,8 @@ def print_function(function: Function) -> str:
     inputs, outputs = (
         ", ".join(map(printer.declare, buffers)) for buffers in (function.input_buffers, function.output_buffers)
     )
-    head = f"function {quoted(function.name)}({inputs}) -> ({outputs}){_origin(function.origin)}"
+    over = f" in_place {', '.join(map(str, function.in_place))}" if function.in_place else ""
+    head = f"function {quoted(function.name)}({inputs}) -> ({outputs}){over}{_origin(function.origin)}"
     return "\n".join([f"{head} {{", *printer.body(function.body, "  "), "}", ""])
 
 

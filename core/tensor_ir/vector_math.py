@@ -26,6 +26,7 @@ The float32 coefficients are those that `graft.core.tensor_ir.minimax` prints; f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from graft.core.tensor_ir import circular, error_function, exponential
 from graft.core.tensor_ir.exponential import FLOAT32, FLOAT64, Format
@@ -65,7 +66,7 @@ EXPANSIONS: dict[str, Callable[..., Value]] = {
 def expand(function: Function) -> Function:
     """Return the function with its transcendental intrinsics replaced; shared subexpressions are bound by `Let`."""
     body = map_statement(function.body, ExpressionMap(_expand_node), bind_shared)
-    return Function(function.name, function.parameters, function.outputs, body, function.origin)
+    return replace(function, body=body)
 
 
 def expansion() -> ExpressionMap:

@@ -33,7 +33,7 @@ from graft.core.tensor_ir.rewrite import Simplifier
 from graft.core.tensor_ir.text import print_expression, print_stages, print_statement
 from graft.core.tensor_ir.type_rules import access_fault, type_fault
 from graft.core.tensor_ir.visit import free_variables, walk_expressions
-from graft.core.types import BOOL, INT64
+from graft.core.types import BOOL, INT64, element_bits
 from graft.errors import CompileError
 
 
@@ -63,6 +63,10 @@ def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> Non
 def verify_stage(stage: Stage) -> None:
     """Raise CompileError if one stage breaks an invariant; it may read any buffer but its own."""
     verify_stages([stage])
+
+
+def _same_bytes(left: Buffer, right: Buffer) -> bool:
+    return left.shape == right.shape and element_bits(left.dtype) == element_bits(right.dtype)
 
 
 def _stage_expressions(stage: Stage) -> list[Expression]:
@@ -110,6 +114,10 @@ class _Verifier:
                     self.fail(f"an extent of '{buffer.name}' is {extent.type}, not int64", text)
                 symbols |= free_variables(extent)
         self.bound |= symbols
+        for number in function.in_place:
+            known = number in range(len(function.input_buffers)) and function.outputs == 1
+            if not known or not _same_bytes(function.parameters[number], function.parameters[-1]):
+                self.fail(f"its output cannot be in the place of input {number}", text)
         scope = _Scope(frozenset(function.parameters), frozenset(symbols))
         self.statement(function.body, scope)
 

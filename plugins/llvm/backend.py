@@ -14,6 +14,7 @@ import onnx_ir as ir
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
+from graft.core.schedule.elementwise import overwritable
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.select import schedule
@@ -28,13 +29,16 @@ from graft.errors import TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
-from graft.plugins.llvm.fusion import Group, fuse
+from graft.plugins.llvm.fusion import Group, Uses, fuse
+from graft.plugins.llvm.horizontal import join_horizontally
 from graft.plugins.llvm.integers import in_integers
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
-from graft.plugins.llvm.region import Lowered, Values, kernel_name
+from graft.plugins.llvm.placement import Placed
+from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside
+from graft.plugins.llvm.rounding import rounded_nodes
 from graft.plugins.llvm.structure import structure_of
-from graft.runtime.dtypes import dtype_name
+from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
 
 if TYPE_CHECKING:
@@ -88,6 +92,14 @@ class LlvmBackend(Backend):
                 return refused
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
+
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the names of the nodes whose products are in bfloat16."""
+        if target.precision == "float32":
+            return ()
+        outputs = {output.value for output in region.outputs}
+        without = target.without | self._without
+        return set(rounded_nodes(region.nodes(), outputs, self._table, replace(target, without=without)))
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one native module with a function per kernel, and the calls of them."""
@@ -158,6 +170,16 @@ def _refused(value: ValueView) -> Reject | None:
     return None
 
 
+def _spec(value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> TensorSpec:
+    kind = storage_dtype(dtype or value.dtype)
+    return TensorSpec(value.name, kind, value.static_shape, storage, **place)  # type: ignore[arg-type]
+
+
+def _bytes(value: ValueView) -> int:
+    """The size of an element as it is stored."""
+    return element_type(storage_dtype(value.dtype)).bytes
+
+
 def _shown(value: ValueView) -> str:
     if value.shape is None:
         return "unknown"
@@ -183,6 +205,8 @@ class RegionKernels:
     """C functions of this process that custom datatypes are lowered to."""
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
+    _places: dict[ir.Value, tuple[ValueView, int]] = field(default_factory=dict)
+    """By value: the result of a Concat in whose memory it is computed, and the elements before it."""
     _calls: list[Call] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
     _known: dict[str, Shared] = field(default_factory=dict)
@@ -192,25 +216,55 @@ class RegionKernels:
     def __post_init__(self) -> None:
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
-        self.groups = fuse(nodes, outputs, self.table, self.target.without)
+        precision = self.target.precision
+        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table, precision)
+        self.groups = fuse(nodes, outputs, self.table, self.target.without, last)
+        for placed in (group.placed for group in self.groups if group.placed is not None):
+            self._places.update((value, (placed.node.outputs[0], offset)) for value, offset in placed.computed)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table)
-        values = Values(self.table, last=last)
-        read = {value for node in nodes for value in node.node.inputs}
+        if "horizontal" not in self.target.without:
+            self.groups = join_horizontally(self.groups, self.target, outputs | last | self._places.keys())
+        values = Values(self.table, last=last, are_bfloat16=precision == "bf16")
+        uses, kept = Uses.of(nodes, outputs), outputs | self._places.keys()
         for number, group in enumerate(self.groups):
             if group.is_view:
                 self._view(group)
                 continue
-            outside = [value for value in group.tail.node.outputs if value in read or value in outputs]
-            if all(0 in (ValueView(value).static_shape or ()) for value in outside):
-                for empty in outside:
+            shared = (group, *group.beside)
+            outside = [
+                [v for v in one.tail.node.outputs if one.parts or v in uses.readers or v in kept] for one in shared
+            ]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
+                for empty in outside[0]:
                     self._add(ValueView(empty), "arena")
                 continue
             with self._timed("lower"):
-                lowered = values.lower_group(group, kernel_name(self.region.name, number, group), outside)
-            self._call(lowered, *self._schedule(lowered))
+                lowered = self._lowered(values, number, shared, outside, uses)
+            for one in lowered:
+                self._call(one, *self._schedule(one))
+            for part, begin in group.parts:
+                whole = self._index(group.tail.node.outputs[0])
+                self._add(part, "view", of=whole, offset=begin * _bytes(part))
         require(self._missing, "llvm", f"region '{self.region.name}'")
+
+    def _lowered(
+        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]], uses: Uses
+    ) -> Sequence[Lowered]:
+        """Lower groups that are to share a kernel to one, or to one each if they cannot."""
+        region = self.region.name
+        if len(groups) == 1:
+            return [values.lower_group(groups[0], kernel_name(region, number, groups[0]), outside[0])]
+        names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
+        parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
+        nodes = [node for group in groups for node in group.nodes]
+        own = {node.node for node in nodes}
+        kept = uses.outputs | self._places.keys()
+        made = {value for part in parts for value in part.outputs if value not in kept}
+        inner = {value for value in made if own.issuperset(reader.node for reader in uses.readers[value])}
+        name = kernel_name(region, number, Group(nodes, groups[0].trait))
+        whole = lowered_beside(parts, name, self.target, inner)
+        return parts if whole is None else [whole]
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""
@@ -220,10 +274,8 @@ class RegionKernels:
 
     # ---- Tensors ----
 
-    def _add(self, value: ValueView, storage: str, **place: int | str) -> int:
-        shape = value.static_shape
-        spec = TensorSpec(value.name, storage_dtype(value.dtype), shape, storage, **place)  # type: ignore[arg-type]
-        self._tensors.append(spec)
+    def _add(self, value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> int:
+        self._tensors.append(_spec(value, storage, dtype, **place))
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
 
@@ -242,11 +294,33 @@ class RegionKernels:
         self._tensors.append(TensorSpec(name, dtype_name(array.dtype), array.shape, "constant", constant=name))
         return len(self._tensors) - 1
 
+    def _result(self, value: ValueView, dtype: str | None = None) -> int:
+        """The tensor of what is computed: in the arena, or in the memory of a Concat that it is a part of."""
+        if value.value in self._indices:
+            return self._indices[value.value]
+        if value.value not in self._places:
+            return self._add(value, "arena", dtype)
+        whole, offset = self._places[value.value]
+        return self._add(value, "view", of=self._result(whole), offset=offset * _bytes(value))
+
     def _view(self, group: Group) -> None:
         (node,) = group.nodes
+        if group.placed is not None:
+            self._put_together(group.placed)
+            return
         source = node.input(0)
         assert source is not None
-        self._add(node.outputs[0], "view", of=self._index(source.value))
+        for value, offset in group.slices or [(node.node.outputs[0], 0)]:
+            part = ValueView(value)
+            self._add(part, "view", of=self._index(source.value), offset=offset * _bytes(part))
+
+    def _put_together(self, placed: Placed) -> None:
+        """Copy those parts of a Concat that are not computed in its memory."""
+        whole = self._result(placed.node.outputs[0])
+        for value, offset in placed.copied:
+            source, part = self._index(value), ValueView(value)
+            self._tensors.append(_spec(part, "view", of=whole, offset=offset * _bytes(part)))
+            self._calls.append(Call("copy", (source,), (len(self._tensors) - 1,), origin=(placed.node.name,)))
 
     # ---- Kernels ----
 
@@ -307,7 +381,11 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        outputs = tuple(self._add(ValueView(value), "arena") for value in lowered.outputs)
+        in_place = (
+            () if lowered.loops is not None or "in-place" in self.target.without else overwritable(lowered.kernel)
+        )
+        stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
+        outputs = tuple(self._result(ValueView(value), buffer.dtype) for value, buffer in stored)
         self._calls.append(
             Call(
                 "call",
@@ -317,6 +395,7 @@ class RegionKernels:
                 function,
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
+                in_place=in_place,
             )
         )
 

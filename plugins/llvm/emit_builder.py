@@ -12,6 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from graft.core.target import Target
+from graft.core.tensor_ir.ir import Buffer
 from graft.core.types import Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_analysis import Work
@@ -119,6 +120,8 @@ class ModuleText:
     declarations: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     work: Work = field(default_factory=Work)
+    overlapping: set[Buffer] = field(default_factory=set)
+    """Parameters that may be the same memory: an output and what it may be written over."""
 
     def has(self, *features: str) -> bool:
         """Whether the target has all of ``features``; they are names of one architecture."""

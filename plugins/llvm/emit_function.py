@@ -284,13 +284,16 @@ class FunctionEmitter(ExpressionEmitter):
         for buffer in buffers:
             if buffer in self.pointers:
                 operand = Value(self.pointers[buffer], INT64)
-                captures.append(_Capture(buffer, operand, "ptr", pointer_attributes(buffer)))
+                captures.append(_Capture(buffer, operand, "ptr", self._attributes(buffer)))
         inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)}
         for variable in variables:
             value = None if variable in inner else self.variables.get(variable)
             if value is not None and value.text.startswith("%"):
                 captures.append(_Capture(variable, value, register_type(value.type)))
         return captures
+
+    def _attributes(self, buffer: Buffer) -> str:
+        return pointer_attributes(buffer, overlaps=buffer in self.module.overlapping)
 
     def _closure(self, captures: list[_Capture]) -> str:
         layout = _layout(captures)
@@ -351,9 +354,9 @@ def _layout(captures: list[_Capture]) -> str:
     return f"{{ {', '.join(capture.llvm_type for capture in captures)} }}"
 
 
-def pointer_attributes(buffer: Buffer, writes: bool = True) -> str:
-    """Return the parameter attributes of a buffer: no two buffers overlap, and a constant size is readable."""
-    attributes = ["noalias"] if writes else ["noalias", "readonly"]
+def pointer_attributes(buffer: Buffer, writes: bool = True, overlaps: bool = False) -> str:
+    """Return the parameter attributes of a buffer: others do not overlap it, and a constant size is readable."""
+    attributes = [*([] if overlaps else ["noalias"]), *([] if writes else ["readonly"])]
     if buffer.alignment > 1:
         attributes.append(f"align {buffer.alignment}")
     count = emit_memory.element_count(buffer)
@@ -366,13 +369,15 @@ def emit_function(module: ModuleText, function: Function) -> None:
     """Add the LLVM functions of a tensor IR function to ``module``; ``@function.name`` has the ABI of GraftFunction."""
     emitter = FunctionEmitter(module, function.name, in_parallel=False)
     outer = Builder(module)
+    if function.in_place:
+        module.overlapping.update((function.parameters[-1], *(function.parameters[i] for i in function.in_place)))
     parameters, arguments = ["ptr %context"], ["ptr %context"]
     for number, buffer in enumerate(function.parameters):
         is_output = number >= len(function.parameters) - function.outputs
         tensors = "%outputs" if is_output else "%inputs"
         position = number - (len(function.parameters) - function.outputs) if is_output else number
         tensor = _tensor(outer, tensors, position)
-        attributes = pointer_attributes(buffer, writes=is_output)
+        attributes = pointer_attributes(buffer, is_output, buffer in module.overlapping)
         emitter.pointers[buffer] = f"%p{number}"
         parameters.append(f"ptr {attributes} %p{number}")
         arguments.append(f"ptr {_data(outer, tensor)}")

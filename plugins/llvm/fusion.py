@@ -20,6 +20,8 @@ from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView, ValueView
 from graft.plugins.llvm.attention import find_attention
 from graft.plugins.llvm.channels_last import transposes_around
+from graft.plugins.llvm.placement import Placed, placed_concats
+from graft.plugins.llvm.slices import slices_in_memory
 from graft.plugins.llvm.widening import computed_before, follows_integers, is_widening
 
 ANCHORS = (
@@ -42,6 +44,16 @@ class Group:
     lead: int = 0
     before: list[NodeView] = field(default_factory=list)
     """What the nodes read that is computed anew in this kernel, in execution order."""
+    beside: list[Group] = field(default_factory=list)
+    """Groups that are to share the kernel (`graft.plugins.llvm.horizontal`)."""
+    parts: list[tuple[ValueView, int]] = field(default_factory=list)
+    """Values that are parts of the result, each with the number of its first element there."""
+    origin: tuple[str, ...] = ()
+    """The names of the nodes that it stands for, where they are not its own."""
+    slices: list[tuple[ir.Value, int]] | None = None
+    """What is a piece of the memory of the anchor's first input, and the number of elements before it."""
+    placed: Placed | None = None
+    """How a Concat whose parts are computed in its memory is put together."""
 
     @property
     def anchor(self) -> NodeView:
@@ -56,7 +68,8 @@ class Group:
     def __str__(self) -> str:
         kind = "view" if self.is_view else self.trait.name.lower()
         before = f"({' '.join(node.op_type for node in self.before)}) " if self.before else ""
-        return f"{kind}: {before}{' '.join(node.op_type for node in self.nodes)}"
+        beside = "".join(f" | {' '.join(node.op_type for node in group.nodes)}" for group in self.beside)
+        return f"{kind}: {before}{' '.join(node.op_type for node in self.nodes)}{beside}"
 
 
 @dataclass(slots=True)
@@ -107,19 +120,25 @@ class Uses:
 
 
 def fuse(
-    nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, without: Collection[str] = ()
+    nodes: Sequence[NodeView],
+    outputs: Collection[ir.Value],
+    table: OperatorTable,
+    without: Collection[str] = (),
+    last: Collection[ir.Value] = (),
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
     ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
     ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
-    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay).
+    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay),
+    ``in-place`` (every Concat is a kernel). ``last`` are the values that are stored with channels last.
     """
     uses = Uses.of(nodes, outputs)
     groups: list[Group] = []
     for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
+    groups += _placed(nodes, last, uses, table, without)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
@@ -143,11 +162,41 @@ def fuse(
     return _in_order(groups, uses, table, copied="views" in without)
 
 
+def _placed(
+    nodes: Sequence[NodeView], last: Collection[ir.Value], uses: Uses, table: OperatorTable, without: Collection[str]
+) -> list[Group]:
+    """The groups of Concats whose parts are computed in their memory: views of what is there."""
+
+    def shares_memory(node: NodeView) -> bool:
+        return "views" not in without and node.node not in uses.taken and is_view(node, uses, table)
+
+    def is_followed(value: ir.Value) -> bool:
+        readers = uses.readers.get(value, [])
+        moves = len(readers) == 1 and readers[0].op_type != "Concat" and table.has(readers[0], Trait.INJECTIVE)
+        elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
+        return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
+
+    found = [] if "in-place" in without else placed_concats(nodes, last, shares_memory, is_followed)
+    uses.taken |= {placed.node.node for placed in found}
+    for placed in found:
+        for value, _ in (*placed.computed, *placed.copied):
+            if placed.node not in uses.readers.setdefault(value, []):  # what another Concat has put together
+                uses.readers[value].append(placed.node)
+    return [Group([placed.node], Trait.VIEW, is_view=True, placed=placed) for placed in found]
+
+
 def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copied: bool) -> list[Group]:
     """The groups in execution order; those of one view cost nothing unless views are ``copied``."""
+    placed = {value for group in groups if group.placed is not None for value, _ in group.placed.computed}
     for group in groups:
-        if not copied and len(group.nodes) == 1 and is_view(group.anchor, uses, table):
+        if copied or group.is_view or len(group.nodes) != 1:
+            continue
+        if is_view(group.anchor, uses, table):
             group.trait, group.is_view = Trait.VIEW, True
+        elif not placed.intersection(group.tail.node.outputs):
+            group.slices = slices_in_memory(group.anchor)
+            if group.slices is not None:
+                group.trait, group.is_view = Trait.VIEW, True
     return sorted(groups, key=lambda group: uses.order[group.tail.node])
 
 

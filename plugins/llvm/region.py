@@ -13,9 +13,12 @@ from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
+from graft.core.schedule.horizontal import beside
 from graft.core.schedule.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.narrowing import reading, storing
 from graft.core.schedule.recurrent import schedule_recurrent
+from graft.core.target import Target
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
@@ -53,6 +56,9 @@ class Values:
     """Those that are stored with channels last ..."""
     relaid: dict[Buffer, Buffer] = field(default_factory=dict)
     """... and the buffers that they have then."""
+    are_bfloat16: bool = False
+    """Whether those are bfloat16 between kernels."""
+    narrow: dict[Buffer, Buffer] = field(default_factory=dict)
 
     def buffer(self, value: ValueView) -> Buffer:
         """Return the buffer of a value."""
@@ -86,11 +92,17 @@ class Values:
                 anchor_stage = _anchor_stage(stages)
         if moved:
             stages = [relaid(stage, moved, LAST) for stage in stages]
+        if self.are_bfloat16:
+            stages = self._reading_bfloat16(stages, moved.values())
         if group.trait is not Trait.ATTENTION:  # its schedule stores in any order
             stages = reordered(stages)
         inlined = [self._with_scalars(stage) for stage in stages]
         outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
         outputs = tuple(moved.get(buffer, buffer) for buffer in outputs)
+        if self.are_bfloat16:
+            stored = {buffer: self._narrowed(buffer) for buffer in outputs if buffer in moved.values()}
+            inlined = storing(inlined, stored)
+            outputs = tuple(stored.get(buffer, buffer) for buffer in outputs)
         kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         prepared = prepare(kernel, accumulation(group.nodes))
         kernel = prepared.kernel
@@ -115,6 +127,19 @@ class Values:
             known = self.relaid[buffer] = replace(buffer, shape=tuple(buffer.shape[axis] for axis in LAST))
             if buffer in self.values:
                 self.values[known] = self.values[buffer]
+        return known
+
+    def _reading_bfloat16(self, stages: Sequence[Stage], moved: Collection[Buffer]) -> list[Stage]:
+        """Return the stages with what other kernels store with channels last read as bfloat16."""
+        computed = {stage.buffer for stage in stages}
+        narrow = {buffer: self._narrowed(buffer) for buffer in moved if buffer not in computed}
+        return [reading(stage, narrow) for stage in stages]
+
+    def _narrowed(self, buffer: Buffer) -> Buffer:
+        known = self.narrow.get(buffer)
+        if known is None:
+            known = self.narrow[buffer] = replace(buffer, dtype="bfloat16")
+            self.values[known] = self.values[buffer]
         return known
 
     def _whole(self, group: Group, name: str, lowering: Lowering, function: Function) -> Lowered:
@@ -185,11 +210,27 @@ def _kernel(
     computed = {stage.buffer for stage in stages}
     read = [load.buffer for stage in stages for load in loads(*stage_expressions(stage))]
     inputs = tuple(buffer for buffer in dict.fromkeys(read) if buffer not in computed)
-    origin = tuple(dict.fromkeys(node.name for node in group.nodes))
+    origin = group.origin or tuple(dict.fromkeys(node.name for node in group.nodes))
     return Kernel(
         name, inputs, tuple(outputs), tuple(stages), group.trait, group.anchor, anchor_stage,
         values.constants(inputs), origin,
     )  # fmt: skip
+
+
+def lowered_beside(parts: Sequence[Lowered], name: str, target: Target, inner: Collection[ir.Value]) -> Lowered | None:
+    """Return lowered products as one kernel, None if they cannot be one; ``inner`` are read by themselves alone."""
+    made = {value: buffer for part in parts for buffer, value in zip(part.kernel.outputs, part.outputs, strict=True)}
+    known = {buffer: value for part in parts for buffer, value in zip(part.kernel.inputs, part.inputs, strict=True)}
+    if any(made.get(value, buffer) is not buffer for buffer, value in known.items()):
+        return None  # a view of what another one computes
+    kernel = beside([part.kernel for part in parts], name, target, {made[value] for value in inner})
+    if kernel is None:
+        return None
+    nodes = [node for part in parts for node in part.group.nodes]
+    joined = {buffer: kernel.constants[buffer] for buffer in kernel.inputs if buffer not in known}
+    inputs = tuple(known.get(buffer, parts[0].inputs[0]) for buffer in kernel.inputs)
+    outputs = tuple(value for part in parts for value in part.outputs if value not in inner)
+    return Lowered(Group(nodes, parts[0].group.trait), kernel, None, inputs, outputs, joined)
 
 
 def kernel_name(region: str, number: int, group: Group) -> str:

@@ -17,6 +17,7 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import PluginManager
+from graft.precision import with_precision
 
 if TYPE_CHECKING:
     import os
@@ -63,16 +64,21 @@ def plan(
     policy: Policy | None = None,
     place: PlacementMode | None = None,
     threads: int | None = None,
+    precision: str = "float32",
     manager: PluginManager | None = None,
 ) -> Plan:
     """Return where every operator would run and why.
 
     ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions. ``place`` (``greedy``,
     ``model``, ``measured``) overrides ``policy.placement``. Only ``measured`` compiles and runs anything: regions that
-    might be, with ``threads`` threads, once each on this machine.
+    might be, with ``threads`` threads, once each on this machine. With ``precision`` as for `compile` the plan says
+    which operators it rounds the factors of.
     """
-    arguments = {"shapes": shapes, "policy": policy, "place": place, "threads": threads, "manager": manager}
-    return partitioned(model, backends, **arguments).plan  # type: ignore[arg-type]
+    result = partitioned(
+        model, backends, shapes=shapes, policy=policy, place=place, threads=threads, precision=precision,
+        manager=manager,
+    )  # fmt: skip
+    return result.plan
 
 
 def partitioned(
@@ -83,14 +89,18 @@ def partitioned(
     policy: Policy | None = None,
     place: PlacementMode | None = None,
     threads: int | None = None,
+    precision: str = "float32",
     manager: PluginManager | None = None,
 ) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
     manager = manager or plugins()
     chosen = choose(backends, manager)
     wishes = placed(policy, place)
-    estimator = estimator_for(wishes, chosen, compile_options(threads, False), manager)
-    return partition(prepare(model, shapes, manager), chosen, policy=wishes, estimator=estimator, operators=OPERATORS)
+    options = compile_options(threads, False, precision=precision)
+    estimator = estimator_for(wishes, chosen, options, manager)
+    prepared = prepare(model, shapes, manager)
+    result = partition(prepared, chosen, policy=wishes, estimator=estimator, operators=OPERATORS)
+    return with_precision(result, chosen, options.target)
 
 
 def placed(policy: Policy | None, place: PlacementMode | None) -> Policy:
@@ -138,10 +148,10 @@ def compile(
     the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
     ``native``, or one of `graft.core.target.LEVELS` (``x86-64-v3``, ``armv8-a``) for an artifact that runs elsewhere.
     ``precision`` is that of float32 matrix products and convolutions in the built-in compiler: ``bf16`` rounds their
-    factors to bfloat16, sums in float32 and leaves everything else as it is. With ``strict`` a region that its backend
-    fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision to follow,
-    on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With ``cache``,
-    kernels that were compiled before are found in the user's cache directory.
+    factors to bfloat16, sums in float32 and keeps images between convolutions in bfloat16. With ``strict`` a region
+    that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
+    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
+    ``cache``, kernels that were compiled before are found in the user's cache directory.
 
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graft.peers import peer
+from graft.peers.table import peer
 
 if TYPE_CHECKING:
     from graft.core.load import Source
@@ -68,9 +68,9 @@ def bench(
 ) -> BenchReport:
     """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
 
-    ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``); they run the model as it was loaded, on as many
-    threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names optimisations that ours is
-    compiled without.
+    ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``, ``torch``, ``iree``); they run the model as it was
+    loaded, on as many threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names
+    optimisations that ours is compiled without.
     """
     from graft.api import compile
     from graft.core.load import load

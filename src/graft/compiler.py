@@ -42,6 +42,7 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.precision import with_precision
 from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
@@ -77,6 +78,8 @@ class CompiledModel:
     ``region:<name>/<stage>`` are parts, in a thread of their own where they come to more."""
     tuning: TuneReport | None = None
     """What tuning has found, where it was asked for and a backend has something to tune."""
+    reuse: bool = True
+    """Whether results that are not live at the same time may have the same memory."""
 
     @property
     def total_seconds(self) -> float:
@@ -91,11 +94,14 @@ class CompiledModel:
         """Return the program with further values of the main graph as outputs, after the model's own."""
         values = {value.name: value for node in self.partitioned.graph for value in node.outputs}
         more = [values[name] for name in outputs if values[name] not in self.partitioned.graph.outputs]
-        return Stitcher(self.regions, self.modules, self.passed).stitch(self.partitioned.graph, more)
+        return self._stitcher().stitch(self.partitioned.graph, more)
 
     def stitch_region(self, region: Region) -> ProgramDescription:
         """Return a program that is one region alone; its inputs and outputs have the region's names."""
-        return Stitcher(self.regions, self.modules, self.passed).stitch_region(region)
+        return self._stitcher().stitch_region(region)
+
+    def _stitcher(self) -> Stitcher:
+        return Stitcher(self.regions, self.modules, self.passed, self.reuse)
 
 
 def prepare(
@@ -213,13 +219,14 @@ class Compiler:
         compiled = {name: self._finished[(name, one.backend, one.origin)] for name, one in found.items()}
         passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
         with self._timed("stitch"):
-            stitcher = Stitcher(found, compiled, passed)
+            reuse = "in-place" not in self._options.target.without
+            stitcher = Stitcher(found, compiled, passed, reuse)
             description = stitcher.stitch(partitioned.model.graph)
         with self._timed("describe"):
             description = self._with_facts(description, partitioned, stitcher.weights)
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
-            self._report,
+            self._report, reuse,
         )  # fmt: skip
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
@@ -230,7 +237,7 @@ class Compiler:
                 operators=OPERATORS,
             )  # fmt: skip
         result.plan.require_complete()
-        return result
+        return with_precision(result, backends, self._options.target)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

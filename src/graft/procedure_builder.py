@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graft.core.memory_plan import Lifetime, plan_memory
+from graft.core.memory_plan import Lifetime, plan_memory, plan_without_reuse
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
 
@@ -23,6 +23,8 @@ class ProcedureBuilder:
     calls: list[Call] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    reuse: bool = True
+    """Whether tensors that are not live at the same time may have the same memory."""
 
     @classmethod
     def reopen(cls, procedure: Procedure) -> ProcedureBuilder:
@@ -114,7 +116,7 @@ class ProcedureBuilder:
         self.outputs = []
         for position, (index, name) in enumerate(zip(outputs, names, strict=True)):
             tensor = self.tensors[index]
-            owner = tensor.of if tensor.storage == "view" else index
+            owner = self._owner(index)
             spec = TensorSpec(name, tensor.dtype, tensor.shape, "output", index=position)
             if self.tensors[owner].storage in ("arena", "dynamic") and self._same_bytes(owner, index):
                 if owner != index:
@@ -147,7 +149,10 @@ class ProcedureBuilder:
         kept.sort(key=lambda i: (self.tensors[i].storage == "view", i))
         number = {old: new for new, old in enumerate(kept)}
         arena = [i for i in kept if self.tensors[i].storage == "arena"]
-        plan = plan_memory([Lifetime(self._bytes(i) or 0, *spans[i]) for i in arena])
+        place = {tensor: number for number, tensor in enumerate(arena)}
+        on = self._replaced(spans) if self.reuse else {}
+        lifetimes = [Lifetime(self._bytes(i) or 0, *spans[i], on=place.get(on.get(i, -1), -1)) for i in arena]
+        plan = plan_memory(lifetimes) if self.reuse else plan_without_reuse(lifetimes)
         offsets = dict(zip(arena, plan.offsets, strict=True))
         tensors = []
         for old in kept:
@@ -165,13 +170,33 @@ class ProcedureBuilder:
             plan.bound_bytes,
         )
 
+    def _replaced(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+        """Return, by result that a call may write over a tensor that it is the last to use, that tensor."""
+        found: dict[int, int] = {}
+        for step, call in enumerate(self.calls):
+            if not call.in_place or self.tensors[call.outputs[0]].storage != "arena":
+                continue
+            (result,) = call.outputs
+            owners = [self._owner(index) if index >= 0 else -1 for index in call.inputs]
+            for position in (one for one in call.in_place if owners[one] >= 0):
+                owner, size = owners[position], self._bytes(call.inputs[position])
+                everywhere = all(other in call.in_place for other, one in enumerate(owners) if one == owner)
+                whole = self._bytes(owner) == size == self._bytes(result)
+                dies = self.tensors[owner].storage == "arena" and spans[owner][1] == spans[result][0] == step
+                if everywhere and whole and dies:
+                    found[result] = owner
+                    break
+        return found
+
+    def _owner(self, index: int) -> int:
+        return self.tensors[index].of if self.tensors[index].storage == "view" else index
+
     def _spans(self) -> dict[int, tuple[int, int]]:
         """Return, for each tensor in use, the first and last call that touches its bytes."""
         spans: dict[int, tuple[int, int]] = {}
         for step, call in enumerate(self.calls):
             for index in _touched(call):
-                owner = self.tensors[index].of if self.tensors[index].storage == "view" else index
-                for one in {index, owner}:
+                for one in {index, self._owner(index)}:
                     first = spans[one][0] if one in spans else step
                     spans[one] = (first, step)
         return spans

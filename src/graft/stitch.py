@@ -28,11 +28,16 @@ class Stitcher:
         regions: Mapping[str, Region],
         compiled: Mapping[str, Module | CompiledRegion],
         passed: frozenset[str] = frozenset(),
+        reuse: bool = True,
     ) -> None:
-        """Take the regions and what they were compiled to; ``passed``: backends whose constants go with every call."""
+        """Take the regions and what they were compiled to; ``passed``: backends whose constants go with every call.
+
+        Without ``reuse`` every result has memory of its own.
+        """
         self._regions = regions
         self._compiled = compiled
         self._passed = passed
+        self._reuse = reuse
         self._constants = ConstantStore()
         self._tensors: dict[int, tuple[ir.TensorProtocol, str]] = {}
         self._modules: list[Module] = []
@@ -48,7 +53,7 @@ class Stitcher:
 
     def stitch_region(self, region: Region) -> ProgramDescription:
         """Return a program that is one region; its constants are the region's."""
-        builder = ProcedureBuilder(region.name)
+        builder = ProcedureBuilder(region.name, reuse=self._reuse)
         tensors = {view.value: builder.add_input(*_typed(view.value)) for view in region.inputs}
         inputs = [tensors[view.value] for view in region.inputs]
         constants = []
@@ -69,7 +74,7 @@ class Stitcher:
         """Build the procedure of a graph, captured outer values as further inputs, and return its number."""
         number = len(self._procedures)
         self._procedures.append(None)
-        builder = ProcedureBuilder(name)
+        builder = ProcedureBuilder(name, reuse=self._reuse)
         tensors: dict[ir.Value, int] = {}
         formal = [value for value in graph.inputs if constant_tensor(value) is None]
         for value in (*formal, *captured):

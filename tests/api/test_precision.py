@@ -14,6 +14,7 @@ import graft
 from graft.api import compile_model
 from graft.core.target import LEVELS, host_target
 from graft.errors import GraftError
+from graft.plugins.llvm.backend import LlvmBackend
 from graft.runtime.dtypes import numpy_dtype
 
 from .models import feeds, model
@@ -68,6 +69,74 @@ def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(GraftError) as caught:
         graft.compile(PRODUCT, ["llvm"], precision="fp8")
     assert str(caught.value) == "unknown precision 'fp8'; choose float32 or bf16"
+
+
+CHAIN = (
+    "a = Conv<strides = [2, 2], pads = [3, 3, 3, 3]>(x, w0)\n"
+    "p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)\n r = Relu(p)\n",
+    "c = Conv(r, w1)\n s = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(c, w2)\n y = MaxPool<kernel_shape = [2, 2]>(s)",
+)
+SHAPES = {"w0": (16, 3, 7, 7), "w1": (24, 16, 1, 1), "w2": (8, 24, 3, 3)}
+
+
+def network(body: str, source: str, result: str) -> ir.Model:
+    """A model of one input and small whole weights."""
+    random = np.random.default_rng(5)
+    weights = {name: random.integers(-3, 4, shape).astype(np.float32) for name, shape in SHAPES.items()}
+    used = {name: array for name, array in weights.items() if name in body}
+    inputs = ", ".join((source, *(f"float[{','.join(map(str, array.shape))}] {name}" for name, array in used.items())))
+    proto = model(body, inputs, result)
+    del proto.graph.input[1:]
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in used.items())
+    return ir.from_proto(proto)
+
+
+def images_stored(program: graft.Program) -> list[str]:
+    """The types of the tensors between kernels."""
+    return [one.dtype for one in program.description.procedures[0].tensors if one.storage == "arena"]
+
+
+def test_images_between_bf16_convolutions_are_stored_as_they_are_multiplied() -> None:
+    """Sums are exact here, and too long for bfloat16: whoever rounds them, and when, they are rounded once."""
+    image = np.random.default_rng(1).integers(-8, 9, (1, 3, 18, 22)).astype(np.float32)
+    halves = [
+        network(CHAIN[0], "float[1,3,18,22] x", "float[1,16,4,5] r"),
+        network(CHAIN[1], "float[1,16,4,5] r", "float[1,8,1,2] y"),
+    ]
+    whole = network("".join(CHAIN), "float[1,3,18,22] x", "float[1,8,1,2] y")
+    first, second = (graft.compile(half, ["llvm"], threads=1, precision="bf16", strict=True) for half in halves)
+    program = graft.compile(whole, ["llvm"], threads=1, precision="bf16", strict=True)
+    middle = first.run({"x": image})["r"]
+    assert (middle.astype(numpy_dtype("bfloat16")).astype(np.float32) != middle).any()
+    assert set(images_stored(program)) == {"bfloat16"} and "bfloat16" not in images_stored(second)
+    expected = second.run({"r": middle})["y"].astype(numpy_dtype("bfloat16")).astype(np.float32)
+    np.testing.assert_array_equal(program.run({"x": image})["y"], expected)
+
+
+@pytest.mark.parametrize("without", [(), ("winograd",), ("channels-last",)])
+def test_a_residual_network_in_bf16_is_as_exact_as_its_factors(without: tuple[str, ...]) -> None:
+    body = (
+        "a = Conv<pads = [1, 1, 1, 1]>(x, w0)\n r = Relu(a)\n c = Conv<pads = [1, 1, 1, 1]>(r, w1)\n d = Add(c, r)\n"
+        "e = Relu(d)\n f = Conv(e, w2)\n g = GlobalAveragePool(f)\n y = Flatten(g)"
+    )
+    random = np.random.default_rng(2)
+    shapes = {"w0": (32, 3, 3, 3), "w1": (32, 32, 3, 3), "w2": (16, 32, 1, 1)}
+    proto = model(
+        body, ", ".join(("float[2,3,14,14] x", *(f"float[{','.join(map(str, s))}] {n}" for n, s in shapes.items()))),
+        "float[2,16] y",
+    )  # fmt: skip
+    del proto.graph.input[1:]
+    for name, shape in shapes.items():
+        weights = (random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    image = random.standard_normal((2, 3, 14, 14)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x": image})
+    program = graft.compile(
+        ir.from_proto(proto), [LlvmBackend(without=without)], threads=1, precision="bf16", strict=True
+    )
+    error = np.abs(program.run({"x": image})["y"] - expected).max() / np.abs(expected).max()
+    assert 1e-6 < error < 2e-2
+    assert ("bfloat16" in images_stored(program)) == ("channels-last" not in without)
 
 
 @pytest.mark.parametrize("cpu", ["native", *LEVELS])

@@ -38,6 +38,21 @@ def test_nodes_prints_every_operator(graft, model, npu):
     ]
 
 
+def test_a_plan_in_bf16_says_which_products_are_rounded(graft, model):
+    outcome = graft("plan", model, "-b", "llvm", "--precision", "bf16", "--nodes")
+    assert outcome.code == 0
+    assert "products in bf16 1/3" in outcome.out.splitlines()[0]
+    assert [line.split() for line in outcome.out.splitlines()[2:]] == [
+        ["NODE", "OPERATOR", "BACKEND", "REGION", "COMPOSITE", "PRODUCTS", "REFUSALS"],
+        ["mm", "MatMul", "llvm", "llvm_0", "bf16"],
+        ["sig", "Sigmoid", "llvm", "llvm_0"],
+        ["act", "Relu", "llvm", "llvm_0"],
+    ]
+    data = json.loads(graft("plan", model, "-b", "llvm", "--precision", "bf16", "--json").out)
+    assert [node.get("precision") for node in data["nodes"]] == ["bf16", None, None]
+    assert "bf16" not in graft("plan", model, "-b", "llvm", "--nodes").out
+
+
 def test_plan_as_json_has_the_summary_and_every_node(graft, model):
     data = json.loads(graft("plan", model, "-b", "reference", "--json").out)
     assert [(node["node"], node["backend"]) for node in data["nodes"]] == [

@@ -19,8 +19,9 @@ from graft.core.target import OPTIMISATIONS
 from graft.errors import GraftError
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.runtime.program import Program
+from tests.memory import check_memory
 
-MODELS = ("cnn", "transformer", "lstm")
+MODELS = ("cnn", "dense", "inception", "transformer", "lstm")
 
 CNN = """g (float[1, 24, 26, 28] x) => (float[1, 10] y) {
     a = Conv <pads = [1, 1, 1, 1]> (x, w0)
@@ -29,10 +30,41 @@ CNN = """g (float[1, 24, 26, 28] x) => (float[1, 10] y) {
     e = Conv <pads = [1, 1, 1, 1]> (d, w1)
     f = Add (e, x)
     h = Relu (f)
-    i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (h)
+    l = Conv (h, w3)
+    m = Conv (h, w4)
+    o = Concat <axis = 1> (m, l)
+    i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (o)
     j = GlobalAveragePool (i)
     k = Flatten (j)
     y = Gemm (k, w2, n) }"""
+
+DENSE = """g (float[1, 16, 14, 14] x) => (float[1, 40, 14, 14] y) {
+    a = Relu (x)
+    b = Conv <pads = [1, 1, 1, 1]> (a, w0)
+    d = Concat <axis = 1> (a, b)
+    e = BatchNormalization (d, s, c, c, v)
+    f = Relu (e)
+    h = Conv <pads = [1, 1, 1, 1]> (f, w1)
+    i = Concat <axis = 1> (d, h)
+    j = Conv (i, w2)
+    k = Concat <axis = 1> (a, b, h, j)
+    l = Sigmoid (k)
+    y = Mul (k, l) }"""
+
+INCEPTION = """g (float[1, 16, 14, 14] x) => (float[1, 32, 14, 14] y) {
+    a = Conv (x, w0)
+    b = Relu (a)
+    d = Conv <pads = [1, 1, 1, 1]> (b, w1)
+    e = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)
+    f = Concat <axis = 1> (b, d, e, x)
+    j = Conv (f, w2)
+    l = Tanh (j)
+    h = Exp (f)
+    i = Conv (h, w2)
+    k = Sigmoid (i)
+    m = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (l)
+    n = Add (k, m)
+    y = Div (n, o) }"""
 
 TRANSFORMER = """g (float[1, 20, 48] x) => (float[1, 20, 48] y) {
     a = LayerNormalization (x, s, c)
@@ -53,8 +85,23 @@ TRANSFORMER = """g (float[1, 20, 48] x) => (float[1, 20, 48] y) {
 SHAPES = {
     "cnn": (
         CNN,
-        {"w0": (24, 24, 3, 3), "w1": (24, 24, 3, 3), "w2": (24, 10), "s": (24,), "c": (24,), "v": (24,), "n": (10,)},
+        {
+            "w0": (24, 24, 3, 3),
+            "w1": (24, 24, 3, 3),
+            "w2": (24, 10),
+            "w3": (16, 24, 1, 1),
+            "w4": (8, 24, 1, 1),
+            "s": (24,),
+            "c": (24,),
+            "v": (24,),
+            "n": (10,),
+        },
     ),
+    "dense": (
+        DENSE,
+        {"w0": (8, 16, 3, 3), "w1": (8, 24, 3, 3), "w2": (8, 32, 1, 1), "s": (24,), "c": (24,), "v": (24,)},
+    ),
+    "inception": (INCEPTION, {"w0": (8, 16, 1, 1), "w1": (8, 8, 3, 3), "w2": (32, 48, 1, 1), "o": (32, 1, 1)}),
     "transformer": (
         TRANSFORMER,
         {
@@ -131,11 +178,42 @@ def test_without_attention_it_is_no_kernel_with_its_transpositions() -> None:
     assert len(calls("transformer")) < len(calls("transformer", "attention"))
 
 
+def test_products_and_convolutions_of_one_input_are_one_kernel() -> None:
+    assert len(calls("transformer", "horizontal")) == len(calls("transformer")) + 2
+    assert len(calls("cnn", "horizontal")) == len(calls("cnn")) + 1
+
+
 def test_without_views_they_are_copied() -> None:
     assert len(calls("transformer", "views")) > len(calls("transformer"))
     kinds = {tensor.storage for tensor in program("transformer", ("views",)).description.procedures[0].tensors}
     assert "view" not in kinds
     assert "view" in {tensor.storage for tensor in program("transformer").description.procedures[0].tensors}
+
+
+def test_without_in_place_concats_are_copied_and_all_results_have_memory_of_their_own() -> None:
+    for name, concats in (("dense", 3), ("inception", 1)):
+        on, off = program(name), program(name, ("in-place",))
+        check_memory(on.description.procedures[0])
+        check_memory(off.description.procedures[0])
+        assert on.arena_bytes < off.arena_bytes
+        assert sum("concat" in call for call in calls(name, "in-place")) == concats
+        assert not any("concat" in call for call in calls(name))
+
+
+def test_a_result_takes_the_place_of_what_dies() -> None:
+    (procedure,) = program("inception").description.procedures
+    replaced = [
+        call
+        for call in procedure.calls
+        if any(
+            procedure.tensors[call.inputs[position]].offset == procedure.tensors[call.outputs[0]].offset
+            for position in call.in_place
+            if procedure.tensors[call.outputs[0]].storage == procedure.tensors[call.inputs[position]].storage == "arena"
+        )
+    ]
+    assert replaced
+    (without,) = program("inception", ("in-place",)).description.procedures
+    assert not any(call.in_place for call in without.calls)
 
 
 def test_without_threads_the_bits_are_the_same() -> None:

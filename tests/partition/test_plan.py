@@ -38,7 +38,18 @@ def test_why_lists_every_refusal() -> None:
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
-    assert Plan.from_json(PLAN.to_json()) == PLAN
+    for plan in (PLAN, PLAN.with_precision({"conv"}, "bf16")):
+        assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_plan_says_which_products_are_rounded() -> None:
+    plan = PLAN.with_precision({"conv", "none of this name"}, "bf16")
+    assert [row.precision for row in plan.placements] == ["bf16", "", ""]
+    assert plan.summary() == (
+        "npu 2/3 ops (66.7 %, 2 regions, 90 % of FLOPs) · llvm 1/3 · products in bf16 1/3 (90 % of FLOPs)"
+        " · top reasons: rank 1"
+    )
+    assert "precision" not in PLAN.to_json()
 
 
 @pytest.mark.parametrize(

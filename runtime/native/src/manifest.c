@@ -324,6 +324,9 @@ static int32_t read_call(Reader *reader, const Procedure *procedure, const JsonV
     status = read_integer(reader, row, "module", 0, (int64_t)reader->manifest->module_count - 1, &module);
     status = status ? status : read_text(reader, row, "function", &call->function);
     call->module = status ? -1 : (int32_t)module;
+    if (status == GRAFT_OK && graft_json_member(row, "in_place")) {
+      status = read_indices(reader, row, "in_place", 0, call->inputs.count, &call->in_place);
+    }
   } else if (status == GRAFT_OK && call->kind == CALL_COPY && (call->inputs.count != 1 || call->outputs.count != 1)) {
     status = damaged(reader, "a copy has one input and one output");
   } else if (status == GRAFT_OK && call->kind >= CALL_IF) {

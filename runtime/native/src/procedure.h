@@ -51,6 +51,7 @@ typedef struct Call {
   int32_t module;
   const char *function;
   IndexList inputs, outputs;
+  IndexList in_place; /* positions in `inputs` that the output may stand on, which then is written over them */
   int32_t body_count;
   int32_t bodies[2];
   IndexList arguments[2];
@@ -99,6 +100,9 @@ int32_t graft_read_manifest(const JsonValue *root, Store *store, Manifest *manif
 
 /* Checks how the fields go together: bodies, order of writes and reads, overlap in the arena. */
 int32_t graft_check_procedures(const Manifest *manifest, GraftError *error);
+
+/* Checks the order of writes and reads, and the overlap in the arena (check_memory.c). `where` begins the message. */
+int32_t graft_check_memory(const Procedure *procedure, const char *where, GraftError *error);
 
 /* Checks one call with bodies against them. `where` begins the message. */
 int32_t graft_check_control(const Manifest *manifest, const Procedure *procedure, const Call *call, const char *where,

@@ -86,13 +86,13 @@ static void test_calls(void) {
   check_error(WITH("", CALL("add", "[0,0]", "[0]")),
               "damaged manifest: procedure 0: call 0: tensor 'x' is written, but its bytes are those of an input or a constant");
   check_error(WITH("," TENSOR("v", "float32", "[4]", VIEW(1, 0)), CALL("add", "[0,0]", "[2]")),
-              "damaged manifest: procedure 0: call 0: tensor 'v' is written, but it is a view of a part");
+              "damaged manifest: procedure 0: tensor 'y' is read before it is written");
   check_error(WITH("," TENSOR("v", "float32", "[2,4]", VIEW(1, 0)), CALL("add", "[0,0]", "[2]") ","
                    CALL("add", "[0,0]", "[1]")),
               "damaged manifest: procedure 0: call 1: tensor 'y' is written twice");
   check_error(WITH("," TENSOR("d", "float32", "null", DYNAMIC) "," TENSOR("v", "float32", "[0]", VIEW(2, 0)),
                    CALL("add", "[0,0]", "[3]")),
-              "damaged manifest: procedure 0: call 0: tensor 'v' is written, but it is a view of a part");
+              "damaged manifest: procedure 0: call 0: tensor 'v' is written, but it is a view of what has no size yet");
   check_error(WITH("," TENSOR("s", "float32", "[8]", ARENA(0)) "," TENSOR("v", "float32", "[2,4]", VIEW(2, 0)) ","
                    TENSOR("t", "float32", "[8]", ARENA(0)),
                    CALL("add", "[0,0]", "[3]") "," CALL("add", "[2,0]", "[4]") "," CALL("add", "[4,4]", "[1]")),
@@ -118,6 +118,48 @@ static void test_memory_is_used_again(void) {
            CALL("add", "[0,0]", "[2]") "," CALL("add", "[2,0]", "[3]") "," CALL("add", "[3,3]", "[4]") ","
            CALL("add", "[4,4]", "[1]")),
       1));
+}
+
+#define PARTS                                                                                                   \
+  "," TENSOR("a", "float32", "[4]", VIEW(1, 0)) "," TENSOR("b", "float32", "[3]", VIEW(1, 16)) ","              \
+      TENSOR("c", "float32", "[1]", VIEW(1, 28)) "," TENSOR("d", "float32", "[2]", VIEW(1, 12))
+
+static void test_parts_of_a_tensor_are_written_one_by_one(void) {
+  graft_program_destroy(must_create(
+      WITH(PARTS, CALL("add", "[0,0]", "[4]") "," CALL("add", "[0,0]", "[2]") "," CALL("add", "[2,4]", "[3]")), 1));
+  graft_program_destroy(must_create(WITH(PARTS, CALL("add", "[0,0]", "[3,2,4]") "," CALL("add", "[5,1]", "[]")), 1));
+  check_error(WITH(PARTS, CALL("add", "[0,0]", "[4]") "," CALL("add", "[0,0]", "[2]")),
+              "damaged manifest: procedure 0: tensor 'y' is read before it is written");
+  check_error(WITH(PARTS, CALL("add", "[0,0]", "[2]") "," CALL("add", "[5,0]", "[3]")),
+              "damaged manifest: procedure 0: call 1: tensor 'd' is read before it is written");
+  check_error(WITH(PARTS, CALL("add", "[0,0]", "[2]") "," CALL("add", "[0,0]", "[5]")),
+              "damaged manifest: procedure 0: call 1: tensor 'd' is written twice");
+  check_error(WITH(PARTS, CALL("add", "[0,0]", "[3]") "," CALL("add", "[0,0]", "[5]")),
+              "damaged manifest: procedure 0: call 1: tensor 'd' is written twice");
+  check_error(WITH(PARTS, CALL("add", "[0,0]", "[3]") "," CALL("add", "[0,0]", "[1]")),
+              "damaged manifest: procedure 0: call 1: tensor 'y' is written twice");
+  check_error(WITH(PARTS, CALL("add", "[0,0]", "[1]") "," CALL("add", "[0,0]", "[3]")),
+              "damaged manifest: procedure 0: call 1: tensor 'b' is written twice");
+}
+
+#define IN_PLACE(inputs, outputs, places)                                                                       \
+  "{\"kind\":\"call\",\"module\":0,\"function\":\"add\",\"inputs\":" inputs ",\"outputs\":" outputs               \
+  ",\"in_place\":" places "}"
+#define TWO "," TENSOR("s", "float32", "[8]", ARENA(0)) "," TENSOR("t", "float32", "[8]", ARENA(0))
+#define LIVE "damaged manifest: procedure 0: tensors 's' and 't' overlap in the arena while both are live"
+
+static void test_a_result_may_stand_on_what_dies(void) {
+  graft_program_destroy(must_create(WITH(TWO, CALL("add", "[0,0]", "[2]") "," IN_PLACE("[2,2]", "[3]", "[0,1]") ","
+                                              CALL("add", "[3,0]", "[1]")), 1));
+  check_error(WITH(TWO, CALL("add", "[0,0]", "[2]") "," IN_PLACE("[2,2]", "[3]", "[0]") "," CALL("add", "[3,0]", "[1]")),
+              LIVE);
+  check_error(WITH(TWO, CALL("add", "[0,0]", "[2]") "," IN_PLACE("[2,0]", "[3]", "[0]") "," CALL("add", "[3,2]", "[1]")),
+              LIVE);
+  check_error(WITH("," TENSOR("s", "float32", "[8]", ARENA(0)) "," TENSOR("t", "float32", "[4]", ARENA(0)),
+                   CALL("add", "[0,0]", "[2]") "," IN_PLACE("[2,0]", "[3]", "[0]") "," CALL("add", "[3,0]", "[1]")),
+              LIVE);
+  check_error(WITH(TWO, CALL("add", "[0,0]", "[2]") "," IN_PLACE("[2,0]", "[3]", "[2]") "," CALL("add", "[3,0]", "[1]")),
+              "damaged manifest: procedure 0, call 1: entry 0 of 'in_place' is not an integer between 0 and 1");
 }
 
 #define BODY(name, inputs, tensors, outputs) PROCEDURE(name, 0, inputs, outputs, tensors, "")
@@ -300,6 +342,8 @@ int main(void) {
   test_tensors();
   test_calls();
   test_memory_is_used_again();
+  test_parts_of_a_tensor_are_written_one_by_one();
+  test_a_result_may_stand_on_what_dies();
   test_bodies();
   test_targets();
   test_loaders();

@@ -31,7 +31,7 @@ from graft.cli.programs import inputs_of, load_artifact
     metavar="NAME,...",
     type=names_argument,
     default=None,
-    help="Peers to measure in turns with it: onnxruntime, openvino.",
+    help="Peers to measure in turns with it: onnxruntime, openvino, mnn, torch, iree.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of all contestants; all available by default.")
 @click.option("--seconds", type=click.FloatRange(min=0), default=3.0, show_default=True, help="The time for all.")

@@ -139,7 +139,7 @@ def switch_option(command: Command) -> Command:
     """Add what the compiler is to do without: ``--switch-off``."""
     return click.option(
         "--switch-off", metavar="NAME", multiple=True, callback=_set("switched_off"), expose_value=False,
-        help="Do without an optimisation (attention, fusion, threads, views, winograd, ...) or a graph pass.",
+        help="Do without an optimisation (attention, fusion, horizontal, views, winograd, ...) or a graph pass.",
     )(command)  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def precision_option(command: Command) -> Command:
         type=click.Choice(("float32", "bf16")),
         default="float32",
         show_default=True,
-        help="Of float32 products in the built-in compiler; bf16 rounds their factors to bfloat16.",
+        help="Of float32 products in the built-in compiler; bf16 rounds factors and images to bfloat16.",
     )(command)
 
 

@@ -19,6 +19,7 @@ from graft.cli.common import (
     names_or_none,
     policy_of,
     policy_options,
+    precision_option,
 )
 from graft.cli.output import print_json, print_table
 
@@ -70,6 +71,7 @@ def command() -> None:
 @command.command("model", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", type=MODEL)
 @backend_options
+@precision_option
 @policy_options
 @click.option("--why", is_flag=True, help="Print the refusals, gathered by reason, and what would change them.")
 @click.option("--nodes", is_flag=True, help="Print every operator with its placement and its refusals.")
@@ -86,6 +88,7 @@ def plan_model(
     model: Path,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
     why: bool,
     nodes: bool,
     coverage: tuple[str, float] | None,
@@ -98,8 +101,9 @@ def plan_model(
     from graft.api import partitioned
 
     result = partitioned(
-        str(model), names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes), manager=state.manager()
-    )
+        str(model), names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes), precision=precision,
+        manager=state.manager(),
+    )  # fmt: skip
     plan = result.plan
     if output is not None:
         output.write_text(plan.to_json() + "\n", encoding="utf-8")
@@ -183,12 +187,15 @@ def _print_why(plan: Plan) -> None:
 
 def _print_nodes(plan: Plan) -> None:
     click.echo()
+    rounded = any(row.precision for row in plan.placements)
     rows = [
         (row.node, row.op_type, row.backend or "nobody", row.region, row.composite,
+         *((row.precision,) if rounded else ()),
          "; ".join(f"{backend}: {reject.code}" for backend, reject in row.reasons.items()))
         for row in plan.placements
     ]  # fmt: skip
-    print_table(("NODE", "OPERATOR", "BACKEND", "REGION", "COMPOSITE", "REFUSALS"), rows)
+    heads = ("NODE", "OPERATOR", "BACKEND", "REGION", "COMPOSITE", *(("PRODUCTS",) if rounded else ()), "REFUSALS")
+    print_table(heads, rows)
 
 
 def check_gates(plan: Plan, coverage: tuple[str, float] | None, required: tuple[str, ...]) -> int:

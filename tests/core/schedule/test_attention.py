@@ -1,5 +1,7 @@
 """Attention as scheduled, run by the interpreter, against its stages."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.machine import run_function
 from graft.core.tensor_ir.verify import verify
+from graft.runtime.dtypes import numpy_dtype
 
 WIDE = Target("x86_64", "sapphirerapids", frozenset({"avx512f", "avx2", "fma"}))
 MIDDLE = Target("x86_64", "haswell", frozenset({"avx2", "fma"}))
@@ -84,8 +87,38 @@ def test_attention_of_any_shape_is_computed(
     check(attention_kernel(2, queries, keys, size, features, turned), target)
 
 
+def rounded(array: np.ndarray) -> np.ndarray:
+    return array.astype(numpy_dtype("bfloat16")).astype(np.float32)
+
+
+def check_bfloat16(kernel: Kernel, target: Target) -> None:
+    """Against NumPy with rounded factors: queries, keys, exponentials before they are divided, values."""
+    random = np.random.default_rng(3)
+    arrays = [random.standard_normal(b.dims(item)).astype(np.float32) for item in kernel.inputs]
+    q, k, v, mask = arrays
+    turned = len(kernel.stages) == 7
+    scores = rounded(q) @ rounded(k.swapaxes(1, 2) if turned else k) + mask
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = rounded(powers) @ rounded(v) / powers.sum(-1, keepdims=True)
+    scheduled = schedule_attention(kernel, replace(target, precision="bf16"))
+    assert scheduled is not None and "dot2_bf16" in str(scheduled.function)
+    verify(scheduled.function)
+    (result,) = run_function(scheduled.function, arrays)
+    np.testing.assert_allclose(result, expected, rtol=2e-5, atol=1e-3)
+
+
+@settings(max_examples=6, deadline=None)
+@given(queries=extents, keys=extents, size=extents, features=extents, turned=st.booleans())
+@pytest.mark.parametrize("target", [WIDE, MIDDLE], ids=["wide", "middle"])
+def test_attention_in_bfloat16_rounds_its_factors(
+    queries: int, keys: int, size: int, features: int, turned: bool, target: Target
+) -> None:
+    check_bfloat16(attention_kernel(2, queries, keys, size, features, turned), target)
+
+
 def test_keys_are_turned_in_registers() -> None:
     check(attention_kernel(1, 3, 37, 16, 5, turned=True), WIDE)
+    check_bfloat16(attention_kernel(1, 3, 19, 32, 5, turned=True), WIDE)
 
 
 @pytest.mark.parametrize("size", [1, 300, 1200])

@@ -38,6 +38,12 @@ def test_a_function_prints_as_it_was_read():
     assert str(parse_function(FUNCTION)) == FUNCTION
 
 
+def test_a_function_says_what_it_may_be_written_over():
+    text = 'function f(x: float32[4], a: float32[], z: int32[4]) -> (y: float32[4]) in_place 0, 2 from "Add" {\n}\n'
+    assert str(parse_function(text)) == text
+    assert parse_function(text).in_place == (0, 2)
+
+
 def test_stages_print_as_they_were_read():
     from graft.core.tensor_ir.text import print_stages
 

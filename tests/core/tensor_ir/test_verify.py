@@ -75,6 +75,22 @@ def test_a_broken_invariant_is_an_error_that_says_what_and_where(body, message):
         verify(function(body))
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "(x: float32[8]) -> (y: float32[8]) in_place 1",
+        "(x: float32[8]) -> (y: float32[4]) in_place 0",
+        "(x: float64[8]) -> (y: float32[8]) in_place 0",
+        "(x: float32[8]) -> (y: float32[8], z: float32[8]) in_place 0",
+    ],
+)
+def test_a_result_takes_the_place_of_as_many_bytes_only(head):
+    number = head[-1]
+    message = f"function 'f': its output cannot be in the place of input {number}, in 'function f'"
+    with pytest.raises(CompileError, match=f"^{re.escape(message)}$"):
+        verify(parse_function(f"function f{head} {{\n}}\n"))
+
+
 def test_a_branch_may_guard_an_index():
     verify(function("serial i < 9 { if i < 8 { y[i] = x[i] } }"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,14 @@ def execute(compiled: CompiledRegion, inputs: Sequence[np.ndarray], load_image: 
                 constant = compiled.constants[tensor.constant]
                 arrays.append(np.ascontiguousarray(constant).reshape(tensor.shape))
             case "view":
-                arrays.append(arrays[tensor.of].reshape(tensor.shape))
+                owner = arrays[tensor.of].reshape(-1)[tensor.offset // arrays[tensor.of].itemsize :]
+                arrays.append(owner[: math.prod(tensor.shape)].reshape(tensor.shape))
             case _:
                 arrays.append(np.full(tensor.shape, 77, numpy_dtype(tensor.dtype)))
     for call in compiled.procedure.calls:
+        if call.kind == "copy":
+            np.copyto(arrays[call.outputs[0]], arrays[call.inputs[0]])
+            continue
         given = [arrays[index] for index in call.inputs]
         status = images[call.module].status(call.function, given, [arrays[index] for index in call.outputs])
         assert status == 0, f"{call.function} gave {status}"

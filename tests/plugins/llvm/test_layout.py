@@ -8,7 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.operators.all import OPERATORS
-from graft.core.target import CompileOptions, host_target
+from graft.core.target import CompileOptions, Precision, host_target
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.plugins.llvm.layout import values_last
 from tests.plugins.llvm.execute import execute
@@ -37,9 +37,9 @@ def network(
     )
 
 
-def last_values(text: str, constants: dict[str, np.ndarray] = WEIGHTS) -> list[str]:
+def last_values(text: str, constants: dict[str, np.ndarray] = WEIGHTS, precision: Precision = "float32") -> list[str]:
     region = region_of(text, constants)
-    found = values_last(region.nodes(), {value.value for value in region.outputs}, OPERATORS)
+    found = values_last(region.nodes(), {value.value for value in region.outputs}, OPERATORS, precision)
     return sorted(value.name or "" for value in found)
 
 
@@ -70,6 +70,25 @@ def test_without_depthwise_convolutions_channels_stay_first() -> None:
     )
     computed = {name: array for name, array in WEIGHTS.items() if name != "w1"}
     assert last_values(network(), computed) == []
+
+
+def test_in_bfloat16_all_convolutions_without_groups_keep_channels_last() -> None:
+    wide = network("f = Conv <pads = [1, 1, 1, 1]> (e, w6)", last="y = MaxPool <kernel_shape = [6, 7]> (i)")
+    assert last_values(wide, precision="bf16") == list("abcdefhinpqrst")
+    plain = wide.replace("group = 20, pads = [1, 1, 1, 1]> (b, w1)", "group = 1, pads = [1, 1, 1, 1]> (b, w6)")
+    assert last_values(plain, precision="bf16") == list("abcdefhinpqrst")
+
+
+def test_in_bfloat16_a_pool_passes_channels_last_on_and_may_change_the_order() -> None:
+    pooled = network("o = MaxPool <kernel_shape = [1, 1]> (e)  f = Relu (o)")
+    assert last_values(pooled, precision="bf16") == list("abcdefhinopqrst")
+    turned = network("o = Transpose <perm = [0, 1, 2, 3]> (e)  f = MaxPool <kernel_shape = [1, 1]> (o)")
+    assert last_values(turned, precision="bf16") == []
+    alone = (
+        f"g (float[2,3,11,13] x, {PARAMETERS}) => (float[2,20,11,13] y) {{ a = Conv <pads = [1, 1, 1, 1]> (x, w0)"
+        " m = MaxPool <kernel_shape = [1, 1]> (a) n = Transpose <perm = [0, 1, 2, 3]> (m) y = Relu (n) }"
+    )
+    assert last_values(alone, precision="bf16") == []
 
 
 @pytest.mark.parametrize("layout", [True, False])

@@ -1,4 +1,4 @@
-"""Other runtimes on the same model and inputs, to compare with."""
+"""ONNX Runtime, OpenVINO and MNN as peers: runtimes that read ONNX models."""
 
 from __future__ import annotations
 
@@ -20,23 +20,8 @@ if TYPE_CHECKING:
 Run = Callable[[], object]
 
 
-def peer(name: str, model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, precision: str = "float32") -> Run:
-    """Return a call of a peer on the same model and inputs, which gives the list of outputs.
-
-    Only OpenVINO has another ``precision`` than float32 here, ``bf16``. Raises GraftError if the peer is unknown or not
-    installed.
-    """
-    if name not in PEERS:
-        raise GraftError(f"cannot compare with '{name}'; choose among {', '.join(COMPARE)}", peer=name)
-    try:
-        if name == "openvino":
-            return _openvino(model, feeds, threads, "bf16" if precision == "bf16" else "f32")
-        return PEERS[name](model, feeds, threads)
-    except ImportError as error:
-        raise GraftError(f"{name} is not installed; {INSTALL[name]}", peer=name) from error
-
-
-def _onnxruntime(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
+def onnxruntime_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
+    """Return a call of ONNX Runtime, which gives the list of outputs."""
     import onnx_ir as ir
     import onnxruntime
 
@@ -47,7 +32,7 @@ def _onnxruntime(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int)
     return lambda: session.run(None, dict(feeds))
 
 
-def _openvino(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, hint: str = "f32") -> Run:
+def openvino_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, hint: str = "f32") -> Run:
     """OpenVINO in float32 or bfloat16 (``hint``), its own choice where the processor can. Arrays are not copied."""
     import onnx_ir as ir
     import openvino
@@ -70,7 +55,7 @@ def _openvino(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, hi
     return run
 
 
-def _mnn(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
+def mnn_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
     """MNN in full float32, from its own format; integers are 32 bits wide there."""
     import onnx_ir as ir
 
@@ -116,18 +101,3 @@ def _quiet() -> Iterator[None]:
         for number, copy in enumerate(kept, 1):
             os.dup2(copy, number)
             os.close(copy)
-
-
-PEERS: Mapping[str, Callable[[ir.Model, Mapping[str, np.ndarray], int], Run]] = {
-    "onnxruntime": _onnxruntime,
-    "openvino": _openvino,
-    "mnn": _mnn,
-}
-COMPARE = tuple(PEERS)
-PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "mnn": "MNN"}
-"""What each peer is imported as."""
-INSTALL = {
-    "onnxruntime": "pip install 'graft-compiler[onnxruntime]'",
-    "openvino": "pip install openvino",
-    "mnn": "pip install MNN",
-}

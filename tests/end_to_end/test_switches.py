@@ -32,7 +32,9 @@ CNN = """g (float[1, 24, 26, 28] x) => (float[1, 10] y) {
     h = Relu (f)
     l = Conv (h, w3)
     m = Conv (h, w4)
-    o = Concat <axis = 1> (m, l)
+    p = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (l)
+    q = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (m)
+    o = Concat <axis = 1> (q, p)
     i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (o)
     j = GlobalAveragePool (i)
     k = Flatten (j)
@@ -180,7 +182,7 @@ def test_without_attention_it_is_no_kernel_with_its_transpositions() -> None:
 
 def test_products_and_convolutions_of_one_input_are_one_kernel() -> None:
     assert len(calls("transformer", "horizontal")) == len(calls("transformer")) + 2
-    assert len(calls("cnn", "horizontal")) == len(calls("cnn")) + 1
+    assert len(calls("cnn", "in-place", "horizontal")) == len(calls("cnn", "in-place")) + 1
 
 
 def test_without_views_they_are_copied() -> None:

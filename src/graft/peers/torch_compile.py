@@ -28,7 +28,7 @@ def torch_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) ->
     compiled = torch.compile(torch_module(model), fullgraph=True, dynamic=False, options={"freezing": True})
 
     def run() -> list[np.ndarray]:
-        with torch.inference_mode():
+        with torch.no_grad():  # while it compiles, inference_mode turns gradients on, and then nothing is frozen
             return [result.numpy() for result in compiled(*arguments)]
 
     return run

@@ -254,7 +254,7 @@ class ContractionScheduler(Factors):
         panel = place.panel
         tile = replace(self.tile, rows=height, vectors=panel.vectors)
         begin = self.split.begin(place.number)
-        reduction, turns = self.parts.epilogue.anchor.reduction, self.parts.epilogue.turns
+        reduction = self.parts.epilogue.anchor.reduction
         assert reduction is not None
 
         def left(row: int) -> Expression:
@@ -287,18 +287,8 @@ class ContractionScheduler(Factors):
                 return Load(self.buffer, (self.panel_place(panel, offset),))
             return self._right_at(outer, b.add(panel.begin, offset), self._mask(panel, vector))
 
-        def point(row: Expression, column: Expression) -> list[Expression]:
-            places = dict(outer)
-            if self.parts.rows is not None:
-                places[self.parts.rows] = b.add(begin, row)
-            first = b.multiply(panel.number, self.tile.columns // turns)
-            places[self.parts.columns] = ramp(b.add(first, column), tile.lanes)
-            return [places[axis] for axis in range(len(self.parts.shape))]
-
         def store(totals: Buffer) -> Statement:
-            if self.parts.epilogue.branches:
-                return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
-            return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
+            return self.store(outer, place, tile, totals)
 
         start: Totals = clear(tile, reduction.initial)
         if self.starts.sums:
@@ -308,9 +298,25 @@ class ContractionScheduler(Factors):
         if place.part is not None:
             span = self._span(place.part)
             start, finish = self._continued(place, tile, start, finish)
-        ahead = self._ahead(outer, place)
+        ahead = self._ahead(outer, place, height)
         multiply = self.parts.multiply
         return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
+
+    def store(self, outer: Outer, place: Place, tile: Tile, totals: Buffer) -> Statement:
+        """Return the stores of a tile of sums, behind the epilogue."""
+        panel, begin = place.panel, self.split.begin(place.number)
+
+        def point(row: Expression, column: Expression) -> list[Expression]:
+            places = dict(outer)
+            if self.parts.rows is not None:
+                places[self.parts.rows] = b.add(begin, row)
+            first = b.multiply(panel.number, self.tile.columns // self.parts.epilogue.turns)
+            places[self.parts.columns] = ramp(b.add(first, column), tile.lanes)
+            return [places[axis] for axis in range(len(self.parts.shape))]
+
+        if self.parts.epilogue.branches:
+            return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
+        return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
 
     def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""
@@ -349,13 +355,29 @@ class ContractionScheduler(Factors):
             lambda totals: If(is_first, start(totals), zero(totals)),
             lambda totals: If(
                 is_last,
-                Block((sums.add(totals), sums.load(totals), finish(totals))),
+                Block((sums.gather(totals), finish(totals))),
                 If(is_first, sums.store(totals), sums.add(totals)),
             ),
         )
 
-    def _ahead(self, outer: Outer, place: Place) -> Ahead | None:
-        """Return what to fetch while a tile is summed: its share of the panel, or part of one, that is read next."""
+    def _ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+        """Return what to fetch of constants while a tile of ``height`` rows is summed."""
+        return self._right_ahead(outer, place) or self._left_ahead(outer, place, height)
+
+    def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+        """Return what to fetch of the left factor: the rows of the next tile."""
+        packed = self.left_packed
+        if packed is None or packed.contents.nbytes < AHEAD_BYTES or not self.parts.depth:
+            return None
+        term = substitute(self.parts.term(), {self.parts.depth[-1].variable: b.index(0)})
+        if place.part is not None:
+            term = b.multiply(place.part.number, self.blocking.span)
+        row = b.multiply(b.add(self.split.begin(place.number), height), self.parts.terms)
+        begin = b.add(b.add(packed.begin(outer), row), b.multiply(term, height))
+        return Ahead(packed.buffer, begin, self.tile.unroll * height)
+
+    def _right_ahead(self, outer: Outer, place: Place) -> Ahead | None:
+        """Return what to fetch of the right factor: a tile's share of the panel, or part of one, that is read next."""
         packed, panel, part = self.right_packed, place.panel, place.part
         if packed is None or self.is_streamed or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
             return None

@@ -32,7 +32,6 @@ from graft.core.schedule.few_channels import schedule_few_channels
 from graft.core.schedule.flatten import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.grouping import Sum, group
-from graft.core.schedule.horizontal import MIN_FILLED
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.narrowing import pixel_of
 from graft.core.schedule.packing import evaluate
@@ -47,6 +46,7 @@ from graft.core.schedule.parameters import (
 from graft.core.schedule.planes import schedule_planes
 from graft.core.schedule.product import Contraction, analyse, factors_of
 from graft.core.schedule.tiling import Reduced, column_mask, lanes_of, ramp, wide
+from graft.core.schedule.turned import TurnedScheduler
 from graft.core.schedule.vectorize import vectorize_expression
 from graft.core.schedule.windows_last import schedule_windows_last
 from graft.core.schedule.winograd import schedule_winograd
@@ -72,8 +72,8 @@ from graft.core.tensor_ir.visit import free_variables, substitute
 
 MIN_CHANNELS = 4
 """Groups of fewer output channels are computed directly."""
-MIN_TERMS = 256
-"""Vectors of channels are better than ones of pixels that are not full (`MIN_FILLED`) if sums have so many terms."""
+MIN_SAVED = 30
+"""Vectors of channels are better than those of pixels if they save so many multiply-adds per vector of the output."""
 
 
 def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
@@ -177,7 +177,8 @@ def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | N
         return False
     if wanted is not None:
         return wanted == "channels"
-    return parts.width / (-(-parts.width // lanes) * lanes) < MIN_FILLED and parts.terms >= MIN_TERMS
+    empty = -parts.width % lanes
+    return parts.terms * empty >= MIN_SAVED * parts.width
 
 
 def _channels_wide(
@@ -191,7 +192,7 @@ def _channels_wide(
     assert parts.rows is not None, "a convolution without channels"
     if isinstance(parts.right, Load) and parts.right.mask is None:
         swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        return ContractionScheduler(flat.kernel, swapped, target, wanted).scheduled()
+        return TurnedScheduler(flat.kernel, swapped, target, wanted).scheduled()
     found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
@@ -290,7 +291,7 @@ class _PatchScheduler(ContractionScheduler):
         return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)
 
 
-class _CopiedPatches(ContractionScheduler):
+class _CopiedPatches(TurnedScheduler):
     """A product of pixels and weights with channels as columns, behind a copy of all patches: a row for each term."""
 
     def __init__(

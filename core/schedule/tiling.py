@@ -227,13 +227,15 @@ def accumulate(
     span: Span | None = None,
     ahead: Ahead | None = None,
     multiply: Product | None = None,
+    exact: int = EXACT_TERMS,
 ) -> Statement:
     """Return the statement that fills a tile of accumulators and hands it to ``finish``.
 
     ``left(row)`` is a scalar and ``right(vector)`` a vector of ``tile.lanes``, both in the variables of ``loops``, and
     ``multiply(left, right, sum)`` adds their product to a sum of type ``kind`` (`multiply_add` if None). ``begin`` sets
     the accumulators, a register buffer of ``rows x columns``, to what the sums start from; ``finish`` gets them.
-    ``span`` says which part of the last loop is summed: all of it if None. A long sum in float32 is summed in parts.
+    ``span`` says which part of the last loop is summed: all of it if None. A long sum in float32 is summed in parts of
+    ``exact`` terms.
     """
     shape = (b.index(tile.rows), b.index(tile.columns))
     totals = Buffer("totals", kind.dtype, shape, memory="register", alignment=64)
@@ -254,12 +256,11 @@ def accumulate(
             body = For(loop.variable, b.index(loop.extent), "serial", body) if loop.extent > 1 else _once(loop, body)
         return body
 
-    if span is not None or kind.dtype != "float32" or math.prod(loop.extent for loop in loops) < 2 * EXACT_TERMS:
+    if span is not None or kind.dtype != "float32" or math.prod(loop.extent for loop in loops) < 2 * exact:
         body = around(outer, _steps(span or whole_span(inner.extent, tile.unroll), tile.unroll, step, ahead))
         return Allocate(totals, Block((begin(totals), body, finish(totals))))
-    sums = Buffer("sums", kind.dtype, (b.index(tile.rows * tile.columns),), None, "scratch", 64)
-    kept, zero, part = Partial(sums, b.index(0), tile), clear(tile, b.constant(0.0, kind.dtype)), Variable("part")
-    cut, terms = _cut([loop.extent for loop in loops], tile.unroll)
+    part = Variable("part")
+    cut, terms = _cut([loop.extent for loop in loops], tile.unroll, exact)
     if loops[cut] is inner:
         span, steps = part_span(inner.extent, terms, tile.unroll, part), b.multiply(part, terms // tile.unroll)
         body = _steps(span, tile.unroll, step, None if ahead is None else ahead.after(steps))
@@ -269,16 +270,27 @@ def accumulate(
         first = b.multiply(part, terms)
         count = b.minimum(b.index(terms), b.subtract(b.index(loops[cut].extent), first))
         body = For(number, count, "serial", Let(loops[cut].variable, b.add(first, number), body))
-    body = Block((zero(totals), body, kept.add(totals)))
-    body = around(loops[:cut], over(part, -(-loops[cut].extent // terms), "serial", body))
-    whole = Block((begin(totals), kept.store(totals), body, kept.load(totals), finish(totals)))
-    return Allocate(sums, Allocate(totals, whole))
+    sums = Buffer("sums", kind.dtype, (b.index(tile.rows * tile.columns),), None, "scratch", 64)
+    kept, zero = Partial(sums, b.index(0), tile), clear(tile, b.constant(0.0, kind.dtype))
+    counts = (*(loop.extent for loop in loops[:cut]), -(-loops[cut].extent // terms))
+    numbers = (*(loop.variable for loop in loops[:cut]), part)
+    is_first, is_last = (
+        b.all_of(
+            [b.equal(number, at * (count - 1)) for number, count in zip(numbers, counts, strict=True) if count > 1]
+        )
+        for at in (0, 1)
+    )
+    assert is_first is not None and is_last is not None, "a long sum of one part"
+    start = If(is_first, begin(totals), zero(totals))
+    end = If(is_last, Block((kept.gather(totals), finish(totals))), If(is_first, kept.store(totals), kept.add(totals)))
+    body = around(loops[:cut], over(part, counts[-1], "serial", Block((start, body, end))))
+    return Allocate(sums, Allocate(totals, body))
 
 
-def _cut(extents: Sequence[int], unroll: int) -> tuple[int, int]:
-    """Return the loop to cut, of a nest, and its length in a part, so that a part sums about `EXACT_TERMS` terms."""
-    cut = next(n for n in reversed(range(len(extents))) if n == 0 or math.prod(extents[n:]) > EXACT_TERMS)
-    most = max(1, EXACT_TERMS // math.prod(extents[cut + 1 :]))
+def _cut(extents: Sequence[int], unroll: int, exact: int) -> tuple[int, int]:
+    """Return the loop to cut, of a nest, and its length in a part, so that a part sums about ``exact`` terms."""
+    cut = next(n for n in reversed(range(len(extents))) if n == 0 or math.prod(extents[n:]) > exact)
+    most = max(1, exact // math.prod(extents[cut + 1 :]))
     even = -(-extents[cut] // -(-extents[cut] // most))
     return cut, -(-even // unroll) * unroll if cut == len(extents) - 1 else even
 
@@ -334,6 +346,13 @@ class Partial:
     buffer: Buffer
     begin: Expression
     tile: Tile
+
+    def gather(self, totals: Buffer) -> Statement:
+        """Return what adds the sums so far to the accumulators."""
+        pairs = self._pairs()
+        return Block(
+            tuple(Store(totals, place, b.add(Load(self.buffer, own), Load(totals, place))) for place, own in pairs)
+        )
 
     def load(self, totals: Buffer) -> Statement:
         """Return what sets the accumulators to the sums so far."""

@@ -1,8 +1,9 @@
 """The schedule of 3x3 convolutions by Winograd's algorithm: products of matrices on transformed pieces of the image.
 
-The output is cut into pieces of ``m x m`` pixels. Whole rows of pieces form a block, whose pieces stand one after
-another on the vector lanes: a block is transformed channel by channel, multiplied with the transformed weights (which
-are made at compile time), and transformed back, through the epilogue, all while it lies in the second-level cache.
+The output, whose windows move by one or two pixels, is cut into pieces of ``m x m`` pixels. Whole rows of pieces form a
+block, whose pieces stand one after another on the vector lanes: a block is transformed channel by channel, multiplied
+with the transformed weights (which are made at compile time), and transformed back, through the epilogue, all while it
+lies in the second-level cache.
 """
 
 from __future__ import annotations
@@ -52,14 +53,12 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOAT32
 
-CACHE_LINE = 16
-"""Elements of a cache line."""
 UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
+EXACT_TERMS = 64
+"""Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
 PAD = 16
 """Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
-MIN_PARALLEL_BLOCKS = 8
-"""At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together."""
 
 
 def schedule_winograd(
@@ -116,7 +115,7 @@ def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer,
     if weights not in kernel.constants or len(b.dims(weights)) != 4 or b.dims(weights)[2:] != (WINDOW, WINDOW):
         return None
     windows = windows_of(kernel.node, b.dims(source)[2:], (WINDOW, WINDOW), b.dims(anchor.buffer)[2:])
-    if windows.strides != (1, 1) or windows.dilations != (1, 1) or min(windows.target) < 1:
+    if windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1) or min(windows.target) < 1:
         return None
     channel, *window = (axis.variable for axis in reduction.axes)
     places, conditions = windows.positions(anchor.axes[2:], window)
@@ -165,7 +164,7 @@ class _Scheduler:
         """Return the loops over images and blocks."""
         image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
         place = _Place(image, b.multiply(block, self.plan.rows))
-        apart = self.plan.blocks * b.dims(self.source)[0] >= MIN_PARALLEL_BLOCKS
+        apart = self.plan.is_apart(b.dims(self.source)[0])
         phases: Statement = Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
         if apart:
             phases = self._with_matrices(phases)
@@ -189,7 +188,7 @@ class _Scheduler:
 
     def _transform_input(self, place: _Place) -> Statement:
         """Return the loop over channels: rows are combined as they lie, then columns, a vector of pieces at a time."""
-        size, extent = self.transform.inputs, self.width * self.transform.outputs + self.plan.lanes
+        size, extent = self.transform.inputs, self.width * self.transform.step + self.plan.lanes
         shape = (b.index(2), b.index(size), b.index(extent))
         combined = Buffer("combined", "float32", shape, None, "scratch", 64)
         channel = Variable("channel")
@@ -199,22 +198,22 @@ class _Scheduler:
 
     def _clear(self, combined: Buffer) -> Statement:
         """Return the stores of zeros where no piece is: what is there would be multiplied all the same."""
-        lanes, used = self.plan.lanes, self.plan.rows * self.plan.across * self.transform.outputs
+        lanes, used = self.plan.lanes, self.plan.rows * self.plan.across * self.transform.step
         half, row = Variable("half"), Variable("row")
         zero = wide(b.constant(0, "float32"), lanes)
-        starts = range(used, self.width * self.transform.outputs, lanes)
+        starts = range(used, self.width * self.transform.step, lanes)
         stores = tuple(Store(combined, (half, row, ramp(b.index(start), lanes)), zero) for start in starts)
         body = For(row, b.index(self.transform.inputs), "serial", Block(stores))
         return For(half, b.index(2), "serial", body)
 
     def _combine_rows(self, combined: Buffer, place: _Place, channel: Expression) -> Statement:
-        """Return the loops that fill ``combined[half, i, piece * m + column]``.
+        """Return the loops that fill ``combined[half, i, piece * step + column]``.
 
-        Half 0 holds columns 0 to m - 1 of each piece, half 1 the two columns behind them, in places 0 and 1.
+        Half 0 holds columns 0 to step - 1 of each piece, half 1 those behind them, from place 0 on.
         """
-        lanes, length = self.plan.lanes, self.plan.across * self.transform.outputs
+        lanes, length = self.plan.lanes, self.plan.across * self.transform.step
         number, row = Variable("line"), Variable("top")
-        top = b.multiply(b.add(place.first, number), self.transform.outputs)
+        top = b.multiply(b.add(place.first, number), self.transform.step)
         valid = [Variable(f"valid{i}", b.constant(True, "bool").type) for i in range(self.transform.inputs)]
         begin = b.multiply(number, length)
         left = self.windows.begins[1]
@@ -233,7 +232,7 @@ class _Scheduler:
         def stored(sums: list[Expression], start: Expression, first: int, last: int) -> Statement:
             stores: list[Statement] = []
             for half in range(2):
-                shift = half * self.transform.outputs
+                shift = half * self.transform.step
                 if first >= length + shift:
                     continue
                 own = ramp(b.subtract(start, shift), lanes)
@@ -246,7 +245,7 @@ class _Scheduler:
                 stores += [Store(combined, (b.index(half), b.index(i), at), sums[i], mask) for i in range(len(sums))]
             return Block(tuple(stores))
 
-        body = self._over_vectors(length + self.transform.inputs - self.transform.outputs, piece)
+        body = self._over_vectors(length + self.transform.inputs - self.transform.step, piece)
         for i, variable in enumerate(valid):
             inside = b.all_of([*b.inside(b.add(row, i), self.windows.source[0])])
             assert inside is not None
@@ -270,18 +269,18 @@ class _Scheduler:
         return Load(self.source, (place.image, channel, row, column), both(mask, wide(valid, self.plan.lanes)))
 
     def _combine_columns(self, combined: Buffer, channel: Expression) -> Statement:
-        """Return the loops that write ``images[i * (m + 2) + j, panel, channel, piece of the panel]``."""
-        lanes, m, size = self.plan.lanes, self.transform.outputs, self.transform.inputs
+        """Return the loops that write ``images[i * inputs + j, panel, channel, piece of the panel]``."""
+        lanes, step, size = self.plan.lanes, self.transform.step, self.transform.inputs
         row, vector = Variable("i"), Variable("vector")
 
         def body(first: int, vectors: int, begin: Expression) -> Statement:
-            start = b.multiply(b.add(begin, vector), m * lanes)
+            start = b.multiply(b.add(begin, vector), step * lanes)
             halves = [
                 deinterleave(
-                    [Load(combined, (b.index(half), row, ramp(b.add(start, v * lanes), lanes))) for v in range(m)],
+                    [Load(combined, (b.index(half), row, ramp(b.add(start, v * lanes), lanes))) for v in range(step)],
                     count,
                 )
-                for half, count in ((0, m), (1, size - m))
+                for half, count in ((0, step), (1, size - step))
             ]
             at = self._in_panel(self.channels, begin, vectors, channel, vector)
 
@@ -350,10 +349,9 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            lines = -(-shape.rows * shape.unroll // CACHE_LINE)
-            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), lines)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll)
             start = clear(shape, b.constant(0, "float32"))
-            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead)
+            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
 
         return For(product, b.index(self.transform.products), "parallel", self._over_panels(panel))
 

@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.operators import build as b
+from graft.core.schedule import contraction
 from graft.core.schedule.convolution import schedule_convolution
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import Constant, Store
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import FLOAT32
-from tests.core.schedule.convolutions import NARROW, WIDE, buffer, check, convolution
+from tests.core.schedule.convolutions import NARROW, WIDE, buffer, check, convolution, outputs_of
 
 
 @settings(max_examples=12, deadline=None)
@@ -114,3 +115,15 @@ def test_few_pixels_are_computed_with_channels_on_the_lanes(
 def test_channels_on_the_lanes_need_constant_weights_if_patches_are_copied() -> None:
     attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
     check(*convolution((1, 30, 7, 5), (16, 30, 3, 3), constant=False, **attributes))
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_weights_of_the_next_tile_are_fetched_ahead(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    kernel, arrays = convolution((1, 16, 6, 8), (40, 16, window, window), pads=[window // 2] * 4)
+    direct = replace(WIDE, without=frozenset({"winograd"}))
+    assert "prefetch" not in str(schedule_convolution(kernel, direct).function)
+    monkeypatch.setattr(contraction, "AHEAD_BYTES", 0)
+    found = schedule_convolution(kernel, direct)
+    assert "call prefetch(w_packed[" in str(found.function)
+    (result,), (expected,) = outputs_of(kernel, found, arrays)
+    np.testing.assert_allclose(result, expected, atol=1e-4)

@@ -1,4 +1,6 @@
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.operators import build as b
-from graft.core.operators.windows import windows_of
+from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.epilogue import fused_stages
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.winograd import schedule_winograd
+from graft.core.schedule.winograd import UNROLL, schedule_winograd
 from graft.core.schedule.winograd_cost import choose_plan, plan_of
 from graft.core.schedule.winograd_transform import Transform, deinterleave, interleave
 from graft.core.target import Target
@@ -28,11 +30,12 @@ def scheduled(kernel: Kernel, target: Target, pieces: int, rows: int) -> Schedul
     return schedule_winograd(kernel, stages, target, plan_of(pieces, rows, weights[0], windows, target))
 
 
-@pytest.mark.parametrize("pieces", [2, 4])
-def test_the_transforms_compute_a_convolution(pieces: int) -> None:
-    transform, random = Transform(pieces), np.random.default_rng(pieces)
-    image, window = random.standard_normal((pieces + 2, pieces + 2)), random.standard_normal((3, 3))
-    direct = [[(image[i : i + 3, j : j + 3] * window).sum() for j in range(pieces)] for i in range(pieces)]
+@pytest.mark.parametrize(("pieces", "stride"), [(2, 1), (4, 1), (2, 2)])
+def test_the_transforms_compute_a_convolution(pieces: int, stride: int) -> None:
+    transform, random = Transform(pieces, stride), np.random.default_rng(pieces)
+    image, window = random.standard_normal((transform.inputs, transform.inputs)), random.standard_normal((3, 3))
+    places = range(0, transform.step, stride)
+    direct = [[(image[i : i + 3, j : j + 3] * window).sum() for j in places] for i in places]
     inside = transform.input_matrix() @ image @ transform.input_matrix().T
     weights = transform.weight_matrix() @ window @ transform.weight_matrix().T
     result = transform.output_matrix() @ (weights * inside) @ transform.output_matrix().T
@@ -78,17 +81,18 @@ def test_interleaving_undoes_deinterleaving(count: int) -> None:
     outputs=st.integers(1, 9),
     size=st.tuples(st.integers(3, 13), st.integers(3, 22)),
     pads=st.tuples(*[st.integers(0, 2)] * 4),
-    pieces=st.sampled_from([2, 4]),
+    shape=st.sampled_from([(2, 1), (4, 1), (2, 2)]),
     rows=st.integers(1, 4),
     narrow=st.booleans(),
     residual=st.booleans(),
 )
 def test_any_pieces_and_blocks_give_the_convolution(
-    batch: int, channels: int, outputs: int, size: tuple[int, int], pads: tuple[int, ...], pieces: int, rows: int,
-    narrow: bool, residual: bool,
+    batch: int, channels: int, outputs: int, size: tuple[int, int], pads: tuple[int, ...], shape: tuple[int, int],
+    rows: int, narrow: bool, residual: bool,
 ) -> None:  # fmt: skip
     source, weights = (batch, channels, *size), (outputs, channels, 3, 3)
-    kernel, arrays = convolution(source, weights, pads=list(pads), residual=residual)
+    pieces, stride = shape
+    kernel, arrays = convolution(source, weights, pads=list(pads), strides=[stride] * 2, residual=residual)
     found = scheduled(kernel, NARROW if narrow else WIDE, pieces, rows)
     assert found is not None
     (result,), (expected,) = outputs_of(kernel, found, arrays)
@@ -103,8 +107,16 @@ def test_a_wide_row_is_transformed_in_a_loop() -> None:
     np.testing.assert_allclose(result, expected, atol=2e-4)
 
 
+def test_all_weights_of_the_next_tile_are_fetched_ahead() -> None:
+    kernel, _ = convolution((1, 16, 12, 12), (20, 16, 3, 3), pads=[1, 1, 1, 1])
+    found = scheduled(kernel, WIDE, 4, 3)
+    assert found is not None
+    lines = re.findall(r"call prefetch\(transformed\[([^\]]*)\]", str(found.function))
+    assert len(lines) == 20 * UNROLL // 16, "a step of a tile of 20 channels fetches 20 elements for each term"
+
+
 @pytest.mark.parametrize(
-    "attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}], ids=["strides", "dilations", "groups"]
+    "attributes", [{"strides": [1, 2]}, {"dilations": [2, 2]}, {"group": 2}], ids=["strides", "dilations", "groups"]
 )
 def test_other_windows_are_not_for_winograd(attributes: dict[str, object]) -> None:
     kernel, _ = convolution((1, 4, 12, 12), (4, 4 // int(str(attributes.get("group", 1))), 3, 3), **attributes)
@@ -117,15 +129,22 @@ def test_weights_that_are_computed_at_run_time_are_not_transformed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "size", "outputs", "pieces"),
-    [(64, 56, 64, 4), (128, 28, 128, 4), (512, 7, 512, 2), (3, 224, 64, None)],
+    ("channels", "size", "outputs", "stride", "pieces"),
+    [
+        (64, 56, 64, 1, 4),
+        (128, 28, 128, 1, 4),
+        (512, 7, 512, 1, 2),
+        (3, 224, 64, 1, None),
+        (128, 56, 128, 2, 2),
+        (512, 14, 512, 2, None),
+    ],
 )
 def test_the_cost_model_chooses_pieces_by_channels_and_size(
-    channels: int, size: int, outputs: int, pieces: int | None
+    channels: int, size: int, outputs: int, stride: int, pieces: int | None
 ) -> None:
-    kernel, _ = convolution((1, 1, size, size), (1, 1, 3, 3), pads=[1, 1, 1, 1])
+    kernel, _ = convolution((1, 1, size, size), (1, 1, 3, 3), pads=[1, 1, 1, 1], strides=[stride] * 2)
     assert kernel.node is not None
-    windows = windows_of(kernel.node, (size, size), (3, 3), (size, size))
+    windows = windows_of(kernel.node, (size, size), (3, 3), (size // stride, size // stride))
     plan = choose_plan(outputs, (1, channels, size, size), windows, WIDE)
     assert (None if plan is None else plan.transform.outputs) == pieces
 
@@ -150,3 +169,10 @@ def test_the_error_of_float32_stays_within_three_times_that_of_a_direct_sum(piec
             exact += windows[:, channel, i, j, None, None, None].astype(float) * term
     result = back @ products.reshape(8, 64, pieces + 2, pieces + 2) @ back.T
     assert np.abs(result - exact).max() <= 3 * np.abs(direct - exact).max()
+
+
+@pytest.mark.parametrize(("threads", "blocks"), [(1, 7), (2, 1)])
+def test_several_threads_meet_less_often(threads: int, blocks: int) -> None:
+    windows = Windows((56, 56), (3, 3), (28, 28), (2, 2), (1, 1), (1, 1), (1, 1))
+    plan = choose_plan(128, (1, 128, 56, 56), windows, replace(WIDE, threads=threads))
+    assert plan is not None and plan.blocks == blocks

@@ -13,6 +13,19 @@ SHAPE = (1, 48, 27, 30)
 IMAGE = np.random.default_rng(7).standard_normal(SHAPE, np.float32)
 
 
+def many_channels() -> onnx.ModelProto:
+    """Conv of 512 channels of 16 x 16 pixels: long sums."""
+    weights = np.random.default_rng(2).standard_normal((64, 512, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 16, 16))
+        for name, channels in (("x", 512), ("y", 64))
+    ]
+    tensors = [onnx.numpy_helper.from_array(weights, "w")]
+    graph = helper.make_graph(nodes, "convolution", values[:1], values[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
 def two_convolutions() -> onnx.ModelProto:
     """Conv, Relu, Conv, addition of the input, Relu: 48 channels of 27 x 30 pixels throughout."""
     random = np.random.default_rng(1)
@@ -56,3 +69,18 @@ def test_the_fingerprint_names_what_is_switched_off() -> None:
 
 def test_two_threads_give_the_same_bits(usual: Program) -> None:
     np.testing.assert_array_equal(program(threads=2)(IMAGE), usual(IMAGE))
+
+
+def test_sums_of_many_channels_are_about_as_exact_as_direct_ones() -> None:
+    model = many_channels()
+    image = np.maximum(np.random.default_rng(3).standard_normal((1, 512, 16, 16)), 0).astype(np.float32)
+    weights = onnx.numpy_helper.to_array(model.graph.initializer[0]).astype(np.float64)
+    patches = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+    exact = np.einsum("ocij,ncyxij->noyx", weights, patches.astype(np.float64), optimize=True)
+    found = [
+        graft.compile(model, [LlvmBackend(without=without)], threads=1, strict=True)
+        for without in (set[str](), {"winograd"})
+    ]
+    assert weight_bytes(found[0]) == 4 * weight_bytes(found[1])
+    ours, direct = (float(np.sqrt(np.mean((program(image) - exact) ** 2))) for program in found)
+    assert ours < 4 * direct, (ours, direct)

@@ -3,11 +3,12 @@
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from graft.core.target import CompileOptions, host_target
 from graft.core.view import ValueView
-from graft.partition.region import Region
+from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.core.operators.node_cases import all_cases, make_constant, node_of
 from tests.plugins.llvm.execute import execute
@@ -26,7 +27,8 @@ def test_compiled_operator_gives_what_onnx_expects(name: str, load_image: Any) -
         pytest.skip(f"{view.op_type}: {answer}")
     graph = view.node.graph
     inputs = [ValueView(value) for value in graph.inputs if value.const_value is None]
-    region = Region("r", "llvm", graph, {}, tuple(inputs), tuple(ValueView(value) for value in graph.outputs))
+    function = ir.Function(REGION_DOMAIN, "r", graph=graph, attributes=[])
+    region = Region("r", "llvm", function, {}, tuple(inputs), tuple(ValueView(value) for value in graph.outputs))
     compiled = backend.compile(region, CompileOptions(host_target()))
     results = execute(compiled, [arrays[value.name] for value in inputs], load_image)
     for result, expected in zip(results, case.outputs, strict=True):

@@ -12,9 +12,9 @@ from graft.core.types import INT64, Type
 from graft.runtime.dtypes import dtype_name
 
 FLOAT32_LIMITS = {
-    "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "log": 0.9, "log2": 0.9, "log1p": 0.9, "tanh": 2.2, "sigmoid": 2.2,
-    "erf": 0.9, "sin": 1.5, "cos": 1.5, "tan": 3.3, "asin": 2.5, "acos": 2.5, "atan": 2.5, "sinh": 1.9, "cosh": 1.9,
-    "asinh": 1.9, "acosh": 1.9, "atanh": 1.9, "rsqrt": 1.5,
+    "exp": 1.1, "exp2": 0.9, "expm1": 1.5, "log": 0.9, "log2": 1.2, "log1p": 1.0, "tanh": 2.7, "sigmoid": 2.5,
+    "erf": 1.1, "sin": 1.5, "cos": 1.5, "tan": 3.3, "asin": 2.3, "acos": 1.3, "atan": 2.6, "sinh": 2.4, "cosh": 1.5,
+    "asinh": 1.8, "acosh": 2.5, "atanh": 2.0, "rsqrt": 1.5,
 }  # fmt: skip
 
 

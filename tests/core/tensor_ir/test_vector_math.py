@@ -13,7 +13,7 @@ from graft.runtime.dtypes import dtype_name
 
 FLOAT32_LIMITS = {
     "exp": 1.1, "exp2": 0.9, "expm1": 1.5, "log": 0.9, "log2": 1.2, "log1p": 1.0, "tanh": 2.7, "sigmoid": 2.5,
-    "erf": 1.1, "sin": 1.5, "cos": 1.5, "tan": 3.3, "asin": 2.3, "acos": 1.3, "atan": 2.6, "sinh": 2.4, "cosh": 1.5,
+    "erf": 1.1, "sin": 1.6, "cos": 1.6, "tan": 3.8, "asin": 2.3, "acos": 1.3, "atan": 2.6, "sinh": 2.4, "cosh": 1.5,
     "asinh": 1.8, "acosh": 2.5, "atanh": 2.0, "rsqrt": 1.5,
 }  # fmt: skip
 

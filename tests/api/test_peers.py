@@ -83,6 +83,7 @@ def test_torch_computes_models(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
 @pytest.mark.parametrize("name", ["lstm", "digits"])
 def test_compiled_by_torch_models_stay_what_they_are(name: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")

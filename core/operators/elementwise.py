@@ -83,6 +83,8 @@ def _add_binary(name: str, function: Function2, traits: frozenset[Trait] = ELEME
 def sign(x: Expression) -> Expression:
     """Return -1, 0 or 1; NaN for NaN."""
     negative = b.select(b.less(x, 0), b.constant(-1, x.type.dtype), x) if x.type.dtype not in UNSIGNED else x
+    if x.type.is_custom:  # whose NaN may be less than 0
+        negative = b.select(b.is_nan(x), x, negative)
     return b.select(b.greater(x, 0), 1, negative)
 
 

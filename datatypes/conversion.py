@@ -42,7 +42,9 @@ PLAIN = frozenset({
 """Operators that stay in ordinary types."""
 PARAMETERS = {"Resize": (1, 2), "Upsample": (1,), "Dropout": (1,)}
 """Float inputs that steer an operator and stay floats."""
-SUMS = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION, Trait.REDUCTION, Trait.ROW_WISE, Trait.POOLING})
+SUMS = frozenset(
+    {Trait.CONTRACTION, Trait.CONVOLUTION, Trait.REDUCTION, Trait.ROW_WISE, Trait.POOLING, Trait.ATTENTION}
+)
 
 
 def convert(

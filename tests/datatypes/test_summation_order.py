@@ -73,15 +73,15 @@ def convolution(group: int) -> Reference:
 
 
 def transposed(sums: Sums, x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:
-    """Stride 1: the convolution with the window turned, in the order of the window's positions."""
+    """Stride 1: the convolution with the window turned; channels come first."""
     weights, padded = w["w"], np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
     channels, _, height, width = weights.shape
     rows, columns = x.shape[2] + height - 1, x.shape[3] + width - 1
     return sums.dots([
         (weights[c, :, i, j][None, :, None, None], padded[:, c, None, 2 - i : 2 - i + rows, 2 - j : 2 - j + columns])
+        for c in range(channels)
         for i in range(height)
         for j in range(width)
-        for c in range(channels)
     ])  # fmt: skip
 
 

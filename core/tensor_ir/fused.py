@@ -53,8 +53,8 @@ def _multiply_add(left: Value, right: Value, addend: Value) -> Value:
     low = addend + error
     high = product + low
     rest = add_to_odd(sum_error(addend, error, low), sum_error(product, low, high))
-    # The parts of infinite and of very large factors are NaN.
-    return select((error - error).equals(0.0), high + rest, product + addend)
+    # The parts of infinite and of very large numbers are NaN.
+    return select(rest.equals(rest), high + rest, product + addend)
 
 
 def _product_error(left: Value, right: Value, product: Value) -> Value:

@@ -213,8 +213,8 @@ def compile_model(
         raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")
     if measuring is not None and options.tuned is None:
         raise TuningError(
-            f"tuning needs a database to keep what it finds in: {why_not_usable(tuned_database())}; set XDG_CACHE_HOME to "
-            "a folder of your own"
+            f"tuning needs a database to keep what it finds in: {why_not_usable(tuned_database())}; set XDG_CACHE_HOME "
+            "to a folder of your own"
         )
     compiler = Compiler(
         chosen,

@@ -50,7 +50,8 @@ def test_without_a_home_nothing_is_kept(graft, model, monkeypatch):
     tuned = graft("compile", model, "-b", "llvm", "--tune-seconds", "1")
     assert tuned.code == 1
     assert tuned.err == (
-        f"graft: tuning needs a database to keep what it finds in: {reason}; set XDG_CACHE_HOME to a folder of your own\n"
+        f"graft: tuning needs a database to keep what it finds in: {reason}; "
+        "set XDG_CACHE_HOME to a folder of your own\n"
     )
 
 

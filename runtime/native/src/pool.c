@@ -10,9 +10,9 @@ enum {
   SPINS_PER_CLOCK = 32,
   SPIN_NANOSECONDS = 200000, /* before a thread sleeps */
   GAP_NANOSECONDS = 30000,   /* between two looks at the clock: another thread had the processor meanwhile */
-  LOOK_NANOSECONDS = 12000,  /* between two looks at the workers that a caller waits on */
+  LOOK_NANOSECONDS = 25000,  /* between two looks at the workers that a caller waits on */
   DOZE_NANOSECONDS = 1000000, /* between them once the caller sleeps */
-  RESTS_PER_LOSS = 32,        /* without workers, for the time lost on one that lost its processor */
+  RESTS_PER_LOSS = 20,        /* without workers, for the time lost on one that lost its processor */
   CROWD_NANOSECONDS = 4000000 /* without workers, after callers took all processors */
 };
 

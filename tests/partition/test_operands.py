@@ -116,7 +116,10 @@ def test_results_stand_in_the_order_of_the_pattern_even_if_not_needed() -> None:
 
 def test_an_operator_in_another_graph_is_no_part_of_a_composite() -> None:
     body = """m = MatMul(x, w)
-    y = If(c) <then_branch = t () => (float[3,3] a) { a = Relu(m) }, else_branch = e () => (float[3,3] b) { b = Abs(m) }>"""
+    y = If(c) <
+      then_branch = t () => (float[3,3] a) { a = Relu(m) },
+      else_branch = e () => (float[3,3] b) { b = Abs(m) }
+    >"""
     pattern = is_op("Relu")(is_op("MatMul")(wildcard(), wildcard()))
     model = small(body, f"{SQUARE}, bool c", "float[3,3] y")
     done = partition(model, [toy("npu", patterns=[Composite("npu.group", pattern)]), everything()])

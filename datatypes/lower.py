@@ -36,7 +36,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.scalar_math import Value
-from graft.core.tensor_ir.visit import children, with_children
+from graft.core.tensor_ir.visit import children, unknown, with_children
 from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.carrier import encoded, format_of
 from graft.datatypes.formats import Format
@@ -114,10 +114,9 @@ class FunctionLowering:
 
     def expression(self, expression: Expression) -> Expression:
         """Return the expression without custom types; a shared one stays shared."""
-        known = self._known.get(id(expression))
-        if known is None:
-            known = self._known[id(expression)] = (expression, self._lower(expression))
-        return known[1]
+        for node in unknown(expression, self._known):
+            self._known[id(node)] = (node, self._lower(node))
+        return self._known[id(expression)][1]
 
     def _lower(self, node: Expression) -> Expression:
         if isinstance(node, Variable):

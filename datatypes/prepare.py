@@ -33,7 +33,7 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.visit import children, loads, with_children
+from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
 from graft.core.types import Type, is_custom
 from graft.datatypes.carrier import converted, decoded, format_of
 from graft.datatypes.formats import Format
@@ -185,10 +185,9 @@ class _Preparation:
 
     def expression(self, expression: Expression) -> Expression:
         """Return the expression in decoded types."""
-        known = self._known.get(id(expression))
-        if known is None:
-            known = self._known[id(expression)] = (expression, self._decode(expression))
-        return known[1]
+        for node in unknown(expression, self._known):
+            self._known[id(node)] = (node, self._decode(node))
+        return self._known[id(expression)][1]
 
     def _decode(self, node: Expression) -> Expression:
         if isinstance(node, Variable):
@@ -237,14 +236,7 @@ class _Preparation:
 
 
 def _replaced(expression: Expression, variable: Variable | None, value: Expression) -> Expression:
-    if expression is variable:
-        return value
-    operands = children(expression)
-    return (
-        with_children(expression, tuple(_replaced(one, variable, value) for one in operands))
-        if operands
-        else expression
-    )
+    return expression if variable is None else substitute(expression, {variable: value})
 
 
 def accumulation(nodes: Sequence[object]) -> dict[str, str]:

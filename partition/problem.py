@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +32,9 @@ Refusals = Mapping[tuple[str, str], Reject]
 Row = tuple[str, str]
 """A row of a pattern table: (backend name, composite name)."""
 
+COLLECT_OLDER = 8
+"""Plans after which what earlier collections of garbage left is looked at again."""
+
 TOO_DEAR = Reject("cost", "its operators are cheaper apart")
 
 
@@ -53,6 +57,8 @@ class Problem:
     operators: OperatorTable
     tree: IndexedTree = field(init=False)
     work: Work = field(init=False)
+    solved: int = 0
+    """How many plans were made so far."""
     missing: dict[str, Reject] = field(init=False)
     """The backends that cannot run here."""
     tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
@@ -75,6 +81,7 @@ class Problem:
 
     def solve(self, more: Refusals | None = None, dropped: Collection[Row] = ()) -> Partitioned:
         """Return the partitioning with some more refusals, and without the ``dropped`` composites."""
+        self._free_earlier()
         known = {**(more or {}), **self.refusals}
         cuts = self._cut(self.tree, known, dropped)
         while self.policy.bounds_regions and (small := too_small(cuts, self.policy, self.work)):
@@ -83,6 +90,15 @@ class Problem:
         result = PartitionGraph().run(self.model, cuts)
         rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
         return Partitioned(result, Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped))))
+
+    def _free_earlier(self) -> None:
+        """Free the models of plans that a search has dropped: they hold cycles, and the collector is paused.
+
+        What an earlier plan left behind is among the youngest objects; plans dropped later are found every so often.
+        """
+        self.solved += 1
+        if self.solved > 1:
+            gc.collect(0 if self.solved % COLLECT_OLDER else 1)
 
     def _cut(self, tree: IndexedTree, known: Refusals, dropped: Collection[Row]) -> GraphCuts:
         """Decide about a graph and the bodies that stay in it."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from graft.core.types import BOOL, INT64, Type, element_bits
+from graft.core.types import INT64, Type, element_bits
 
 # ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
 
@@ -128,7 +128,7 @@ class Unary:
     @property
     def type(self) -> Type:
         """The operand's type."""
-        return self.value.type
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Binary:
     @property
     def type(self) -> Type:
         """The operands' type, or bool of the same lanes for a comparison."""
-        return BOOL.with_lanes(self.left.type.lanes) if self.operator in COMPARISONS else self.left.type
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Select:
     @property
     def type(self) -> Type:
         """The type of both arms."""
-        return self.on_true.type
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Cast:
     @property
     def type(self) -> Type:
         """``dtype`` with the operand's lanes."""
-        return Type(self.dtype, self.value.type.lanes)
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +389,26 @@ class Stage:
         from graft.core.tensor_ir.text import print_stages
 
         return print_stages([self])
+
+
+def _type_below(expression: Expression) -> Type:
+    """Return the type of an expression whose operand decides it, however deep: without recursion."""
+    dtype: str | None = None
+    while True:
+        if isinstance(expression, Binary):
+            if dtype is None and expression.operator in COMPARISONS:
+                dtype = "bool"
+            expression = expression.left
+        elif isinstance(expression, Unary):
+            expression = expression.value
+        elif isinstance(expression, Cast):
+            dtype = dtype or expression.dtype
+            expression = expression.value
+        elif isinstance(expression, Select):
+            expression = expression.on_true
+        else:
+            below = expression.type
+            return below if dtype is None else Type(dtype, below.lanes)
 
 
 def access_lanes(indices: tuple[Expression, ...], mask: Expression | None) -> int:

@@ -132,7 +132,9 @@ class LlvmBackend(Backend):
                 cpu=target.cpu,
             )
         if options.tuned is None:
-            raise TuningError("tuning needs a database to keep what it finds in; leave tuned on")
+            raise TuningError(
+                "tuning needs a database to keep what it finds in; leave tuned on, with a cache directory of your own"
+            )
         regions = [in_integers(region, target.without) for region in regions]
         return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
+from graft.core.database import why_not_usable
 from graft.core.load import Source
 from graft.core.operators.all import OPERATORS
+from graft.core.target import tuned_database
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import PlanError, TuningError, UnsupportedError
 from graft.partition.partitioner import Partitioned, partition
@@ -209,6 +211,11 @@ def compile_model(
     measuring = tune_options(tune)
     if measuring is not None and not tuned:
         raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")
+    if measuring is not None and options.tuned is None:
+        raise TuningError(
+            f"tuning needs a database to keep what it finds in: {why_not_usable(tuned_database())}; set XDG_CACHE_HOME "
+            "to a folder of your own"
+        )
     compiler = Compiler(
         chosen,
         options,

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graft.core.database import usable
 from graft.core.load import Source, load
 from graft.core.normalize import PASSES, normalize
 from graft.core.operators.all import OPERATORS
 from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
+from graft.core.save import save_with_data
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
 from graft.core.target import (
@@ -44,6 +46,7 @@ from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.precision import with_precision
 from graft.runtime.dtypes import ELEMENT_TYPES
+from graft.runtime.files import make_folder, write
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
@@ -310,17 +313,17 @@ class Compiler:
     def _write(self, name: str, model: ir.Model) -> None:
         """Save an intermediate model if the user asked for them."""
         if self._keep is not None:
-            self._keep.mkdir(parents=True, exist_ok=True)
-            ir.save(model, self._keep / name, external_data=f"{name}.data")
+            make_folder(self._keep, "intermediate results")
+            save_with_data(model, self._keep / name, "intermediate model")
 
     def _keep_region(self, region: Region, compiled: Module | CompiledRegion) -> None:
         """Save what a backend made of a region if the user asked for it."""
         if self._keep is None:
             return
-        self._keep.mkdir(parents=True, exist_ok=True)
+        make_folder(self._keep, "intermediate results")
         for module in compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,):
             suffix = module.kind.replace(":", "_")
-            (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
+            write(self._keep / f"03_{region.name}.{module.name}.{suffix}", module.data, "module")
 
 
 def compile_options(
@@ -348,7 +351,7 @@ def compile_options(
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,
-        tuned_database() if tuned else None,
+        usable(tuned_database(), "tuned parameters") if tuned else None,
     )
 
 

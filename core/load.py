@@ -11,6 +11,7 @@ import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from graft.core.attributes import check_nodes
 from graft.core.check import canonical, check_model, order, subgraphs
 from graft.core.external_data import ModelDirectory, external_tensors
 from graft.core.passes.pipeline import RECORD, PassResult, record_of
@@ -57,6 +58,7 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
     if has_unknown(model):
         infer_shapes(model)
     _name_nodes(model)
+    check_nodes(model)
     record_of(model).extend(steps)
     return model
 

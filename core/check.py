@@ -78,8 +78,12 @@ def opset_imports(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dic
     opsets: dict[str, int] = {}
     for entry in imports:
         domain = canonical(entry.domain)
-        if domain in opsets:
-            raise ModelError(f"{where} imports operator set '{domain or 'ai.onnx'}' twice", domain=domain)
+        if opsets.get(domain, entry.version) != entry.version:
+            raise ModelError(
+                f"{where} imports operator set '{domain or 'ai.onnx'}' twice, in versions {opsets[domain]} and "
+                f"{entry.version}",
+                domain=domain,
+            )
         opsets[domain] = entry.version
     newest = onnx.defs.onnx_opset_version()
     if opsets.get("", 1) > newest or opsets.get("", 1) < 1:

@@ -249,4 +249,9 @@ def kernel_name(region: str, number: int, group: Group) -> str:
     """Return the symbol of a kernel: region, number, and the operators in it."""
     operators = [node.op_type.lower() for node in group.nodes]
     shown = "_".join(operators[:4]) + ("_more" if len(operators) > 4 else "")
-    return _NOT_IN_A_NAME.sub("_", f"{region}_{number}_{shown}")
+    return symbol(f"{region}_{number}_{shown}")
+
+
+def symbol(name: str) -> str:
+    """Return ``name`` as one that object files may have."""
+    return _NOT_IN_A_NAME.sub("_", name)

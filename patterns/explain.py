@@ -13,7 +13,7 @@ from graft.core.view import NodeView
 from graft.patterns.language import Operator, Pattern
 from graft.patterns.machine import Found
 from graft.patterns.matcher import Matcher
-from graft.patterns.search import MatchCheck
+from graft.patterns.search import MatchCheck, refusal
 from graft.patterns.validate import validate
 from graft.patterns.walk import walk
 
@@ -58,10 +58,10 @@ def explain(
     matcher = _Explaining(view, operators)
     rejects: list[Reject] = []
     for found in matcher.matches(pattern, view.node):
-        answer = None if check is None else check(found)
-        if answer is None or answer is True:
+        refused = refusal(check, found)
+        if refused is None:
             return Explanation(True, matched=len(found.members), wanted=_operators(pattern))
-        rejects.append(answer if isinstance(answer, Reject) else Reject("no-pattern", "the check gave no reason"))
+        rejects.append(refused)
     missed, where, text = matcher.nearest
     return Explanation(
         False, missed, where, text, matcher.operators_bound, _operators(pattern), tuple(dict.fromkeys(rejects))

@@ -94,7 +94,7 @@ def composites(backend: Backend, rules: Sequence[Rule]) -> tuple[Composite, ...]
 
 
 @cache
-def _require_known(owner: type, name: str, rules: tuple[Rule, ...]) -> None:
+def _require_known(owner: str, name: str, rules: tuple[Rule, ...]) -> None:
     """Raise PluginError for a rule about an operator that neither ONNX nor a plugin has: it would never be asked.
 
     Operators of other domains are taken as they are.
@@ -111,8 +111,7 @@ def _require_known(owner: type, name: str, rules: tuple[Rule, ...]) -> None:
         near = difflib.get_close_matches(plain, sorted(known | {one.name for one in OPERATORS}), 1)
         hint = f"did you mean '{near[0]}'?" if near else 'for another domain write supports("com.acme::Operator")'
         raise PluginError(
-            f"backend '{name}': supports({rule.what!r}) on '{owner.__name__}.{rule.method}' names an unknown operator; "
-            f"{hint}",
+            f"backend '{name}': supports({rule.what!r}) on '{owner}.{rule.method}' names an unknown operator; {hint}",
             plugin=name,
             operator=rule.what,
         )
@@ -120,7 +119,7 @@ def _require_known(owner: type, name: str, rules: tuple[Rule, ...]) -> None:
 
 def answer(backend: Backend, rules: tuple[Rule, ...], node: NodeView) -> bool | Reject:
     """Return True if a rule for the node's operator takes it, else the first such rule's refusal."""
-    _require_known(type(backend), backend.name, rules)
+    _require_known(type(backend).__name__, backend.name, rules)
     inside = node.domain in ("", "ai.onnx")
     keys = (node.op_type, f"ai.onnx::{node.op_type}") if inside else (f"{node.domain}::{node.op_type}",)
     refusals = []

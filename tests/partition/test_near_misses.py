@@ -54,7 +54,11 @@ def test_cost_is_the_reason_only_where_the_backend_would_have_taken_the_node() -
     plan = plan_of(is_op("Relu")(PRODUCT), "m = MatMul(x, w)\nr = Relu(m)\ny = Exp(r)", Policy(placement="model"))
     rows = {row.node: row for row in plan.placements}
     assert {row.backend for row in plan.placements} == {"rest"}
-    assert {node: row.reasons["npu"].code for node, row in rows.items()} == {"m": "cost", "r": "cost", "y": "no-pattern"}
+    assert {node: row.reasons["npu"].code for node, row in rows.items()} == {
+        "m": "cost",
+        "r": "cost",
+        "y": "no-pattern",
+    }
 
 
 def test_pins_do_not_hide_a_near_miss() -> None:

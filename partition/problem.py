@@ -24,8 +24,9 @@ from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
 from graft.partition.plan import Plan
 from graft.partition.planning import placements
 from graft.partition.policy import Policy
+from graft.partition.tolerance import Tolerance
 from graft.partition.units import Units, make_units
-from graft.partition.wishes import wished_refusals
+from graft.partition.wishes import wished_refusals, wished_tolerance
 from graft.patterns.composite import Composite
 
 Refusals = Mapping[tuple[str, str], Reject]
@@ -62,6 +63,7 @@ class Problem:
     """How many plans were made so far."""
     missing: dict[str, Reject] = field(init=False)
     """The backends that cannot run here."""
+    tolerance: Tolerance = field(init=False)
     tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,10 +71,14 @@ class Problem:
         self.work = Work(self.operators)
         answers = {backend.name: backend.available() for backend in self.backends}
         self.missing = {name: Reject("unavailable", text) for name, text in answers.items() if text is not None}
+        graphs = self.tree.all()
+        self.tolerance = wished_tolerance(graphs, self.names, self.policy, self.operators)
         self.tables = tuple(
-            (backend.name, tuple(backend.patterns)) for backend in self.backends if backend.name not in self.missing
+            (backend.name, self.tolerance.rows(backend))
+            for backend in self.backends
+            if backend.name not in self.missing
         )
-        wishes = wished_refusals(self.tree.all(), self.names, self.policy)
+        wishes = wished_refusals(graphs, self.names, self.policy)
         self.refusals = {**wishes, **self.refusals}
 
     @property
@@ -129,7 +135,7 @@ class Problem:
         longest, duplicate = self.policy.match_order == "longest", self.policy.duplicate_dominated
         grouping = MergeComposite(tables, longest, duplicate, self.operators).run(graph)
         units = make_units(graph, grouping.groups)
-        annotation = AnnotateTarget(self.backends).run(graph, units.units, grouping, refused)
+        annotation = AnnotateTarget(self.backends, self.tolerance).run(graph, units.units, grouping, refused)
         result = GraphCuts(graph, units, annotation, self._regions(graph, units, annotation.placement))
         for number, inner in tree.bodies.items():
             if annotation.placement[units.unit_of[number]] == RUNTIME:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graft.core.database import usable
 from graft.core.sample_inputs import sample_value
 from graft.core.target import cache_directory
 from graft.errors import GraftError
@@ -34,9 +35,10 @@ ENOUGH_SECONDS = 0.03
 Load = Callable[["ProgramDescription"], "Program"]
 
 
-def default_database() -> Path:
-    """Return the file of measured times: ``times.sqlite3`` in the user's cache directory."""
-    return cache_directory() / "times.sqlite3"
+def default_database() -> Path | None:
+    """Return the file of measured times: ``times.sqlite3`` in the user's cache directory, if there is one."""
+    directory = cache_directory()
+    return None if directory is None else directory / "times.sqlite3"
 
 
 def measured_here(
@@ -44,8 +46,9 @@ def measured_here(
 ) -> Measured:
     """Return an estimator that measures on this machine and remembers in ``database``.
 
-    ``load`` makes a description a program with ``options.threads`` threads. A time is used again for regions of the
-    same structure, by the same backend in the same version, processor and number of threads.
+    Without one it is `default_database`; where that cannot be used, nothing is remembered. ``load`` makes a description
+    a program with ``options.threads`` threads. A time is used again for regions of the same structure, by the same
+    backend in the same version, processor and number of threads.
     """
     by_name = {backend.name: backend for backend in backends}
     target = options.target
@@ -64,7 +67,8 @@ def measured_here(
         log.info("%s on %s: %.1f us", region.name, region.backend, 1e6 * seconds)
         return seconds
 
-    return Measured(measure, TimesDatabase(database or default_database()), fingerprints)
+    path = database or usable(default_database(), "measured times")
+    return Measured(measure, {} if path is None else TimesDatabase(path), fingerprints)
 
 
 def fastest(program: Program, region: Region) -> float:

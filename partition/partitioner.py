@@ -59,6 +59,7 @@ def partition(
             result = problem.solve(dropped=plan.dropped if plan is not None else ())
         else:
             result = cheapest(problem, _estimator(policy, estimator, problem))
+        result = problem.with_true_reasons(result, by_cost=policy.placement != "greedy")
     require_pins(result.plan, policy)
     if plan is not None and not refusals:
         require_plan(result.plan, plan)

@@ -68,7 +68,6 @@ def _shared_stage(earlier: Stage, later: Stage, stages: Sequence[Stage]) -> tupl
 
 def _replace(value: Expression, common: Expression, read: ExpressionMap) -> Expression:
     """Replace a node, known by identity, before what is below it is touched."""
-
     outermost = ExpressionMap(lambda node: node)
     outermost.define(common, read.rule(common))
     return outermost(value)

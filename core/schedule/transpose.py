@@ -124,7 +124,6 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Express
 
 def _replaced(value: Expression, taken: dict[int, Variable]) -> Expression:
     """Replace loads, known by identity, by the vectors that hold them."""
-
     replaced = ExpressionMap(lambda node: node)
     for load in loads(value):
         if id(load) in taken:

@@ -42,7 +42,7 @@ def partition(
     ``refusals`` are facts known beforehand, by (node name, backend name), such as ``compile-failed``. ``plan`` is one
     made (and edited) before: every node goes to the backend that it names, or the call fails. ``estimator`` prices
     regions (by a model if left out) and ``times`` knows or measures plans where ``policy.placement`` asks for it; with
-    an estimator, greedy placement says in the plan what another one would gain. Operators that nobody takes stay in the
+    an estimator, a plan made without a wish says what another placement would gain. Operators that nobody takes stay in the
     graph, with placement "" in the plan (`Plan.require_complete`).
 
     Raises PlanError for contradictory wishes, PluginError and PatternError for a backend's faults, ModelError for a
@@ -63,7 +63,7 @@ def partition(
             result = replace(result, plan=replace(result.plan, faster=plan.faster))
         elif policy.placement in (None, "greedy"):
             result = problem.solve()
-            if estimator is not None and set(problem.names) - set(problem.fallbacks):
+            if policy.placement is None and estimator is not None and set(problem.names) - set(problem.fallbacks):
                 result = replace(result, plan=replace(result.plan, faster=faster(problem, result, estimator, times)))
         else:
             if times is None and policy.placement == "measured":

@@ -38,7 +38,7 @@ class Policy:
     placement: PlacementMode | None = None
     """``greedy``: the first backend that takes a node. ``auto``, ``model``, ``measured``: the cheapest plan that is
     found, by recorded times or else the model, by the model alone, by times measured now. None: ``auto`` where the user
-    names no backends, else ``greedy``.
+    names no backends, else ``greedy``, and the plan says what another placement would gain.
     """
     search_budget: int = 64
     """The most plans that are looked at where placement goes by cost."""

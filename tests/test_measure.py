@@ -180,8 +180,8 @@ def test_an_unknown_mode_is_refused() -> None:
     assert placed(Policy(placement="model"), None).placement == "model"
 
 
-@pytest.mark.parametrize(("named", "mode"), [(True, "greedy"), (False, "auto")])
-def test_named_backends_are_taken_in_order_and_unnamed_ones_by_cost(named: bool, mode: str) -> None:
+@pytest.mark.parametrize(("named", "mode"), [(True, None), (False, "auto")])
+def test_named_backends_are_taken_in_order_and_unnamed_ones_by_cost(named: bool, mode: str | None) -> None:
     assert placed(None, None, named=named).placement == mode
     assert placed(Policy(), None, named=named).placement == mode
     assert placed(Policy(placement="greedy"), None, named=named).placement == "greedy"

@@ -112,12 +112,11 @@ def partitioned(
 def placed(policy: Policy | None, place: PlacementMode | None, named: bool = True) -> Policy:
     """Return a policy with a mode of placement: ``place``, the policy's own, or what follows from the backends.
 
-    Without a wish, placement is ``greedy`` where the user ``named`` backends, in that order, and ``auto`` otherwise.
-    Raises PlanError for an unknown mode.
+    Without a wish, placement is ``auto`` unless the user ``named`` backends. Raises PlanError for an unknown mode.
     """
     policy = policy or Policy()
-    mode = place or policy.placement or ("greedy" if named else "auto")
-    if mode not in PLACEMENTS:
+    mode = place or policy.placement or (None if named else "auto")
+    if mode is not None and mode not in PLACEMENTS:
         raise PlanError(f"unknown placement '{mode}'; choose one of {', '.join(PLACEMENTS)}", place=mode)
     return replace(policy, placement=mode)
 

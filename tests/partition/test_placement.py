@@ -173,7 +173,7 @@ def test_with_fallbacks_alone_nothing_is_priced() -> None:
     assert prices.asked == []
 
 
-def test_greedy_placement_says_what_the_fallback_alone_would_gain() -> None:
+def test_the_order_of_backends_that_was_not_asked_for_says_what_the_fallback_alone_would_gain() -> None:
     model = small("y = Relu(x)")
     backends = [Costly("npu", Cost(10**10, 0)), Costly("rest", Cost(10**10 // 2, 0), fallback=True)]
     estimator = Roofline(backends, Work(OPERATORS))
@@ -184,6 +184,8 @@ def test_greedy_placement_says_what_the_fallback_alone_would_gain() -> None:
     assert Plan.from_json(plan.to_json()) == plan
     assert partition(model, backends, plan=plan).plan == plan
     assert partition(model, backends[::-1], estimator=estimator).plan.faster == ""
+    asked_for = Policy(placement="greedy")
+    assert partition(model, backends, policy=asked_for, estimator=estimator).plan.faster == ""
 
 
 def test_the_search_looks_at_no_more_plans_than_allowed() -> None:

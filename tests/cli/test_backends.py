@@ -28,7 +28,8 @@ def test_backends_alone_lists(graft):
 
 def test_show_describes_one_backend(graft, npu):
     assert graft("backends", "show", "npu", "--plugin", npu).out == (
-        "npu\n  plugin      npu (file npu.py)\n  priority    100\n  default     yes\n  available   yes\n  operators   MatMul\n"
+        "npu\n  plugin      npu (file npu.py)\n  priority    100\n  default     yes\n  available   yes\n"
+        "  operators   MatMul\n"
     )
 
 

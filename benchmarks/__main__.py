@@ -11,6 +11,7 @@ for arguments in (
     ["benchmarks.kernels"],
     ["benchmarks.operators"],
     ["benchmarks.call_overhead"],
+    ["benchmarks.threads"],
     ["benchmarks.partition"],
     ["benchmarks.compile_time"],
     ["benchmarks.datatypes"],

@@ -8,7 +8,7 @@ from graft.errors import GraftError
 
 BACKEND_CODES = (
     "no-pattern", "dtype", "rank", "shape", "dynamic-shape", "attribute", "layout", "constant-required", "size",
-    "fused-use",
+    "fused-use", "accuracy",
 )  # fmt: skip
 CORE_CODES = ("cost", "region-too-small", "cycle", "user-excluded", "compile-failed", "unavailable")
 LOST_TO = "lost-to:"

@@ -28,6 +28,8 @@ class Policy:
     """Operators that no backend but the fallbacks may have: ``Softmax``, or ``onednn:Softmax`` for one backend."""
     exclude_node: tuple[str, ...] = ()
     """Nodes likewise, by name: ``conv1`` or ``onednn:conv1``."""
+    allow_inaccurate: tuple[str, ...] = ()
+    """Operators that a backend may have although it refuses them for ``accuracy``: ``Log``, or ``onednn:Log``."""
     pin: Mapping[str, str] = field(default_factory=dict)
     """Node name to the backend that must have it."""
     match_order: MatchOrder = "table"

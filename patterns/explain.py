@@ -11,7 +11,8 @@ from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.view import NodeView
 from graft.patterns.language import Operator, Pattern
-from graft.patterns.matcher import Found, Matcher
+from graft.patterns.machine import Found
+from graft.patterns.matcher import Matcher
 from graft.patterns.search import MatchCheck
 from graft.patterns.validate import validate
 from graft.patterns.walk import walk
@@ -80,9 +81,8 @@ class _Explaining(Matcher):
 
     def miss(self, pattern: Pattern, subject: Found, text: str) -> None:
         """Keep the miss if more operators, then more parts, were bound than at any earlier one."""
-        scopes = (self.scope, *self.closed)
-        nodes = [found for scope in scopes for found in scope.bound.values() if isinstance(found, ir.Node)]
-        reached = (len(nodes), sum(len(scope.bound) for scope in scopes))
+        nodes = [found for scope in self.scopes for found in scope.bound.values() if isinstance(found, ir.Node)]
+        reached = (len(nodes), sum(len(scope.bound) for scope in self.scopes))
         if reached > self.furthest:
             self.furthest = reached
             self.operators_bound = len(set(nodes))

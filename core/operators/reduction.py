@@ -216,17 +216,17 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
 
         def candidate(i: tuple[Variable, ...], k: tuple[Variable, ...]) -> Expression:
             place = axes.source(i, k)
-            x, extreme = b.load(source, *place), b.load(best, *axes.row(place))
-            matches = b.equal(x, extreme)
-            if x.type.is_float:
-                matches = b.either(matches, b.is_nan(x))
+            matches = b.same(b.load(source, *place), b.load(best, *axes.row(place)))
             return b.select(matches, k[0], none)
+
+        def legal(found: Expression) -> Expression:
+            return b.select(b.equal(found, none), 0, found)  # no bits match: a custom datatype with several NaNs
 
         initial = Constant(none.value, none.type)
         choose: BinaryOperator = "max" if last else "min"
         return (
             rows(best, operator, axes, lambda place: b.load(source, *place)),
-            b.reduce(target, choose, axes.extents, candidate, initial),
+            b.reduce(target, choose, axes.extents, candidate, initial, legal if is_custom(source.dtype) else None),
         )
 
     return lower

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
+from graft.core.database import why_not_usable
 from graft.core.load import Source
 from graft.core.operators.all import OPERATORS
+from graft.core.target import tuned_database
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import PlanError, TuningError, UnsupportedError
 from graft.partition.costs import Work
@@ -163,7 +165,7 @@ def compile(
     ``native``, or one of `graft.core.target.LEVELS` (``x86-64-v3``, ``armv8-a``) for an artifact that runs elsewhere.
     ``precision`` is that of float32 matrix products and convolutions in the built-in compiler: ``bf16`` rounds their
     factors to bfloat16, sums in float32 and keeps images between convolutions in bfloat16. With ``strict`` a region
-    that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
+    that its backend fails to compile or to load is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
     to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
     ``cache``, kernels that were compiled before are found in the user's cache directory.
 
@@ -179,7 +181,7 @@ def compile(
         tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
         keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
-    return program_of(compiled.description, options.threads, backends, manager)
+    return compiled.load(partial(program_of, threads=options.threads, backends=backends, manager=manager))
 
 
 def program_of(
@@ -223,6 +225,11 @@ def compile_model(
     measuring = tune_options(tune)
     if measuring is not None and not tuned:
         raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")
+    if measuring is not None and options.tuned is None:
+        raise TuningError(
+            f"tuning needs a database to keep what it finds in: {why_not_usable(tuned_database())}; set XDG_CACHE_HOME "
+            "to a folder of your own"
+        )
     compiler = Compiler(
         chosen,
         options,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from graft.core.database import usable
 from graft.core.sample_inputs import sample_inputs
 from graft.core.target import cache_directory
 from graft.errors import DatabaseError, GraftError
@@ -43,9 +44,10 @@ ENOUGH_SECONDS = 1.0
 Load = Callable[["ProgramDescription"], "Program"]
 
 
-def default_database() -> Path:
-    """Return the file of measured times: ``times.sqlite3`` in the user's cache directory."""
-    return cache_directory() / "times.sqlite3"
+def default_database() -> Path | None:
+    """Return the file of measured times: ``times.sqlite3`` in the user's cache directory, if there is one."""
+    directory = cache_directory()
+    return None if directory is None else directory / "times.sqlite3"
 
 
 def times_here(
@@ -57,16 +59,18 @@ def times_here(
 ) -> MeasuredPlans:
     """Return what knows and measures the times of plans on this machine, and remembers them in ``database``.
 
-    ``load`` makes a description a program with ``options.threads`` threads. A time is used again for plans of the same
-    structure, by the same backends in the same versions, processor, number of threads and precision. ``seconds`` is the
-    time for everything but the compilation of the first plan.
+    Without one it is `default_database`; where that cannot be used, nothing is remembered. ``load`` makes a description
+    a program with ``options.threads`` threads. A time is used again for plans of the same structure, by the same
+    backends in the same versions, processor, number of threads and precision. ``seconds`` is the time for everything
+    but the compilation of the first plan.
     """
     target = options.target
     features = "+".join(sorted(target.features))
     without = "".join(f" without {name}" for name in sorted(target.without))
     machine = f"{target.arch} {target.cpu} {features} threads={options.threads} {target.precision}{without}"
     by_name = {backend.name: backend for backend in backends}
-    return MeasuredPlans(by_name, options, load, machine, seconds, TimesDatabase(database or default_database()))
+    path = database or usable(default_database(), "measured times")
+    return MeasuredPlans(by_name, options, load, machine, seconds, {} if path is None else TimesDatabase(path))
 
 
 @dataclass(slots=True)
@@ -78,7 +82,7 @@ class MeasuredPlans:
     load: Load
     machine: str
     seconds: float
-    times: TimesDatabase
+    times: MutableMapping[str, float]
     _failed: set[str] = field(default_factory=set)
     _compiled: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = field(default_factory=dict)
 

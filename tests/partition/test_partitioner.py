@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
 from graft.core.view import NodeView
 from graft.errors import PatternError, PlanError, PluginError, UnsupportedError
-from graft.partition.partitioner import partition
+from graft.partition.partitioner import collection_paused, partition
 from graft.partition.policy import Policy
+from graft.partition.problem import Problem
 from graft.partition.region import regions
 from graft.patterns import Composite, absent, is_constant, is_op, outputs, wildcard
 from graft.patterns.match import Match
@@ -344,3 +348,27 @@ def test_a_value_that_also_leads_elsewhere_is_never_computed_again(leak: str) ->
     backends = [toy("npu", patterns=[Composite("npu.exp_add", EXP_ADD)]), everything()]
     plan = partition(model, backends, policy=Policy(duplicate_dominated=True)).plan
     assert plan["y"].reasons["npu"].code == "fused-use"
+
+
+def test_a_search_that_is_given_up_is_a_reason_and_no_error() -> None:
+    deep = wildcard()
+    for _ in range(17):
+        deep = deep + wildcard()
+    body = "v0 = Identity(x)\nu0 = Relu(x)\n"
+    body += "".join(f"v{i + 1} = Add(v{i}, u{i})\nu{i + 1} = Add(u{i}, v{i})\n" for i in range(17)) + "y = Sub(v17, x)"
+    npu = toy("npu", patterns=[Composite("npu.deep", is_op("Sub")(deep, is_op("Relu")))])
+    plan = partition(small(body), [npu, everything()]).plan
+    assert plan["y"].reasons["npu"] == Reject(
+        "size",
+        "the search for npu.deep at Sub (node 'y') was given up: a pattern took more than 200000 steps at one node; "
+        "give its alternatives different operators",
+    )
+
+
+def test_plans_that_a_search_drops_are_freed() -> None:
+    model = small("a = Relu(x)\ny = Exp(a)")
+    problem = Problem(model, (toy("npu", "Relu"), everything()), Policy(), {}, OPERATORS)
+    with collection_paused():
+        kept = [weakref.ref(problem.solve().model.graph) for _ in range(4)]
+        problem.solve()
+        assert [reference() for reference in kept] == [None] * 4

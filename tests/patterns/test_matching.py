@@ -23,6 +23,7 @@ from graft.patterns import (
     repeat,
     wildcard,
 )
+from graft.patterns.machine import StepLimitError
 from graft.patterns.match import Match
 from graft.patterns.search import extract, match, matches
 from tests.patterns.graphs import graph_of, root
@@ -408,8 +409,9 @@ def test_a_pattern_without_end_is_stopped() -> None:
     deep = wildcard()
     for _ in range(17):
         deep = deep + wildcard()
-    body = "v0 = Identity(x)\n" + "".join(f"v{i + 1} = Add(v{i}, v{i})\n" for i in range(17)) + "y = Sub(v17, x)"
-    with pytest.raises(PatternError) as caught:
+    body = "v0 = Identity(x)\nu0 = Relu(x)\n"
+    body += "".join(f"v{i + 1} = Add(v{i}, u{i})\nu{i + 1} = Add(u{i}, v{i})\n" for i in range(17)) + "y = Sub(v17, x)"
+    with pytest.raises(StepLimitError) as caught:
         match(is_op("Sub")(deep, is_op("Relu")), root(graph_of(body)))
     assert str(caught.value) == (
         "a pattern took more than 200000 steps at one node; give its alternatives different operators"
@@ -464,3 +466,63 @@ def test_constants_of_several_numbers_match_element_by_element() -> None:
     assert match(is_op("Mul")(wildcard(), is_constant([1, 2, 3])), root(graph)) is not None
     assert match(is_op("Mul")(wildcard(), is_constant([1, 2])), root(graph)) is None
     assert match(is_op("Mul")(wildcard(), is_constant(where=lambda c: bool(np.all(c > 0)))), root(graph)) is not None
+
+
+def test_patterns_of_one_match_that_are_outputs_are_several_values() -> None:
+    x = wildcard()
+    products = outputs(*(is_op("MatMul")(x, is_constant()) for _ in range(3)))
+    weights = {
+        "inputs": "float[3,3] x",
+        "more": "<float[3,3] w, float[3,3] v, float[3,3] u>",
+        "outputs": "float[3,3] y",
+    }
+    weights["more"] = "<" + ", ".join(f"float[1,1] {name} = {{1}}" for name in "wvu") + ">"
+    assert hits(products, "y = MatMul(x, w)", **weights) is None
+    three = "a = MatMul(x, w)\nb = MatMul(x, v)\ny = MatMul(x, u)"
+    assert sorted(hits(products, three, **weights) or []) == ["a", "b", "y"]
+
+
+def test_every_arm_below_a_dominator_comes_from_the_parent() -> None:
+    pattern = dominates(is_op("Conv"), is_op("Relu", "Exp", "Add"), is_op("Add"))
+    given = {"inputs": "float[1,1,3,3] x, float[1,1,2,2] w, float[1,1,2,2] z", "outputs": "float[1,1,2,2] y"}
+    constants = {"more": "<float[1] one = {1}>"}
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, c)", **given) is not None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, z)", **given) is None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ne = Exp(z)\ny = Add(r, e)", **given) is None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, one)", **given, **constants) is not None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ne = Exp(one)\ny = Add(r, e)", **given, **constants) is None
+
+
+def test_long_chains_repeat_without_recursion() -> None:
+    body = "".join(f"v{i + 1} = Relu(v{i})\n" for i in range(3000)) + "y = Exp(v3000)"
+    chain = repeat(lambda inner: is_op("Relu")(inner), is_input().named("start"))
+    node = root(graph_of(body, inputs="float[2,3] v0"))
+    found = match(is_op("Exp")(chain), node)
+    assert found is not None
+    assert len(found.members) == 3001
+    assert dominates(is_op("Relu"), wildcard(), is_op("Exp")) is not None
+    long = match(dominates(is_input(), is_op("Relu"), is_op("Exp")), node)
+    assert long is not None
+    assert len(long.members) == 3001
+
+
+def test_a_sum_of_many_finds_its_terms_without_trying_all_orders() -> None:
+    names = [f"x{i}" for i in range(9)]
+    body = "r = Relu(x0)\ny = Sum(" + ", ".join([*names[1:], "r"]) + ")"
+    given = {"inputs": ", ".join(f"float[2,3] {name}" for name in names)}
+    assert hits(is_op("Sum")(is_op("Relu"), *(wildcard() for _ in range(8))), body, **given) == ["r", "y"]
+    assert hits(is_op("Sum")(*(wildcard() for _ in range(8)), is_op("Exp")), body, **given) is None
+    plain = body.replace("Relu", "Exp")
+    wanted = is_op("Sum")(*(wildcard() for _ in range(8)), is_op("Exp")(wildcard()).has_dtype("int8"))
+    assert hits(wanted, plain, **given) is None
+    ways = matches(is_op("Sum")(*(wildcard() for _ in range(9))), root(graph_of(plain, **given)))
+    assert len(list(ways)) == 1
+
+
+def test_arguments_of_a_sum_still_find_every_order_that_differs() -> None:
+    graph = graph_of("r = Relu(x)\ne = Relu(z)\ny = Sum(x, r, e)", inputs="float[2,3] x, float[2,3] z")
+    pattern = is_op("Sum")(is_op("Relu").named("a"), is_op("Relu").named("b"), wildcard())
+    found = [(one["a"].name, one["b"].name) for one in matches(pattern, root(graph))]
+    assert sorted(found) == [("e", "r"), ("r", "e")]
+    some = is_op("Sum")(wildcard(), is_op("Relu")(wildcard()), ...)
+    assert len(list(matches(some, root(graph)))) == 4

@@ -177,6 +177,10 @@ def policy_options(command: Command) -> Command:
         click.option("--exclude-op", metavar="[BACKEND:]OP", multiple=True, help="Keep an operator from a backend."),
         click.option("--exclude-node", metavar="[BACKEND:]NODE", multiple=True, help="Keep a node from a backend."),
         click.option(
+            "--allow-inaccurate", metavar="[BACKEND:]OP", multiple=True,
+            help="Let a backend have an operator that it refuses for its accuracy.",
+        ),
+        click.option(
             "--pin", metavar="NODE=BACKEND", type=pin_argument, multiple=True, help="Insist on a backend for a node."
         ),
         click.option("--min-region-ops", type=click.IntRange(min=0), default=0, help="Give up smaller regions."),
@@ -186,7 +190,8 @@ def policy_options(command: Command) -> Command:
 
 
 POLICY_OPTIONS = (
-    "place", "place_seconds", "exclude_op", "exclude_node", "pin", "min_region_ops", "min_region_flops", "max_regions",
+    "place", "place_seconds", "exclude_op", "exclude_node", "allow_inaccurate", "pin", "min_region_ops",
+    "min_region_flops", "max_regions",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from graft.cli.common import (
     policy_options,
     precision_option,
 )
-from graft.cli.output import print_json, print_table
+from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
     from graft.partition.plan import Plan
@@ -106,11 +106,15 @@ def plan_model(
     )  # fmt: skip
     plan = result.plan
     if output is not None:
-        output.write_text(plan.to_json() + "\n", encoding="utf-8")
+        from graft.runtime.files import write
+
+        keep_clear(output)
+        write(output, plan.to_json() + "\n", "plan")
     if html is not None:
         from graft.report.build import report_on_model
         from graft.report.html import write_html
 
+        keep_clear(html)
         write_html(report_on_model(model.name, result, state.manager()), html)
     if state.json:
         print_json({"summary": plan.summary(), **json.loads(plan.to_json())})

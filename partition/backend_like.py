@@ -15,8 +15,9 @@ from graft.patterns.match import Match
 class BackendLike(Protocol):
     """The part of a backend that partitioning uses.
 
-    It may have two members more: ``control_flow = True`` says that it takes If, Loop and Scan whole, and
-    ``cost(region)`` prices a region for placement by cost.
+    It may have three members more: ``control_flow = True`` says that it takes If, Loop and Scan whole,
+    ``fallback = True`` that it is there to take what others leave, and ``cost(region)`` prices a region for placement
+    by cost.
     """
 
     @property

@@ -78,7 +78,7 @@ class Problem:
             for backend in self.backends
             if backend.name not in self.missing
         )
-        wishes = wished_refusals(graphs, self.names, self.policy)
+        wishes = wished_refusals(graphs, self.names, self.policy, self.fallbacks)
         self.refusals = {**wishes, **self.refusals}
 
     @property
@@ -86,12 +86,17 @@ class Problem:
         """The backends' names in order of preference."""
         return tuple(backend.name for backend in self.backends)
 
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The backends that are there to take what others leave."""
+        return tuple(backend.name for backend in self.backends if getattr(backend, "fallback", False))
+
     def solve(self, more: Refusals | None = None, dropped: Collection[Row] = ()) -> Partitioned:
         """Return the partitioning with some more refusals, and without the ``dropped`` composites."""
         self._free_earlier()
         known = {**(more or {}), **self.refusals}
         cuts = self._cut(self.tree, known, dropped)
-        while self.policy.bounds_regions and (small := too_small(cuts, self.policy, self.work)):
+        while self.policy.bounds_regions and (small := too_small(cuts, self.policy, self.work, self.fallbacks)):
             known.update(small)
             cuts = self._cut(self.tree, known, dropped)
         result = PartitionGraph().run(self.model, cuts)

@@ -54,6 +54,7 @@ from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
     from graft.partition.estimators import Estimator
+    from graft.partition.placement import PlanTimes
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
     from graft.runtime.program import Program
@@ -195,9 +196,9 @@ class Compiler:
     """Compiles models with a fixed choice of backends and options.
 
     ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
-    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
-    policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
-    is to have it. ``tune`` has the backends measure before they compile.
+    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions and
+    ``times`` knows plans where the policy places by cost. A region of a plan that its backend fails to compile is an
+    error, for the plan says that it is to have it. ``tune`` has the backends measure before they compile.
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class Compiler:
         policy: Policy | None = None,
         plan: Plan | None = None,
         estimator: Estimator | None = None,
+        times: PlanTimes | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
         tune: TuneOptions | None = None,
@@ -217,6 +219,7 @@ class Compiler:
         self._policy = policy
         self._plan = plan
         self._estimator = estimator
+        self._times = times
         self._manager = manager
         self._keep = keep_intermediates
         self._tune = tune
@@ -273,7 +276,7 @@ class Compiler:
         with self._timed("partition"):
             result = partition(
                 model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
-                operators=OPERATORS,
+                times=self._times, operators=OPERATORS,
             )  # fmt: skip
         result.plan.require_complete()
         return with_precision(result, backends, self._options.target)

@@ -155,7 +155,7 @@ def test_placement_by_the_model_keeps_a_backend_that_says_it_is_slow_out(graft, 
     assert graft(*arguments, "model").out.startswith("npu 0/3 ops")
 
 
-def test_placement_by_measuring_runs_regions_once_and_remembers(graft, model, npu, tmp_path, monkeypatch):
+def test_placement_by_measuring_runs_plans_once_and_remembers(graft, model, npu, tmp_path, monkeypatch):
     from graft.measure import default_database
     from graft.partition.times import TimesDatabase
 
@@ -166,7 +166,7 @@ def test_placement_by_measuring_runs_regions_once_and_remembers(graft, model, np
     assert graft(*arguments).out.startswith("npu 0/3 ops")
     assert default_database() == tmp_path / "cache" / "graft" / "times.sqlite3"
     times = dict(TimesDatabase(default_database()))
-    assert {key.split()[0] for key in times} == {"npu", "reference"}
+    assert {key.split()[0] for key in times} == {"plan"}
     assert graft(*arguments).out.startswith("npu 0/3 ops")
     assert dict(TimesDatabase(default_database())) == times
 

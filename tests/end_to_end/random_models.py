@@ -127,9 +127,7 @@ class Draw:
 
     def pick(self, fits: Callable[[np.ndarray], bool], *, exact: bool = False) -> Value | None:
         """Return a computed value or an input that fits, later ones more often; None if there is none."""
-        fitting = [
-            one for one in self.values if not one.constant and (one.exact or not exact) and fits(one.array)
-        ]
+        fitting = [one for one in self.values if not one.constant and (one.exact or not exact) and fits(one.array)]
         if not fitting:
             return None
         return fitting[max(int(self.rng.integers(len(fitting))) for _ in range(2))]

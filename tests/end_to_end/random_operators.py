@@ -37,7 +37,12 @@ def a_float(
 
     def fits(array: np.ndarray) -> bool:
         inside = array.size == 0 or bool(array.min() >= low and array.max() <= high)
-        return array.dtype == np.float32 and rank[0] <= array.ndim <= rank[1] and inside and (array.size > 0 or not nonempty)
+        return (
+            array.dtype == np.float32
+            and rank[0] <= array.ndim <= rank[1]
+            and inside
+            and (array.size > 0 or not nonempty)
+        )
 
     found = draw.pick(fits, exact=exact)
     if found is None:
@@ -305,7 +310,15 @@ def slice_(draw: Draw, x: Value) -> None:
     step = 1 if draw.chance(0.7) else draw.one_of((2, 3))
     if draw.chance(0.1):
         start, end, step = -1, -(2**31), -1
-    draw.call("Slice", x, draw.constant([start]), draw.constant([end]), draw.constant([axis]), draw.constant([step]), exact=True)
+    draw.call(
+        "Slice",
+        x,
+        draw.constant([start]),
+        draw.constant([end]),
+        draw.constant([axis]),
+        draw.constant([step]),
+        exact=True,
+    )
 
 
 @moved("Split")
@@ -432,10 +445,15 @@ def scatter(draw: Draw, x: Value) -> None:
         updates = draw.constant(draw.floats((len(rows), *x.array.shape[1:])))
         draw.call("ScatterND", x, draw.constant(rows), updates, reduction=draw.one_of(("none", "add", "max")))
     else:
-        shape = [extent if place == axis % x.array.ndim else draw.integer(1, extent) for place, extent in enumerate(x.array.shape)]
+        shape = [
+            extent if place == axis % x.array.ndim else draw.integer(1, extent)
+            for place, extent in enumerate(x.array.shape)
+        ]
         order = np.argsort(draw.rng.random(shape), axis=axis)
         updates = draw.constant(draw.floats(shape))
-        draw.call("ScatterElements", x, draw.constant(order), updates, axis=axis, reduction=draw.one_of(("none", "mul")))
+        draw.call(
+            "ScatterElements", x, draw.constant(order), updates, axis=axis, reduction=draw.one_of(("none", "mul"))
+        )
 
 
 def one_hot(draw: Draw) -> None:
@@ -640,7 +658,9 @@ def an_image(draw: Draw) -> Value:
     if draw.chance(0.3):
         spatial = draw.one_of((1, 2, 2, 2, 3))
         channels = draw.one_of((1, 3, 4, 16, 17))
-        return draw.input(draw.floats((draw.one_of((1, 1, 2)), channels, *(draw.one_of((1, 4, 7)) for _ in range(spatial)))))
+        return draw.input(
+            draw.floats((draw.one_of((1, 1, 2)), channels, *(draw.one_of((1, 4, 7)) for _ in range(spatial))))
+        )
     return a_float(draw, rank=(3, 5))
 
 
@@ -844,7 +864,9 @@ def gated(draw: Draw) -> None:
     (gate,) = draw.call("Sigmoid", x)
     (y,) = draw.call("Mul", x, gate)
     if draw.chance(0.5):
-        draw.call("Mul", y, a_float(draw, rank=(x.array.ndim, x.array.ndim))) if draw.chance(0.3) else draw.call("Add", y, x)
+        draw.call("Mul", y, a_float(draw, rank=(x.array.ndim, x.array.ndim))) if draw.chance(0.3) else draw.call(
+            "Add", y, x
+        )
 
 
 def channel_gate(draw: Draw) -> None:

@@ -308,6 +308,7 @@ class CallExtern:
 
     ``prefetch(address, level)`` has no effect but on time: the address, which may be outside the buffer, is soon read;
     level 3 is the first-level cache, 2 the second, 0 a stream. Backends may leave it out.
+    ``fail_index(index, axis, extent, low, high)`` ends the function: the index is not in ``[low, high]``.
     """
 
     name: str

@@ -70,6 +70,8 @@ def partition(
                 raise PlanError("placement 'measured' needs times of plans; pass times=graft.measure.times_here(...)")
             prices = estimator or Roofline(problem.backends, problem.work)
             result = cheapest(problem, prices, None if policy.placement == "model" else times)
+        by_cost = plan is None and policy.placement not in (None, "greedy")
+        result = problem.with_true_reasons(result, by_cost=by_cost)
     require_pins(result.plan, policy)
     if plan is not None and not refusals:
         require_plan(result.plan, plan)

@@ -19,6 +19,7 @@ from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, index_tree, is_call
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
+from graft.partition.near_misses import NEAR, Alone, alone, with_reasons
 from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
 from graft.partition.plan import Plan
 from graft.partition.planning import placements
@@ -101,6 +102,23 @@ class Problem:
         result = PartitionGraph().run(self.model, cuts)
         rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
         return Partitioned(result, Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped))))
+
+    def with_true_reasons(self, result: Partitioned, by_cost: bool) -> Partitioned:
+        """Return a partitioning whose plan says, of backends with composites, what came nearest and what cost decided.
+
+        Only backends that did not get a node for want of a pattern, or for its cost, are asked again, each alone.
+        """
+        asked = {name for row in result.plan.placements for name, why in row.reasons.items() if why.code in NEAR}
+        said: dict[str, Alone] = {}
+        for backend in self.backends:
+            rows = dict(self.tables).get(backend.name, ())
+            if backend.name in asked and rows:
+                own = {pair: why for pair, why in self.refusals.items() if pair[1] == backend.name}
+                wishless = replace(self.policy, pin={}, exclude_op=(), exclude_node=())  # they are refusals by now
+                single = replace(self, backends=(backend,), policy=wishless, refusals=own)
+                cuts = single._cut(single.tree, own, ())
+                said[backend.name] = alone(backend.name, cuts, rows, self.operators)
+        return replace(result, plan=with_reasons(result.plan, said, by_cost)) if said else result
 
     def _free_earlier(self) -> None:
         """Free the models of plans that a search has dropped: they hold cycles, and the collector is paused.

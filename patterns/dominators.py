@@ -55,7 +55,7 @@ def _follow(matcher: Matcher, paths: _Paths, left: _Arms, scope: Scope) -> Goals
     if left is None:
         if parent is not None and _post_dominated(parent, list(paths.inside)):
             return ()
-        matcher.miss(paths.pattern, parent, "the path is also read from outside, or has no parent")
+        matcher.miss(paths.pattern, parent, "the path is also read from outside, or has no parent", "fused-use")
         return None
     value, rest = left
     if value is parent or value.producer() in paths.inside:

@@ -45,7 +45,7 @@ def _others(matcher: Matcher, pattern: Together, anchor: ir.Value, scope: Scope)
     if wrong is None:
         return ()
     text = "it is also read by others" if wrong.only else "it is not read by its consumer, or at another place"
-    matcher.miss(wrong.producer, value_of(wrong.producer, scope.bound), text)
+    matcher.miss(wrong.producer, value_of(wrong.producer, scope.bound), text, "fused-use" if wrong.only else "")
     return None
 
 

@@ -90,8 +90,11 @@ class Matcher(Machine):
         operands = operands_of(self.reads, inside)
         return Match(pattern, NodeView(node), bindings, captures, inside, repeated, operands)
 
-    def miss(self, pattern: Pattern, subject: Found, text: str) -> None:
-        """Take note of a pattern that does not fit; `graft.patterns.explain` overrides it."""
+    def miss(self, pattern: Pattern, subject: Found, text: str, code: str = "") -> None:
+        """Take note of a pattern that does not fit; `graft.patterns.explain` overrides it.
+
+        ``code`` is the reason's, where it does not follow from the kind of pattern.
+        """
 
     def goal(self, pattern: Pattern, value: Subject, scope: Scope) -> Goal:
         """Return the goal that a pattern fits a value (None: an absent input)."""

@@ -94,6 +94,10 @@ class ExpressionMap:
         self.rule = rule
         self._known: dict[int, tuple[Expression, Expression]] = {}
 
+    def define(self, expression: Expression, result: Expression) -> None:
+        """Map a node, known by identity, to ``result``, whatever is below it."""
+        self._known[id(expression)] = (expression, result)
+
     def __call__(self, expression: Expression) -> Expression:
         """Return the mapped expression."""
         known = self._known

@@ -202,3 +202,43 @@ def test_a_file_that_is_no_plan_is_named(graft, model, tmp_path):
     assert (outcome.code, outcome.err) == (
         1, f"graft: '{path}': the file is not a plan: its format is not 'graft.plan' (-v shows the traceback)\n"
     )  # fmt: skip
+
+
+EXPLAINED = """\
+Relu (node 'act'): reference
+
+BACKEND  CODE        REASON
+npu      no-pattern  npu has no rule for Relu
+
+BACKEND  COMPOSITE        CODE        WHAT BECAME OF IT
+npu      npu.matmul_relu  no-pattern  matched 1 of 2 operators, then at Sigmoid (node 'sig'): wanted MatMul
+"""
+
+
+@pytest.fixture
+def relu_npu(tmp_path):
+    (tmp_path / "relu_npu.py").write_text(
+        "import graft\nfrom graft.patterns import is_op, wildcard\n"
+        "class Npu(graft.JsonBackend):\n    name = 'npu'\n"
+        "    @graft.supports(is_op('Relu')(is_op('MatMul')(wildcard(), wildcard())), name='npu.matmul_relu')\n"
+        "    def matmul_relu(self, match): return True\n"
+        "    def load(self, graph, constants): raise NotImplementedError\n"
+    )
+    return tmp_path / "relu_npu.py"
+
+
+def test_explain_says_how_near_every_composite_came(graft, model, relu_npu):
+    wish = ("plan", model, "-b", "npu,reference", "--plugin", relu_npu, "--explain")
+    assert graft(*wish, "act").out == EXPLAINED
+    data = json.loads(graft(*wish, "act", "--json").out)
+    assert [row["composite"] for row in data["patterns"]] == ["npu.matmul_relu"]
+    assert data["reasons"] == {"npu": ["no-pattern", "npu has no rule for Relu"]}
+
+
+def test_explain_of_a_node_that_the_simplified_model_lacks_names_the_nearest(graft, model, relu_npu):
+    outcome = graft("plan", model, "-b", "npu,reference", "--plugin", relu_npu, "--explain", "acct")
+    assert outcome.code == 1
+    assert outcome.err == (
+        "graft: the simplified model has no node 'acct'; did you mean 'act'?; "
+        "`graft inspect MODEL --stage normalized --text` prints that model\n"
+    )

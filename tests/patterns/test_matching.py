@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -526,3 +528,68 @@ def test_arguments_of_a_sum_still_find_every_order_that_differs() -> None:
     assert sorted(found) == [("e", "r"), ("r", "e")]
     some = is_op("Sum")(wildcard(), is_op("Relu")(wildcard()), ...)
     assert len(list(matches(some, root(graph)))) == 4
+
+
+def test_attributes_left_out_have_the_defaults_that_onnx_states_in_words() -> None:
+    conv = {"inputs": "float[1,1,4,4] x, float[1,1,3,3] w", "outputs": "float[1,1,2,2] y"}
+    plain, padded = "y = Conv(x, w)", 'y = Conv <auto_pad = "SAME_UPPER"> (x, w)'
+    defaults = {
+        "strides": [1, 1], "dilations": [1, 1], "pads": [0, 0, 0, 0], "kernel_shape": [3, 3], "group": 1,
+    }  # fmt: skip
+    for name, value in defaults.items():
+        assert hits(is_op("Conv").has_attr({name: value}), plain, **conv) == ["y"]
+    assert hits(is_op("Conv").has_attr(strides=[2, 2]), plain, **conv) is None
+    assert hits(is_op("Conv").has_attr(pads=[0, 0, 0, 0]), padded, **conv) is None
+    assert hits(is_op("MaxPool").has_attr(strides=[1, 1]), "y = MaxPool <kernel_shape = [2, 2]> (x)", **conv) == ["y"]
+    assert hits(is_op("Transpose").has_attr(perm=[1, 0]), "y = Transpose(x)", outputs="float[3,2] y") == ["y"]
+
+
+def test_predicates_may_answer_with_numpy_booleans() -> None:
+    graph = graph_of("y = Mul(x, c)", more="<float[3] c = {1, 2, 3}>")
+    pattern = is_op("Mul")(wildcard().where(lambda x: np.bool_(True)), is_constant(where=lambda c: (c > 0).all()))
+    assert match(pattern, root(graph), check=lambda found: np.True_) is not None
+    assert match(pattern, root(graph), check=lambda found: np.False_) is None
+
+
+def big(value: object) -> bool:
+    raise KeyError("size")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (
+            is_op("Mul")(wildcard().where(big), wildcard()),
+            "the predicate 'big' of a pattern raised KeyError for 'x': 'size'",
+        ),
+        (
+            is_op("Mul")(wildcard(), is_constant(where=big)),
+            "the predicate 'big' of a pattern raised KeyError for constant 'c': 'size'",
+        ),
+    ],
+)
+def test_predicates_that_fail_are_named(pattern: Pattern, message: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        match(pattern, root(graph_of("y = Mul(x, c)", more="<float[3] c = {1, 2, 3}>")))
+    assert str(caught.value) == message
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda p: p.has_dtype("FLOAT"), "has_dtype: 'FLOAT' is not an element type; did you mean 'float32'?"),
+        (lambda p: p.has_dtype("flaot16"), "has_dtype: 'flaot16' is not an element type; did you mean 'float16'?"),
+        (lambda p: p.has_shape((1, 3)), "has_shape takes the dimensions one by one; write has_shape(1, 3)"),
+        (
+            lambda p: p.has_shape(1.5),
+            "has_shape: 1.5 is not a dimension; write a number, a name, None for any or ... for several",
+        ),
+        (lambda p: p.has_rank("3"), "has_rank takes one or more numbers, as in has_rank(3, 4), got '3'"),
+        (lambda p: p.where(3), "where takes a function of a value, got 3"),
+    ],
+)
+def test_demands_that_can_never_hold_are_errors(build: Callable[[Pattern], Pattern], message: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        build(wildcard())
+    assert str(caught.value) == message

@@ -113,6 +113,11 @@ int32_t onednn_open(Dnnl *dnnl, const GraftLoaderHost *host, const char *region)
 int32_t onednn_enter(const Dnnl *dnnl, int32_t threads); /* returns what onednn_leave needs */
 void onednn_leave(const Dnnl *dnnl, int32_t previous);
 
+/* fork.c */
+typedef void (*OnednnTask)(void *argument);
+/* Runs a task in which oneDNN uses `threads` threads, apart from a thread that was forked; false: no thread to be had. */
+bool onednn_with_workers(int32_t threads, OnednnTask task, void *argument);
+
 /* graph.c */
 int32_t onednn_graph_parse(Graph *graph, const GraftLoaderHost *host, const GraftModuleSource *source);
 void onednn_graph_free(Graph *graph);

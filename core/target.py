@@ -18,6 +18,7 @@ OPTIMISATIONS = {
     "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
     "horizontal": "products and convolutions of one input side by side in one kernel",
+    "index-checks": "indices compared with the extent of their axis, before Gather, Scatter and their like use them",
     "in-place": "memory shared: by one result after another, by a result and its operand, by a Concat and its parts",
     "integer-arithmetic": "quantised models in integers",
     "threads": "loops shared among threads",

@@ -308,6 +308,7 @@ class CallExtern:
 
     ``prefetch(address, level)`` has no effect but on time: the address, which may be outside the buffer, is soon read;
     level 3 is the first-level cache, 2 the second, 0 a stream. Backends may leave it out.
+    ``fail_index(index, axis, extent, low, high)`` ends the function: the index is not in ``[low, high]``.
     """
 
     name: str
@@ -322,7 +323,8 @@ class Function:
     """A scheduled kernel: ``parameters`` are input buffers, then ``outputs`` output buffers.
 
     No two parameters overlap, but the only output may be the memory of one of the inputs whose numbers ``in_place``
-    has: an element of these is read last where the element of its place is stored.
+    has: an element of these is read last where the element of its place is stored. If it ``is_exact``, every operation
+    is rounded where it stands, alike on every machine: no product is joined with a sum unless by ``fma``.
     """
 
     name: str
@@ -331,6 +333,7 @@ class Function:
     body: Statement
     origin: tuple[str, ...] = ()
     in_place: tuple[int, ...] = ()
+    is_exact: bool = False
 
     def __str__(self) -> str:
         from graft.core.tensor_ir.text import print_function
@@ -366,6 +369,19 @@ class Reduction:
     operator: BinaryOperator
     axes: tuple[Axis, ...]
     initial: Expression
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether terms are combined one after the other, as the axes run."""
+        return is_ordered(self.operator, self.initial.type)
+
+
+def is_ordered(operator: BinaryOperator, kind: Type) -> bool:
+    """Whether terms of a type must be combined one after the other.
+
+    Each sum of a custom datatype is rounded, and which of two its least and greatest are is its own affair (NaN).
+    """
+    return kind.is_custom and operator in ("add", "mul", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,12 @@ def run_function(
     return results
 
 
+def _fail_index(index: int, axis: int, extent: int, low: int, high: int) -> None:
+    raise IndexError(
+        f"index {index} is out of range: axis {axis} has extent {extent}, so that {low} to {high} are legal"
+    )
+
+
 def poisoned(dtype: str, shape: tuple[int, ...]) -> Array:
     """Return an array of undefined contents: NaN for floats, the byte 0xA5 for integers, True for bool."""
     kind = numerics.storage(dtype)
@@ -201,6 +207,9 @@ class _Machine:
     def _call(self, name: str, arguments: tuple[Expression, ...]) -> _Action:
         if name == "prefetch":
             return lambda: None
+        if name == "fail_index":
+            values = [self.expression(argument) for argument in arguments]
+            return lambda: _fail_index(*(int(value()) for value in values))
         assert name in self.externs, f"no extern '{name}' was given"
         function = self.externs[name]
         getters: list[Callable[[], Any]] = []

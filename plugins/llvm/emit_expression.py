@@ -29,7 +29,15 @@ from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_arithmetic, emit_dot, emit_memory
-from graft.plugins.llvm.emit_builder import SMALL_FLOATS, Builder, ModuleText, Value, literal, register_type
+from graft.plugins.llvm.emit_builder import (
+    SMALL_FLOATS,
+    Builder,
+    ModuleText,
+    Value,
+    has_fused,
+    literal,
+    register_type,
+)
 from graft.plugins.llvm.emit_cast import cast
 
 
@@ -179,7 +187,7 @@ class ExpressionEmitter(Builder):
             wide = self._fma(*(cast(self, value, "float32") for value in (left, right, addend)))
             return cast(self, wide, left.type.dtype)
         kind = register_type(left.type)
-        native = self.module.target.arch != "x86_64" or self.module.has("fma") or self.module.has("avx512f")
+        native = has_fused(self.module.target)
         arguments = [(kind, value.text) for value in (left, right, addend)]
         return Value(self.intrinsic("fma" if native else "fmuladd", kind, arguments, [kind]), left.type)
 

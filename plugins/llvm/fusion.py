@@ -292,6 +292,7 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
         node.node in uses.turning
         or not table.has(node, Trait.INJECTIVE)
         or node.input(0) != ValueView(value)
+        or value in node.node.inputs[1:]
         or node.op_type == "Concat"
     ):
         return []

@@ -261,7 +261,11 @@ def clamp(position: Expression, extent: int) -> Expression:
 
 
 def is_nan(value: Expression) -> Expression:
-    """Return whether a float is NaN."""
+    """Return whether a float is NaN; of a custom datatype, whether float32 has only NaN for it.
+
+    A custom datatype compares as it likes: a posit's NaR equals itself.
+    """
+    value = cast(value, "float32") if value.type.is_custom else value
     return not_equal(value, value)
 
 

@@ -42,7 +42,7 @@ from graft.core.tensor_ir.ir import (
     access_lanes,
 )
 from graft.core.tensor_ir.numerics import Array
-from graft.core.tensor_ir.visit import children
+from graft.core.tensor_ir.visit import children, unknown
 from graft.core.types import BOOL, INT64, Type
 
 Extern: TypeAlias = Callable[..., Any]
@@ -266,18 +266,16 @@ class _Machine:
         known: dict[int, int],
     ) -> int:
         """Append an expression to the tape and return its register; a shared subexpression is computed once."""
-        if isinstance(expression, Variable):
-            return self.home(expression)
-        if id(expression) in known:
-            return known[id(expression)]
-        if isinstance(expression, Constant):
-            home = self.register(_python(numerics.constant(expression.value, expression.type.dtype), expression.type))
-        else:
-            sources = tuple(self._compile(child, tape, known) for child in children(expression))
-            home = self.register()
-            tape.append((home, self._operation(expression), sources))
-        known[id(expression)] = home
-        return home
+        for node in unknown(expression, known):
+            if isinstance(node, Variable):
+                home = self.home(node)
+            elif isinstance(node, Constant):
+                home = self.register(_python(numerics.constant(node.value, node.type.dtype), node.type))
+            else:
+                home = self.register()
+                tape.append((home, self._operation(node), tuple([known[id(child)] for child in children(node)])))
+            known[id(node)] = home
+        return known[id(expression)]
 
     def _operation(self, expression: Expression) -> Callable[..., Any]:
         match expression:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import Cost, OperatorTable
 from graft.core.reject import Reject
 from graft.core.schedule.elementwise import overwritable
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -29,6 +29,7 @@ from graft.errors import TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
+from graft.plugins.llvm.cost import region_costs
 from graft.plugins.llvm.fusion import Group, Uses, fuse
 from graft.plugins.llvm.horizontal import join_horizontally
 from graft.plugins.llvm.index_checks import IndexChecks
@@ -57,6 +58,7 @@ class LlvmBackend(Backend):
 
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
+    fallback: ClassVar[bool] = True
 
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
         """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
@@ -121,6 +123,10 @@ class LlvmBackend(Backend):
             cache.trim()
         return CompiledRegion(modules, procedure, kernels.constants, {**kernels.seconds, **codegen.by_stage})
 
+    def cost(self, region: Region) -> Sequence[Cost]:
+        """Return one cost for each kernel."""
+        return region_costs(region, self._table, self._without)
+
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
         """Measure candidates for the parameters of the regions' schedules; raise TuningError for another processor."""
         from graft.plugins.llvm.tuning import tune_regions
@@ -133,7 +139,9 @@ class LlvmBackend(Backend):
                 cpu=target.cpu,
             )
         if options.tuned is None:
-            raise TuningError("tuning needs a database to keep what it finds in; leave tuned on")
+            raise TuningError(
+                "tuning needs a database to keep what it finds in; leave tuned on, with a cache directory of your own"
+            )
         regions = [in_integers(region, target.without) for region in regions]
         return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
 

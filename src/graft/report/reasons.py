@@ -19,6 +19,7 @@ ADVICE = {
     "constant-required": "make the operand an initialiser of the model; what is computed at run time cannot be packed",
     "size": "change the size, or raise the backend's bound",
     "fused-use": "drop the other use of the value inside the pattern, or allow Policy(duplicate_dominated=True)",
+    "accuracy": "use another backend, or accept the error with --allow-inaccurate BACKEND:OP",
     "cost": "another plan is estimated or measured to be faster; --place greedy offloads regardless",
     "region-too-small": "lower --min-region-ops or --min-region-flops, or raise --max-regions",
     "cycle": "the region would wait for itself; take the operator between its halves as well",

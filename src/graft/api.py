@@ -149,9 +149,9 @@ def compile(
     ``native``, or one of `graft.core.target.LEVELS` (``x86-64-v3``, ``armv8-a``) for an artifact that runs elsewhere.
     ``precision`` is that of float32 matrix products and convolutions in the built-in compiler: ``bf16`` rounds their
     factors to bfloat16, sums in float32 and keeps images between convolutions in bfloat16. With ``strict`` a region
-    that its backend fails to compile or to load is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
-    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
-    ``cache``, kernels that were compiled before are found in the user's cache directory.
+    that its backend fails to compile or to load is an error; otherwise it goes to the next backend. ``plan`` is a saved
+    decision to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`.
+    With ``cache``, kernels that were compiled before are found in the user's cache directory.
 
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.

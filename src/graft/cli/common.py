@@ -185,7 +185,8 @@ def policy_options(command: Command) -> Command:
 
 
 POLICY_OPTIONS = (
-    "place", "exclude_op", "exclude_node", "allow_inaccurate", "pin", "min_region_ops", "min_region_flops", "max_regions",
+    "place", "exclude_op", "exclude_node", "allow_inaccurate", "pin", "min_region_ops", "min_region_flops",
+    "max_regions",
 )  # fmt: skip
 
 

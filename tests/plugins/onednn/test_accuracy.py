@@ -200,7 +200,9 @@ def test_a_nan_stays_unless_the_table_says_that_it_may_be_lost(name, text):
 
 @pytest.mark.parametrize("operator", ["Log", "Softplus", "Mish", "LogSoftmax"])
 def test_what_is_less_accurate_than_claimed_is_refused_and_taken_where_it_is_allowed(operator):
-    text = f'<ir_version: 10, opset_import: ["" : 24]> g (float[4] x) => (float[4] y) {{ n = Neg(x) y = {operator}(n) }}'
+    text = (
+        f'<ir_version: 10, opset_import: ["" : 24]> g (float[4] x) => (float[4] y) {{ n = Neg(x) y = {operator}(n) }}'
+    )
     model = onnx.parser.parse_model(text)
     reason = graft.plan(model, ["onednn", "llvm"])["y"].reasons["onednn"]
     name = {"Log": "log", "Softplus": "soft_relu", "Mish": "mish", "LogSoftmax": "log_softmax"}[operator]

@@ -30,6 +30,8 @@ OPERATORS_AT_ONCE, LEAST_PLANS = 2000, 4
 
 Nor does `auto` change a plan that is dearer than the cheapest one.
 """
+OPERATORS_KEPT = 20_000
+"""How many operators the plans have in all that a search keeps beside its first ones; the others are freed."""
 NOISE = 0.03
 """The share by which a measured time must be smaller to count as such."""
 
@@ -127,6 +129,8 @@ class _Search:
         for choice in _single_backends(self.problem, plan):
             if choice not in pool:
                 pool[choice] = self.priced(choice)
+        first, seen = set(pool), set(pool)
+        most = max(BEAM, OPERATORS_KEPT // max(1, len(plan.placements)))
         beam = self._sorted(pool.values())[:BEAM]
         while beam:
             developed: list[Priced] = []
@@ -134,11 +138,15 @@ class _Search:
                 if entry.seconds > worth * self._sorted(pool.values())[0].seconds:
                     continue
                 for choice in _changes(self.problem, entry):
-                    if choice in pool or self.looked_at >= budget:
+                    if choice in seen or self.looked_at >= budget:
                         continue
-                    pool[choice] = self.priced(choice)
-                    if pool[choice].seconds < entry.seconds:
-                        developed.append(pool[choice])
+                    seen.add(choice)
+                    pool[choice] = priced = self.priced(choice)
+                    if priced.seconds < entry.seconds:
+                        developed = self._sorted([*developed, priced])[:BEAM]
+                    del priced
+                    for spare in self._sorted(one for one in pool.values() if one.choice not in first)[most:]:
+                        del pool[spare.choice]
             best = self._sorted(pool.values())[:BEAM]
             beam = [entry for entry in best if any(entry is one for one in developed)]
         return self._sorted(pool.values())

@@ -34,3 +34,9 @@ class Reject:
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}" if self.text else self.code
+
+
+def plain(answer: object) -> object:
+    """Return a predicate's answer with a NumPy boolean as Python's: comparisons of arrays give these."""
+    kind = type(answer)
+    return bool(answer) if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_") else answer

@@ -12,11 +12,13 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.view import NodeView
+from graft.errors import PatternError
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
 from graft.patterns.composite import Composite
 from graft.patterns.graph_matching import roots_of
 from graft.patterns.language import Pattern
+from graft.patterns.machine import StepLimitError
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher, value_of
 from graft.patterns.walk import root_operators
@@ -183,9 +185,24 @@ class _Search:
                 stack.extend(other for inner in group for other in self.graph.successors[inner])
         return True
 
+    def _matches(self, table: Table, row: Composite, index: int) -> Iterator[Match]:
+        """Yield the matches of a row at a node; a search without end is a refusal, not an error."""
+        view = self.graph.views[index]
+        try:
+            yield from self.matcher.matches(row.pattern, view.node)
+        except StepLimitError as error:
+            reject = Reject("size", f"the search for {row.name} at {view.where} was given up: {error}")
+            self.result.rejects.setdefault((index, table.backend), reject)
+        except PatternError as error:
+            raise PatternError(
+                f"composite '{row.name}' of backend '{table.backend}' at {view.where}: {error}",
+                composite=row.name,
+                plugin=table.backend,
+            ) from error
+
     def _standing(self, table: Table, row: Composite, index: int) -> Iterator[Group]:
         number = self.graph.number
-        for match in self.matcher.matches(row.pattern, self.graph.nodes[index]):
+        for match in self._matches(table, row, index):
             members = match.members
             nodes = sorted(number.get(node, -1) for node in members)
             if not nodes or nodes[0] < 0:
@@ -223,9 +240,9 @@ def fused_use(match: Match, members: frozenset[ir.Node], roots: frozenset[ir.Nod
     for node in match.sorted_members():
         for value in node.outputs:
             if node not in roots:
-                outside = next((use.node for use in value.uses() if use.node not in members), None)
-                if outside is not None or value.is_graph_output():
-                    user = NodeView(outside).where if outside is not None else "the graph's outputs"
+                outside = sorted(NodeView(use.node).where for use in value.uses() if use.node not in members)
+                if outside or value.is_graph_output():
+                    user = outside[0] if outside else "the graph's outputs"
                     return Reject("fused-use", f"'{value.name}' inside the match is also used by {user}")
             if not is_tensor(value):
                 return Reject("dtype", f"'{value.name}' is not a tensor")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 MatchOrder = Literal["table", "longest"]
-PlacementMode = Literal["greedy", "model", "measured"]
+PlacementMode = Literal["auto", "greedy", "model", "measured"]
 PLACEMENTS: tuple[PlacementMode, ...] = get_args(PlacementMode)
 
 
@@ -17,16 +17,15 @@ class Policy:
 
     A region below ``min_region_ops`` or ``min_region_flops`` is taken from its backend (reason
     ``region-too-small``), as are the smallest regions of a backend beyond ``max_regions``; the nodes go to the next
-    backend. Bounds hold for every backend but those in ``unbounded``, which must be there to take what is left.
+    backend. Bounds hold for every backend but those that are a ``fallback``, which must be there to take what is left.
     """
 
     min_region_ops: int = 0
     min_region_flops: int = 0
     max_regions: int | None = None
     """The most regions that one backend may have in the model."""
-    unbounded: tuple[str, ...] = ("llvm", "reference")
     exclude_op: tuple[str, ...] = ()
-    """Operators that no backend but the unbounded ones may have: ``Softmax``, or ``onednn:Softmax`` for one backend."""
+    """Operators that no backend but the fallbacks may have: ``Softmax``, or ``onednn:Softmax`` for one backend."""
     exclude_node: tuple[str, ...] = ()
     """Nodes likewise, by name: ``conv1`` or ``onednn:conv1``."""
     allow_inaccurate: tuple[str, ...] = ()
@@ -38,10 +37,15 @@ class Policy:
 
     duplicate_dominated: bool = False
     """Whether a composite may compute a value again that is needed outside too, but only on the way to its root."""
-    placement: PlacementMode = "greedy"
-    """``greedy``: the first backend that takes a node; ``model``, ``measured``: the cheapest plan that is found."""
+    placement: PlacementMode | None = None
+    """``greedy``: the first backend that takes a node. ``auto``, ``model``, ``measured``: the cheapest plan that is
+    found, by recorded times or else the model, by the model alone, by times measured now. None: ``auto`` where the user
+    names no backends, else ``greedy``, and the plan says what another placement would gain.
+    """
     search_budget: int = 64
     """The most plans that are looked at where placement goes by cost."""
+    measure_seconds: float = 10.0
+    """The time that ``measured`` may take beyond compiling what the built-in compiler alone makes of the model."""
 
     @property
     def bounds_regions(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
@@ -15,9 +15,11 @@ from graft.partition.tolerance import Tolerance
 
 
 def wished_refusals(
-    graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy
+    graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy, fallbacks: Collection[str]
 ) -> dict[tuple[str, str], Reject]:
     """Return the refusals, by (node name, backend), that a policy's exclusions and pins amount to.
+
+    An exclusion that names no backend holds for all but the ``fallbacks``.
 
     Raises PlanError for an unknown node, operator or backend and for a node both pinned and excluded.
     """
@@ -32,7 +34,7 @@ def wished_refusals(
     for kind, wishes, known in (("operator", policy.exclude_op, by_operator), ("node", policy.exclude_node, by_name)):
         for wish in wishes:
             named, target = _split(wish, backends, known)
-            chosen = [named] if named else [name for name in backends if name not in policy.unbounded]
+            chosen = [named] if named else [name for name in backends if name not in fallbacks]
             for node in _look_up(kind, target, known):
                 for backend in chosen:
                     result[node, backend] = Reject("user-excluded", f"{kind} '{target}' is excluded by the user")

@@ -110,6 +110,8 @@ class FencedBackend(Backend):
         vars(self).update(
             name=backend.name,
             priority=backend.priority,
+            by_default=backend.by_default,
+            fallback=backend.fallback,
             api_level=backend.api_level,
             constants=backend.constants,
             install=backend.install or install,
@@ -184,7 +186,7 @@ class FencedBackend(Backend):
         """Return the backend's answer: None, or why it cannot run here."""
         return self._call("available", self.backend.available)
 
-    def cost(self, region: Region) -> Cost | None:
+    def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
         """Return the backend's estimate."""
         return self._call(f"cost of region '{region.name}'", lambda: self.backend.cost(region))
 

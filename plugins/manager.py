@@ -67,6 +67,7 @@ class BackendInfo:
     distribution: str
     version: str
     priority: int
+    by_default: bool
     api_level: int
     unavailable: str | None
     composites: tuple[str, ...]
@@ -195,7 +196,9 @@ class PluginManager:
     # Backends
 
     def backends(self, names: Sequence[str] | None = None) -> list[Backend]:
-        """Return the backends called ``names``, in that order; without names all, by falling priority, then name.
+        """Return the backends called ``names``, in that order; without names those that take part by default.
+
+        The latter stand by falling priority, then name.
 
         Raises PlanError for a name that nobody provides or that stands twice, and the failure of the plugin that was
         to provide it. Without names, plugins that failed are left out: `plugins` has their failures.
@@ -203,7 +206,8 @@ class PluginManager:
         self._load()
         found = {one.name: one for plugin in self._plugins for one in plugin.backends if one.name not in self._disabled}
         if names is None:
-            return sorted(found.values(), key=lambda backend: (-backend.priority, backend.name))
+            chosen = [one for one in found.values() if one.by_default]
+            return sorted(chosen, key=lambda backend: (-backend.priority, backend.name))
         for name in names:
             if list(names).count(name) > 1:
                 raise PlanError(f"backend '{name}' is named twice; name it once, in order of preference", backend=name)
@@ -340,6 +344,7 @@ def _info(plugin: Plugin, backend: FencedBackend) -> BackendInfo:
         distribution=source.provider if source.is_file else source.distribution,
         version=source.version,
         priority=backend.priority,
+        by_default=backend.by_default,
         api_level=backend.api_level,
         unavailable=_asked(backend.available, faulty, faults),
         composites=_asked(lambda: tuple(composite.name for composite in backend.patterns), (), faults),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
 from graft.core.schedule.flat import FlatStage, LoopAxis
@@ -27,6 +27,7 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Store,
     Variable,
+    is_ordered,
 )
 from graft.core.types import INT64, Type, element_bits, storage_dtype
 
@@ -47,9 +48,15 @@ def finish(
     return store_at(stage, {**values, stage.epilogue_variable: total}, stage.epilogue, mask)
 
 
-def _reduction_loops(axes: Sequence[LoopAxis], body: Statement) -> Statement:
-    """Return loops over reduction axes; as many inner ones are unrolled as stay small."""
+def _reduction_loops(stage: FlatStage, body: Statement) -> Statement:
+    """Return loops over reduction axes; as many inner ones are unrolled as stay small.
+
+    Of a custom datatype none are: the roundings of one term are long code.
+    """
+    axes = stage.reduced
     first = len(axes)
+    if stage.value.type.is_custom:
+        return nested(axes, body)
     while first and axes[first - 1].count is None and prod(axis.extent for axis in axes[first - 1 :]) <= UNROLL:
         first -= 1
     return nested(axes[:first], nested(axes[first:], body, "unrolled"))
@@ -83,7 +90,7 @@ def reduce_kept(stage: FlatStage, axis: LoopAxis) -> Callable[[Places], Statemen
             before.append(Store(registers, home, start))
             inside.append(Store(registers, home, Binary(operator, Load(registers, home), value)))
             after.append(finish(stage, values, Load(registers, home), mask))
-        loop = _reduction_loops(stage.reduced, Block(tuple(inside)))
+        loop = _reduction_loops(stage, Block(tuple(inside)))
         return Allocate(registers, Block((*before, loop, *after)))
 
     return make
@@ -96,7 +103,7 @@ def reduce_scalar(stage: FlatStage) -> Statement:
     registers = accumulator(stage, 1, 1)
     home = _register(registers, 0, 1)
     step = Store(registers, home, Binary(stage.operator, Load(registers, home), stage.value))
-    loop = _reduction_loops(stage.reduced, step)
+    loop = _reduction_loops(stage, step)
     last = finish(stage, {}, Load(registers, home), None)
     return Allocate(registers, Block((Store(registers, home, stage.initial), loop, last)))
 
@@ -153,9 +160,9 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     total = Horizontal(
         operator, _combined(operator, [Load(registers, _register(registers, n, lanes)) for n in range(count)])
     )
-    result: Expression = Binary(operator, stage.initial, total)
+    result = joined(operator, stage.initial, total)
     if scalars:
-        result = Binary(operator, result, Load(single, zero))
+        result = joined(operator, result, Load(single, zero))
     loop = nested(others, Block(tuple(inside)))
     body: Statement = Allocate(registers, Block((*scalars, *before, loop, finish(stage, {}, result, None))))
     return Allocate(single, body) if scalars else body
@@ -181,14 +188,18 @@ def _with_stored(
 def _combined(operator: BinaryOperator, values: list[Expression]) -> Expression:
     """Combine values pairwise."""
     while len(values) > 1:
-        pairs = [Binary(operator, left, right) for left, right in zip(values[::2], values[1::2], strict=False)]
+        pairs = [joined(operator, left, right) for left, right in zip(values[::2], values[1::2], strict=False)]
         values = pairs + (values[-1:] if len(values) % 2 else [])
     return values[0]
 
 
-def is_ordered(operator: BinaryOperator | None, kind: Type) -> bool:
-    """Whether a reduction must go through its axes in order: each sum of a custom datatype is rounded."""
-    return kind.is_custom and operator in ("add", "mul")
+def joined(operator: BinaryOperator, left: Expression, right: Expression) -> Expression:
+    """Return two partial results of one reduction as one.
+
+    Every schedule that splits a reduction joins its parts here, so that none splits one whose terms are ordered.
+    """
+    assert not is_ordered(operator, left.type), f"partial results of {left.type} are joined: its terms are ordered"
+    return Binary(operator, left, right)
 
 
 def identity_of(operator: BinaryOperator, kind: Type) -> Constant:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.operators import build as b
+from graft.core.schedule.accumulate import joined
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.inline import constant_shape
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -195,7 +196,7 @@ class _Depthwise:
             for weight, value in factors[first::chains]:
                 total = multiply_add(wide(weight, self.lanes), wide(value, self.lanes), total)
             totals.append(total)
-        return functools.reduce(b.add, totals)
+        return functools.reduce(functools.partial(joined, "add"), totals)
 
 
 def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters) -> _Depthwise | None:
@@ -203,8 +204,8 @@ def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters
     shape, reduction = constant_shape(anchor.buffer), anchor.reduction
     if shape is None or reduction is None or 0 in shape or len(shape) < 3:
         return None
-    if not isinstance(anchor.value, Binary) or anchor.value.operator != "mul":
-        return None
+    if not isinstance(anchor.value, Binary) or anchor.value.operator != "mul" or reduction.is_ordered:
+        return None  # one sum has no use for a window that is written out, and roundings are long code
     weight, pixel = anchor.value.left, anchor.value.right
     if anchor.axes[-1] in free_variables(weight):
         weight, pixel = pixel, weight

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graft.core.database import usable
 from graft.core.load import Source, load
 from graft.core.normalize import PASSES, normalize
 from graft.core.operators.all import OPERATORS
 from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
+from graft.core.save import save_with_data
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
 from graft.core.target import (
@@ -46,11 +48,13 @@ from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.precision import with_precision
 from graft.runtime.dtypes import ELEMENT_TYPES
+from graft.runtime.files import make_folder, write
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
     from graft.partition.estimators import Estimator
+    from graft.partition.placement import PlanTimes
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
     from graft.runtime.program import Program
@@ -192,9 +196,9 @@ class Compiler:
     """Compiles models with a fixed choice of backends and options.
 
     ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
-    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
-    policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
-    is to have it. ``tune`` has the backends measure before they compile.
+    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions and
+    ``times`` knows plans where the policy places by cost. A region of a plan that its backend fails to compile is an
+    error, for the plan says that it is to have it. ``tune`` has the backends measure before they compile.
     """
 
     def __init__(
@@ -205,6 +209,7 @@ class Compiler:
         policy: Policy | None = None,
         plan: Plan | None = None,
         estimator: Estimator | None = None,
+        times: PlanTimes | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
         tune: TuneOptions | None = None,
@@ -214,6 +219,7 @@ class Compiler:
         self._policy = policy
         self._plan = plan
         self._estimator = estimator
+        self._times = times
         self._manager = manager
         self._keep = keep_intermediates
         self._tune = tune
@@ -270,7 +276,7 @@ class Compiler:
         with self._timed("partition"):
             result = partition(
                 model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
-                operators=OPERATORS,
+                times=self._times, operators=OPERATORS,
             )  # fmt: skip
         result.plan.require_complete()
         return with_precision(result, backends, self._options.target)
@@ -350,17 +356,17 @@ class Compiler:
     def _write(self, name: str, model: ir.Model) -> None:
         """Save an intermediate model if the user asked for them."""
         if self._keep is not None:
-            self._keep.mkdir(parents=True, exist_ok=True)
-            ir.save(model, self._keep / name, external_data=f"{name}.data")
+            make_folder(self._keep, "intermediate results")
+            save_with_data(model, self._keep / name, "intermediate model")
 
     def _keep_region(self, region: Region, compiled: Module | CompiledRegion) -> None:
         """Save what a backend made of a region if the user asked for it."""
         if self._keep is None:
             return
-        self._keep.mkdir(parents=True, exist_ok=True)
+        make_folder(self._keep, "intermediate results")
         for module in compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,):
             suffix = module.kind.replace(":", "_")
-            (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
+            write(self._keep / f"03_{region.name}.{module.name}.{suffix}", module.data, "module")
 
 
 def compile_options(
@@ -388,7 +394,7 @@ def compile_options(
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,
-        tuned_database() if tuned else None,
+        usable(tuned_database(), "tuned parameters") if tuned else None,
     )
 
 

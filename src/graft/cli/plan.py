@@ -21,9 +21,10 @@ from graft.cli.common import (
     policy_options,
     precision_option,
 )
-from graft.cli.output import print_json, print_table
+from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
+    from graft.explaining import NodeExplanation
     from graft.partition.plan import Plan
     from graft.partition.plan_diff import PlanChange
 
@@ -75,6 +76,7 @@ def command() -> None:
 @policy_options
 @click.option("--why", is_flag=True, help="Print the refusals, gathered by reason, and what would change them.")
 @click.option("--nodes", is_flag=True, help="Print every operator with its placement and its refusals.")
+@click.option("--explain", "explained", metavar="NODE", help="Print why NODE goes where it goes, pattern by pattern.")
 @gate_options
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the plan, for compile --plan."
@@ -91,6 +93,7 @@ def plan_model(
     precision: str,
     why: bool,
     nodes: bool,
+    explained: str | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
     output: Path | None,
@@ -98,6 +101,14 @@ def plan_model(
     **wishes: Any,
 ) -> int:
     """Show where every operator of MODEL would run; compile nothing."""
+    if explained is not None:
+        from graft.explaining import explain
+
+        _print_explanation(state, explain(
+            str(model), explained, names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes),
+            manager=state.manager(),
+        ))  # fmt: skip
+        return ExitCode.OK
     from graft.api import partitioned
 
     result = partitioned(
@@ -106,11 +117,15 @@ def plan_model(
     )  # fmt: skip
     plan = result.plan
     if output is not None:
-        output.write_text(plan.to_json() + "\n", encoding="utf-8")
+        from graft.runtime.files import write
+
+        keep_clear(output)
+        write(output, plan.to_json() + "\n", "plan")
     if html is not None:
         from graft.report.build import report_on_model
         from graft.report.html import write_html
 
+        keep_clear(html)
         write_html(report_on_model(model.name, result, state.manager()), html)
     if state.json:
         print_json({"summary": plan.summary(), **json.loads(plan.to_json())})
@@ -183,6 +198,21 @@ def _print_why(plan: Plan) -> None:
     click.echo()
     codes = dict.fromkeys(one.code for one in groups)
     print_table(("CODE", "WHAT WOULD CHANGE IT"), [(code, advice(code)) for code in codes])
+
+
+def _print_explanation(state: State, found: NodeExplanation) -> None:
+    if state.json:
+        print_json(found.to_json())
+        return
+    row = found.placement
+    click.echo(f"{row.op_type} (node '{row.node}'): {row.backend or 'nobody'} {row.composite}".rstrip())
+    if row.reasons:
+        click.echo()
+        print_table(("BACKEND", "CODE", "REASON"), [(name, one.code, one.text) for name, one in row.reasons.items()])
+    if found.patterns:
+        click.echo()
+        rows = [(one.backend, one.composite, one.code, one.text) for one in found.patterns]
+        print_table(("BACKEND", "COMPOSITE", "CODE", "WHAT BECAME OF IT"), rows)
 
 
 def _print_nodes(plan: Plan) -> None:

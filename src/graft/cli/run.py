@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -52,10 +53,13 @@ def command(
     if output is not None:
         import numpy as np
 
-        output.mkdir(parents=True, exist_ok=True)
+        from graft.runtime.files import make_folder, writing
+
+        make_folder(output, "outputs")
         for number, (row, array) in enumerate(zip(rows, results.values(), strict=True)):
             row["file"] = str(output / f"{_file_name(row['name'], number)}.npy")
-            np.save(row["file"], array, allow_pickle=False)
+            with writing(row["file"], "output") as opened:
+                np.save(_Stream(opened), array, allow_pickle=False)
     if state.json:
         print_json({"outputs": rows})
     else:
@@ -66,6 +70,13 @@ def command(
         ]
         print_table(columns, cells)
     return ExitCode.OK
+
+
+class _Stream:
+    """A file as NumPy is to see it: in what it knows for one it asks for the position, and a pipe has none."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
 
 
 def _file_name(name: str, number: int) -> str:

@@ -163,7 +163,7 @@ def integer_product(draw: Draw) -> None:
         draw.call("MatMulInteger", x, weights, draw.constant(np.uint8(3)))
         return
     scale, zero, shift = (draw.constant(one) for one in (np.float32(0.0625), np.uint8(3), np.int8(0)))
-    draw.call("QLinearMatMul", x, scale, zero, weights, scale, shift, draw.constant(np.float32(0.37)), zero)
+    draw.call("QLinearMatMul", x, scale, zero, weights, scale, shift, draw.constant(np.float32(0.3717)), zero)
 
 
 def integer_convolution(draw: Draw) -> None:
@@ -174,7 +174,7 @@ def integer_convolution(draw: Draw) -> None:
         draw.call("ConvInteger", x, weights, zero)
         return
     scale = draw.constant(np.float32(0.0625))
-    draw.call("QLinearConv", x, scale, zero, weights, scale, zero, draw.constant(np.float32(0.37)), zero)
+    draw.call("QLinearConv", x, scale, zero, weights, scale, zero, draw.constant(np.float32(0.3717)), zero)
 
 
 PRODUCTS = (

@@ -26,9 +26,9 @@ from graft.partition.structure import structure
 BEAM = 3
 """How many plans are developed further at a time."""
 OPERATORS_AT_ONCE, LEAST_PLANS = 2000, 4
-"""How many operators `auto` places in all, in at least so many plans: what keeps it quick.
+"""How many operators are placed in all, in at least so many plans, unless ``model`` was asked for: so it stays quick.
 
-Nor does it change a plan that is dearer than the cheapest one.
+Nor does `auto` change a plan that is dearer than the cheapest one.
 """
 OPERATORS_KEPT = 20_000
 """How many operators the plans have in all that a search keeps beside its first ones; the others are freed."""
@@ -121,8 +121,9 @@ class _Search:
         greedy = self.priced(Choice())
         plan = greedy.result.plan
         budget, worth = policy.search_budget, math.inf
-        if policy.placement == "auto":
+        if policy.placement != "model":
             budget = min(budget, max(LEAST_PLANS, OPERATORS_AT_ONCE // max(1, len(plan.placements))))
+        if policy.placement == "auto":
             worth = 1.0
         pool = {entry.choice: entry for entry in (greedy, *self.fallbacks_first(plan))}
         for choice in _single_backends(self.problem, plan):

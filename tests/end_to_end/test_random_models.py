@@ -11,7 +11,7 @@ from graft.core.operators.all import OPERATORS
 from graft.errors import GraftError
 from graft.plugins.onednn.checks import CHECKS
 from graft.plugins.onednn.eltwise import BINARY
-from tests.end_to_end.random_models import RandomModel, difference, draw_model, shrunk
+from tests.end_to_end.random_models.model import RandomModel, difference, draw_model, shrunk
 from tests.plugins.onednn.models import needs_library
 
 MODELS = 300

@@ -14,8 +14,8 @@ SCRIPT = """
 import os, sys, threading
 import numpy as np, onnx.parser, graft
 
-text = '<ir_version: 10, opset_import: ["" : 21]> g (float[64,256] x) => (float[64,256] y) { t = Tanh(x) y = MatMul(t, w) }'
-model = onnx.parser.parse_model(text)
+head = '<ir_version: 10, opset_import: ["" : 21]> g (float[64,256] x) => (float[64,256] y)'
+model = onnx.parser.parse_model(head + '{ t = Tanh(x) y = MatMul(t, w) }')
 w = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
 model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
 x = np.random.default_rng(1).normal(size=(64, 256)).astype(np.float32)
@@ -39,5 +39,7 @@ print("child", status, "parent", bool(np.array_equal(program(x), expected)))
 
 
 def test_a_program_with_two_threads_runs_after_fork_in_child_and_parent():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, env=dict(os.environ)
+    )
     assert done.stdout == "child 0 parent True\n", done.stderr

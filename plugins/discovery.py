@@ -35,6 +35,11 @@ class PluginSource:
     """Why the metadata cannot be read, "" if it can."""
 
     @property
+    def is_own(self) -> bool:
+        """Whether this is one of the plugins in Graft's own tree."""
+        return self.distribution == DISTRIBUTION and BUILT_IN.get(self.name) == self.value
+
+    @property
     def provider(self) -> str:
         """``graft-npu 0.1``, or ``file npu.py``: how messages name who brings the plugin."""
         if self.is_file:

@@ -33,7 +33,9 @@ def test_a_predicate_with_a_bare_false_is_warned_about(tmp_path):
 def test_a_predicate_that_raises_is_an_error(tmp_path):
     text = backend() + COMPILES + "    def supports(self, node): return node.op_type == 'Conv' and 1 / 0 or True\n"
     error = "plugin 'npu' raised ZeroDivisionError in supports(Conv (node 'probe_Conv')): division by zero"
-    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "error", error)]
+    (finding,) = examine(manager_of(tmp_path, npu=text))
+    assert (finding.plugin, finding.severity, finding.text) == ("npu", "error", error)
+    assert finding.trace.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_a_misspelt_operator_is_warned_about(tmp_path):

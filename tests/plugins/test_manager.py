@@ -278,7 +278,7 @@ def test_a_file_becomes_a_plugin_for_once(tmp_path):
 def test_a_missing_plugin_file_is_an_error():
     with pytest.raises(PluginError) as caught:
         PluginManager(sources=[]).load_file("no/such.py")
-    assert caught.value.message == "no plugin file 'no/such.py'; --plugin takes the path of a Python file"
+    assert caught.value.message == "no plugin file 'no/such.py'; give the path of a Python file"
 
 
 def test_a_broken_plugin_file_raises_at_once(tmp_path):
@@ -325,9 +325,21 @@ def test_a_listener_that_raises_is_logged_and_the_others_hear(tmp_path, caplog):
     assert sys.modules["graft_plugin_quiet"].heard == [1.5]
 
 
-def test_a_hook_that_gives_no_list_names_its_plugin(tmp_path):
+def test_a_hook_that_gives_no_list_is_left_out_and_named(tmp_path, caplog):
+    manager = manager_of(tmp_path, empty=HOOK + "@hookimpl\ndef graft_passes(): pass", b=PASSES.format(name="b"))
+    assert [one.name for one in manager.passes("import")] == ["b import"]
+    assert caplog.messages == [
+        "plugin 'empty' raised TypeError in graft_passes: 'NoneType' object is not iterable; "
+        "the passes of plugin 'empty' are left out"
+    ]
+
+
+def test_a_hook_of_a_plugin_that_the_user_named_raises(tmp_path):
+    source = file_source(tmp_path, "empty", HOOK + "@hookimpl\ndef graft_passes(): pass")
+    manager = PluginManager(sources=[])
+    manager.load_file(source.value)
     with pytest.raises(PluginError) as caught:
-        manager_of(tmp_path, empty=HOOK + "@hookimpl\ndef graft_passes(): pass").passes("import")
+        manager.passes("import")
     assert caught.value.message == "plugin 'empty' raised TypeError in graft_passes: 'NoneType' object is not iterable"
 
 
@@ -336,7 +348,10 @@ def test_the_hooks_of_a_plugin_without_valid_backends_are_not_called(tmp_path):
     assert manager.passes("import") == []
 
 
-LOADER = HOOK + ("class Loader:\n    kind = 'json:npu'\n@hookimpl\ndef graft_module_loaders(): return [Loader]")
+LOADER = HOOK + (
+    "from graft.runtime.loaders import PythonLoader\n"
+    "@hookimpl\ndef graft_module_loaders(): return [PythonLoader('json:npu', print)]"
+)
 
 
 def test_two_plugins_with_a_loader_of_one_kind_are_an_error(tmp_path):

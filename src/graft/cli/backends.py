@@ -12,7 +12,7 @@ from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from graft.plugins.manager import BackendInfo
+    from graft.plugins.information import BackendInfo
 
 
 @click.group(invoke_without_command=True)

@@ -12,6 +12,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.view import NodeView
+from graft.errors import GraftError, PatternError
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
 from graft.patterns.composite import Composite
@@ -20,6 +21,7 @@ from graft.patterns.language import Pattern
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher, value_of
 from graft.patterns.walk import root_operators
+from graft.runtime.foreign import kind_of, said
 
 NO_PATTERN = "no-pattern"
 
@@ -183,9 +185,24 @@ class _Search:
                 stack.extend(other for inner in group for other in self.graph.successors[inner])
         return True
 
+    def _matches(self, table: Table, row: Composite, index: int) -> Iterator[Match]:
+        """Yield the matches of a row; what its constraints raise names the backend."""
+        try:
+            yield from self.matcher.matches(row.pattern, self.graph.nodes[index])
+        except GraftError as error:
+            error.facts.setdefault("plugin", table.backend)
+            raise
+        except Exception as error:
+            raise PatternError(
+                f"composite '{row.name}' of backend '{table.backend}' raised {kind_of(error)} at "
+                f"{self.graph.views[index].where}: {said(error)}",
+                plugin=table.backend,
+                composite=row.name,
+            ) from error
+
     def _standing(self, table: Table, row: Composite, index: int) -> Iterator[Group]:
         number = self.graph.number
-        for match in self.matcher.matches(row.pattern, self.graph.nodes[index]):
+        for match in self._matches(table, row, index):
             members = match.members
             nodes = sorted(number.get(node, -1) for node in members)
             if not nodes or nodes[0] < 0:

@@ -88,6 +88,7 @@ def _faults(backend: FencedBackend) -> Iterator[GraftError]:
         backend.version,
         backend.fingerprint,
         lambda: backend.patterns,
+        partial(_require_distinct_rows, backend),
     ]
     questions += [partial(_try_row, backend, row) for row in _rows(backend)]
     questions += [partial(backend.supports, node) for node in _nodes(backend)]
@@ -110,6 +111,16 @@ def _rows(backend: FencedBackend) -> Sequence[Composite]:
         return backend.patterns
     except GraftError:
         return ()  # already among the faults
+
+
+def _require_distinct_rows(backend: FencedBackend) -> None:
+    for name, count in Counter(row.name for row in _rows(backend)).items():
+        if count > 1:
+            raise PatternError(
+                f"backend '{backend.name}': {count} composites are called '{name}'; give each its own name",
+                plugin=backend.plugin,
+                composite=name,
+            )
 
 
 def _try_row(backend: FencedBackend, row: Composite) -> None:
@@ -159,13 +170,6 @@ def _rule_mistakes(backend: FencedBackend) -> Iterator[str]:
             nearest = difflib.get_close_matches(rule.what, known, 1)
             hint = f"; did you mean '{nearest[0]}'?" if nearest else "; write domain::Name for other domains"
             yield f"backend '{backend.name}': '{rule.what}' of '{rule.method}' is not an ONNX operator{hint}"
-    try:
-        names = Counter(composite.name for composite in backend.patterns)
-    except GraftError:
-        return  # already among the faults
-    for name, count in names.items():
-        if count > 1:
-            yield f"backend '{backend.name}': {count} composites are called '{name}'; give each its own name"
 
 
 def _nodes(backend: FencedBackend) -> Iterator[NodeView]:

@@ -163,7 +163,9 @@ class FencedBackend(Backend):
         from graft.patterns.composite import Composite
         from graft.patterns.language import Pattern
 
-        if not isinstance(row, Composite):
+        if isinstance(row, Pattern):
+            wrong = 'patterns holds a bare pattern; give Composite("name", pattern)'
+        elif not isinstance(row, Composite):
             wrong = f"patterns holds {kind_of(row)} {shown(row)}; give Composite objects"
         elif not isinstance(row.name, str) or not row.name:
             wrong = f'a composite is called {shown(row.name)}; give it a name, as in "{self.name}.conv_relu"'

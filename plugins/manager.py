@@ -166,6 +166,7 @@ class PluginManager:
             with fence(plugin.name, "graft_backends"):
                 offered = [one() if isinstance(one, type) else one for one in create()]
             plugin.backends = [self._admit(plugin, backend) for backend in offered]
+            _require_distinct(plugin)
         datatypes = getattr(implementations, "graft_datatypes", None)
         if datatypes is not None:
             with fence(plugin.name, "graft_datatypes"):
@@ -374,10 +375,22 @@ def _admit_operators(owner: str, operators: list[Any]) -> None:
         OPERATORS.admit(operator, owner)
 
 
+def _require_distinct(plugin: Plugin) -> None:
+    names = [backend.name for backend in plugin.backends]
+    for name in names:
+        if names.count(name) > 1:
+            raise PluginError(
+                f"plugin '{plugin.name}' gives {names.count(name)} backends called '{name}'; give each its own name",
+                plugin=plugin.name,
+                backend=name,
+            )
+
+
 def _as_plugin_error(plugin: str, error: GraftError) -> PluginError:
     if isinstance(error, PluginError):
         return error
-    wrapped = PluginError(f"plugin '{plugin}': {error.message}", plugin=plugin)
+    prefix = f"plugin '{plugin}': "
+    wrapped = PluginError(f"{prefix}{error.message.removeprefix(prefix)}", plugin=plugin)
     wrapped.__cause__ = error
     return wrapped
 

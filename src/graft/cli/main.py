@@ -41,11 +41,23 @@ class Verbs(click.Group):
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(graft.__version__, prog_name="graft")
+@click.option(
+    "--include-dir", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _include_dir(*given),
+    help="Print the folder of the C headers and exit.",
+)  # fmt: skip
 def cli() -> None:
     """Bring your own codegen to machine-learning models.
 
     Exit codes: 0 ok, 1 failure, 2 usage, 3 coverage gate, 4 accuracy gate, 5 plugin fault.
     """
+
+
+def _include_dir(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from graft.runtime import include_dir
+
+        click.echo(include_dir())
+        ctx.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

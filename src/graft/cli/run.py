@@ -17,7 +17,7 @@ from graft.cli.common import (
     switch_option,
 )
 from graft.cli.output import print_json, print_table, shape
-from graft.cli.programs import facts, input_option, inputs_of, open_program
+from graft.cli.programs import input_option, open_program
 
 
 @click.command("run")
@@ -46,16 +46,13 @@ def command(
     precision: str,
 ) -> int:
     """Run FILE, an artifact or a model, once, and show its outputs."""
+    from graft.runtime.inputs import facts, inputs_of, write_arrays
+
     program = open_program(state, file, backends, shapes, threads, strict, precision)
     results = program.run(inputs_of(program, given, seed))
     rows = facts(results)
     if output is not None:
-        import numpy as np
-
-        output.mkdir(parents=True, exist_ok=True)
-        for number, (row, array) in enumerate(zip(rows, results.values(), strict=True)):
-            row["file"] = str(output / f"{_file_name(row['name'], number)}.npy")
-            np.save(row["file"], array, allow_pickle=False)
+        write_arrays(results, rows, output)
     if state.json:
         print_json({"outputs": rows})
     else:
@@ -66,9 +63,3 @@ def command(
         ]
         print_table(columns, cells)
     return ExitCode.OK
-
-
-def _file_name(name: str, number: int) -> str:
-    """Return a file's name for an output's: those that would leave the folder or name nothing become their number."""
-    kept = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-    return kept if kept.strip("._") else f"output_{number}"

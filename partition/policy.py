@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from graft.runtime.arguments import FLAG, NUMBER, TEXT_BY_TEXT, TEXTS, at_least, either, optional, require
+
 MatchOrder = Literal["table", "longest"]
 PlacementMode = Literal["greedy", "model", "measured"]
+ORDERS: tuple[MatchOrder, ...] = get_args(MatchOrder)
 PLACEMENTS: tuple[PlacementMode, ...] = get_args(PlacementMode)
+FIELDS = {
+    "min_region_ops": at_least(0), "min_region_flops": NUMBER, "max_regions": optional(at_least(0)),
+    "unbounded": TEXTS, "exclude_op": TEXTS, "exclude_node": TEXTS, "pin": TEXT_BY_TEXT, "match_order": either(*ORDERS),
+    "duplicate_dominated": FLAG, "placement": either(*PLACEMENTS), "search_budget": at_least(0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,10 @@ class Policy:
     """``greedy``: the first backend that takes a node; ``model``, ``measured``: the cheapest plan that is found."""
     search_budget: int = 64
     """The most plans that are looked at where placement goes by cost."""
+
+    def __post_init__(self) -> None:
+        for name, kind in FIELDS.items():
+            require("Policy", name, getattr(self, name), kind)
 
     @property
     def bounds_regions(self) -> bool:

@@ -26,6 +26,7 @@ from graft.plugins.information import BackendInfo, information
 from graft.plugins.module_hooks import hooks_of
 from graft.plugins.module_loaders import by_kind, checked_loaders, loaders_of
 from graft.plugins.statement import statement_of
+from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
 
 if TYPE_CHECKING:
@@ -405,3 +406,7 @@ def _clash(what: str, name: str, claims: list[PluginSource]) -> PluginError:
             f"{what} '{name}' is claimed by {' and by '.join(providers)}; none of them is used: uninstall all but one"
         )
     return PluginError(fault, backend=name, plugin=name, providers=[source.provider for source in claims])
+
+
+MANAGER = instance(PluginManager, wanted="a PluginManager")
+"""What functions take as their manager."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graft.errors import ArtifactError, PluginError
+from graft.runtime.arguments import Kind
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 
 GROUP = "graft"
@@ -61,6 +62,12 @@ def fault_of_loader(loader: object) -> str:
     if isinstance(loader, NativeLoader) and not isinstance(loader.library, str | os.PathLike):
         return f"the loader for kind '{loader.kind}' has library = {shown(loader.library)}; give the path of a library"
     return ""
+
+
+LOADERS = Kind(
+    "a list of NativeLoader or PythonLoader objects",
+    lambda value: isinstance(value, list | tuple) and all(fault_of_loader(one) == "" for one in value),
+)
 
 
 class LoaderRegistry:

@@ -8,25 +8,28 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
-from graft.core.load import Source
+from graft.core.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import PlanError, TuningError, UnsupportedError
 from graft.faults import forgiven_of, without_faulty
 from graft.partition.partitioner import Partitioned, partition
+from graft.partition.plan import Plan
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
-from graft.plugins.manager import PluginManager
+from graft.plugins.manager import MANAGER, PluginManager
 from graft.precision import with_precision
-from graft.runtime.foreign import shown
+from graft.runtime.arguments import FLAG, PATH, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.foreign import kind_of, said, shown
 
 if TYPE_CHECKING:
     import os
 
     from graft.core.target import CompileOptions
     from graft.partition.estimators import Estimator
-    from graft.partition.plan import Plan
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 
@@ -70,8 +73,11 @@ def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Back
     given: list[object]
     if isinstance(backends, str):
         given = [name.strip() for name in backends.split(",")]
-    elif isinstance(backends, Iterable) and not isinstance(backends, bytes | Mapping):
-        given = list(backends)
+    elif isinstance(backends, Iterable) and not isinstance(backends, bytes | Mapping | type | np.ndarray):
+        try:
+            given = list(backends)
+        except Exception as error:
+            raise PlanError(f"backends cannot be listed: {kind_of(error)}: {said(error)}{EXAMPLE}") from error
     else:
         given = [backends]
     for one in given:
@@ -83,6 +89,19 @@ def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Back
     return given  # type: ignore[return-value]
 
 
+WISHES = {
+    "model": SOURCE,
+    "shapes": optional(SHAPES),
+    "policy": optional(instance(Policy, wanted="a graft.Policy")),
+    "place": optional(TEXT),
+    "threads": optional(WHOLE),
+    "precision": TEXT,
+    "manager": optional(MANAGER),
+}
+"""What `plan` and `compile` both take."""
+
+
+@takes(**WISHES)
 def plan(
     model: Source,
     backends: Backends = None,
@@ -154,6 +173,11 @@ def estimator_for(
     return measured_here(backends, options, load)
 
 
+@takes(
+    **WISHES, cpu=TEXT, strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS, keep_intermediates=optional(PATH),
+    tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
+    plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
+)  # fmt: skip
 def compile(
     model: Source,
     backends: Backends = None,

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.api import compile, plugins
-from graft.core.load import Source, load
+from graft.core.load import SOURCE, Source, load
 from graft.core.normalize import normalize
 from graft.core.sample_inputs import sample_inputs
 from graft.core.shapes import require_static
@@ -30,6 +30,8 @@ from graft.datatypes.study import (
     with_layers,
 )
 from graft.errors import DatatypeError
+from graft.plugins.manager import MANAGER
+from graft.runtime.arguments import FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.manager import PluginManager
@@ -39,6 +41,11 @@ SAMPLES = 8
 FLOAT32 = "float32"
 
 
+@takes(
+    model=SOURCE, types=TEXTS, data=optional(FEEDS),
+    manager=optional(MANAGER), accumulate=TEXT, keep=TEXTS, shapes=optional(SHAPES),
+    threads=optional(WHOLE), limit=optional(at_least(1)),
+)  # fmt: skip
 def sweep(
     model: Source,
     types: Sequence[str],

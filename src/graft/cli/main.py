@@ -20,6 +20,7 @@ import graft
 from graft.cli.common import ExitCode, State
 from graft.cli.output import print_json
 from graft.errors import GraftError, PluginError, VerifyError
+from graft.runtime.foreign import one_line
 
 VERBS = ("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes", "cache")
 
@@ -80,10 +81,11 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         click.echo("graft: interrupted", err=True)
         return 130
     except click.ClickException as error:
-        error.show()
+        state.json = state.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
+        _show(error, _usage(error), state)
         return error.exit_code
     except GraftError as error:
-        _show(error, error.message, state)
+        _show(error, error.command_line, state)
         return _code(error)
     except BrokenPipeError:
         return ExitCode.FAILURE
@@ -91,6 +93,14 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         _show(error, f"{error.filename or 'system'}: {error.strerror or error}", state)
         return ExitCode.FAILURE
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return a usage error in one line, with the verb and where its options are explained."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = "graft" if context is None else context.command_path
+    text = one_line(error.format_message()).rstrip(".")
+    return f"{text}; see {command} --help" if isinstance(error, click.UsageError) else text
 
 
 def _code(error: GraftError) -> ExitCode:

@@ -12,18 +12,18 @@ ADVICE = {
     "no-pattern": "give the backend a rule or a composite for this operator, or a graph pass that rewrites it",
     "dtype": "convert the model to a type that the backend takes, or teach the backend this one",
     "rank": "reshape around the operator, or teach the backend this rank",
-    "shape": "change the shape in the model or with --shape, or teach the backend this one",
-    "dynamic-shape": "fix the dimension with --shape",
+    "shape": "change the shape in the model or with shapes (--shape), or teach the backend this one",
+    "dynamic-shape": "fix the dimension with shapes (--shape)",
     "attribute": "export the model with another value of the attribute, or teach the backend this one",
     "layout": "transpose around the operator, or teach the backend this layout",
     "constant-required": "make the operand an initialiser of the model; what is computed at run time cannot be packed",
     "size": "change the size, or raise the backend's bound",
     "fused-use": "drop the other use of the value inside the pattern, or allow Policy(duplicate_dominated=True)",
-    "cost": "another plan is estimated or measured to be faster; --place greedy offloads regardless",
-    "region-too-small": "lower --min-region-ops or --min-region-flops, or raise --max-regions",
+    "cost": "another plan is estimated or measured to be faster; placement greedy (--place greedy) offloads regardless",
+    "region-too-small": "lower min_region_ops or min_region_flops (--min-region-ops, ...), or raise max_regions",
     "cycle": "the region would wait for itself; take the operator between its halves as well",
-    "user-excluded": "drop --exclude-op, --exclude-node or --pin, or the line of the plan file",
-    "compile-failed": "see the traceback; with --strict the failure is an error",
+    "user-excluded": "drop exclude_op, exclude_node or pin of the policy (--exclude-op, ...), or the line of the plan file",
+    "compile-failed": "see the traceback; with strict (--strict) the failure is an error",
     "unavailable": "`graft backends doctor` says what to install",
 }
 
@@ -31,7 +31,7 @@ ADVICE = {
 def advice(code: str) -> str:
     """Return what would change a refusal with this code."""
     if code.startswith(LOST_TO):
-        return "name this backend earlier in -b, or move single operators with --pin NODE=BACKEND"
+        return "name this backend earlier in backends (-b), or pin single operators (--pin NODE=BACKEND)"
     return ADVICE[code]
 
 

@@ -24,6 +24,7 @@ from graft.runtime.foreign import kind_of, shown
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LARGEST = 2**31 - 1
+DAY = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def _are_shapes(value: object) -> bool:
 FLAG = Kind("True or False", lambda value: isinstance(value, bool | np.bool_))
 WHOLE = Kind(f"a whole number up to {LARGEST}", lambda value: _is_whole(value) and abs(value) <= LARGEST)
 NUMBER = Kind("a number", _is_number)
+DURATION = Kind("a number of seconds, at most a day", lambda value: _is_number(value) and 0 <= value <= DAY)
 TEXT = Kind("a text", _is_text)
 TEXTS = Kind('a list of texts, as in ["one", "two"]', _are_texts)
 PATH = Kind('a path, as in "model.graft"', _is_path)

@@ -17,7 +17,7 @@ import numpy as np
 from graft.core.load import SOURCE, Source
 from graft.peers.table import peer
 from graft.plugins.manager import MANAGER
-from graft.runtime.arguments import FEEDS, NUMBER, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.arguments import DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class BenchReport:
 
 @takes(
     model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), compare=TEXTS, threads=optional(WHOLE),
-    seconds=NUMBER, warmup=NUMBER, shapes=optional(SHAPES), inputs=optional(FEEDS),
+    seconds=DURATION, warmup=DURATION, shapes=optional(SHAPES), inputs=optional(FEEDS),
     manager=optional(MANAGER), without=TEXTS, precision=TEXT,
 )  # fmt: skip
 def bench(

@@ -38,7 +38,7 @@ def wrong_values(parameter: click.Parameter) -> tuple[str, ...]:
         case click.Path(exists=True):
             return ("", "no/such/file", ".")
         case click.Path(file_okay=False):
-            return ("/dev/null",)
+            return (__file__,)
         case click.Path():
             return (".",)
     return ()
@@ -68,7 +68,7 @@ def call(words: tuple[str, ...], name: str | None, value: str, model: object) ->
     return arguments if arguments.count("--") else options
 
 
-@pytest.mark.parametrize(("words", "name", "value"), READ, ids=[f"{' '.join(w)}-{n}-{v}" for w, n, v in READ])
+@pytest.mark.parametrize(("words", "name", "value"), READ, ids=[f"{' '.join(w)}-{n}-{v[-6:]}" for w, n, v in READ])
 def test_a_wrong_option_is_a_usage_error_in_one_line(graft, model, words, name, value):
     arguments = call(words, name, value, model)
     outcome = graft(*arguments)
@@ -84,7 +84,8 @@ def test_every_verb_tells_usage_errors_as_json(graft, words):
     assert (outcome.code, outcome.err) == (2, "")
     error = json.loads(outcome.out)["error"]
     assert error["type"] == "NoSuchOption"
-    assert error["message"] == f"No such option: --nonsense; see graft {' '.join(words)} --help"
+    assert error["message"].startswith("No such option '--nonsense'")
+    assert error["message"].endswith(f"; see graft {' '.join(words)} --help")
 
 
 QUICK = {words: command for words, command in VERBS.items() if words not in (("bench",), ("profile",))}

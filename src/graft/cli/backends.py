@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
+@common_options
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """List, show and examine the installed backends."""

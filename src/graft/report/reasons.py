@@ -20,9 +20,9 @@ ADVICE = {
     "size": "change the size, or raise the backend's bound",
     "fused-use": "drop the other use of the value inside the pattern, or allow Policy(duplicate_dominated=True)",
     "cost": "another plan is estimated or measured to be faster; placement greedy (--place greedy) offloads regardless",
-    "region-too-small": "lower min_region_ops or min_region_flops (--min-region-ops, ...), or raise max_regions",
+    "region-too-small": "lower min_region_ops or min_region_flops, or raise max_regions (--min-region-ops, ...)",
     "cycle": "the region would wait for itself; take the operator between its halves as well",
-    "user-excluded": "drop exclude_op, exclude_node or pin of the policy (--exclude-op, ...), or the line of the plan file",
+    "user-excluded": "drop exclude_op, exclude_node or pin (--exclude-op, ...), or the line of the plan file",
     "compile-failed": "see the traceback; with strict (--strict) the failure is an error",
     "unavailable": "`graft backends doctor` says what to install",
 }

@@ -23,6 +23,8 @@ from graft.errors import ModelError
 
 NEWEST_IR_VERSION = onnx.IR_VERSION
 MOST_NODES = 1_000_000
+_LEAST = {"GatherND": {"batch_dims": 0}}
+"""Attributes below which onnx's shape inference reads outside of its arrays; `graft.core.attributes` has all others."""
 ELEMENT_TYPES = frozenset(TensorProto.DataType.values())
 
 
@@ -76,8 +78,12 @@ def opset_imports(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dic
     opsets: dict[str, int] = {}
     for entry in imports:
         domain = canonical(entry.domain)
-        if domain in opsets:
-            raise ModelError(f"{where} imports operator set '{domain or 'ai.onnx'}' twice", domain=domain)
+        if opsets.get(domain, entry.version) != entry.version:
+            raise ModelError(
+                f"{where} imports operator set '{domain or 'ai.onnx'}' twice, in versions {opsets[domain]} and "
+                f"{entry.version}",
+                domain=domain,
+            )
         opsets[domain] = entry.version
     newest = onnx.defs.onnx_opset_version()
     if opsets.get("", 1) > newest or opsets.get("", 1) < 1:
@@ -265,7 +271,14 @@ def _field_length(tensor: TensorProto) -> int:
 
 
 def _check_attributes(node: NodeProto, known: frozenset[str]) -> None:
+    least = _LEAST.get(node.op_type, {})
     for attribute in node.attribute:
+        if attribute.i < least.get(attribute.name, attribute.i):
+            raise ModelError(
+                f"{where_of(node)}: {attribute.name} is {attribute.i}, where at least {least[attribute.name]} is "
+                "expected",
+                node=node.name,
+            )
         if attribute.type == AttributeProto.TENSOR:
             check_tensor(attribute.t, f"{where_of(node)}: attribute '{attribute.name}'")
     for graph in subgraphs(node):

@@ -6,15 +6,21 @@ so that readers never wait for a writer; each write is one transaction.
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from graft.errors import DatabaseError
+from graft.runtime.private import FOLDER_MODE, why_not_private
+
+log = logging.getLogger("graft.database")
 
 APPLICATION = 0x47524654
 VERSION = 1
@@ -46,7 +52,7 @@ class Database:
     def write(self, statement: str, *values: object) -> int:
         """Carry out one statement as a transaction; return how many rows it changed."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise self._refusal(str(error)) from error
         with self._open() as connection:
@@ -87,6 +93,37 @@ class Database:
             f"the database of {self.contents} '{self.path}' cannot be used ({reason}); delete it, or name another",
             path=str(self.path),
         )
+
+
+def usable(path: Path | None, contents: str) -> Path | None:
+    """Return the path of a database in the user's cache directory if it may be used, else None.
+
+    What is in it decides what is compiled, so it is used only where nobody else can change it
+    (`graft.runtime.private`), and only where it can be written, as SQLite needs it even for reading. Where there is
+    none yet, and none can be made, nothing is lost; else a warning says what is not used.
+    """
+    reason = why_not_usable(path)
+    if reason is not None and path is not None and (why_not_private(path) or os.path.lexists(path)):
+        _warn(str(path), contents, reason)
+    return path if reason is None else None
+
+
+def why_not_usable(path: Path | None) -> str | None:
+    """Return why a database in the user's cache directory is not used, None if it is."""
+    if path is None:
+        return "there is no cache directory, for neither XDG_CACHE_HOME nor HOME is an absolute path"
+    reason = why_not_private(path)
+    if reason is not None:
+        return reason
+    existing = next(folder for folder in path.parents if os.path.isdir(folder))
+    writable = os.access(existing, os.W_OK | os.X_OK) and (not path.exists() or os.access(path, os.W_OK))
+    return None if writable else f"'{existing if not path.exists() else path}' cannot be written"
+
+
+@cache
+def _warn(path: str, contents: str, reason: str) -> None:
+    """Say once in a process that a database is not used."""
+    log.warning("the database of %s '%s' is not used: %s", contents, path, reason)
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:

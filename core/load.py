@@ -12,11 +12,14 @@ import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from graft.core.attributes import check_nodes
 from graft.core.check import canonical, check_model, order, subgraphs
+from graft.core.completion import complete_outputs, drop_zip_maps, merge_imports
 from graft.core.external_data import ModelDirectory, external_tensors
 from graft.core.passes.pipeline import RECORD, PassResult, record_of
 from graft.core.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
 from graft.core.skeleton import is_large, skeleton_of_model, skeleton_of_proto
+from graft.core.small_integers import widen_small_integers
 from graft.errors import ModelError
 from graft.runtime.arguments import SHAPES, instance, optional, takes
 from graft.runtime.foreign import shown
@@ -56,7 +59,7 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
     proto, large = skeleton_of_proto(proto)
     constants |= {name: _constant(tensor, directory) for name, tensor in large.items()}
     steps: list[PassResult] = []
-    for step in (_sort_nodes, _check_with_onnx, _inline_functions, _upgrade):
+    for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade):
         proto = step(proto, steps)
     if shapes and fix_dimensions(proto.graph, shapes):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
@@ -65,9 +68,12 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
     except ir.serde.SerdeError as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error.__cause__ or error)}") from error
     _attach(model, constants, steps)
+    if (widened := widen_small_integers(model)) > 0:
+        steps.append(_step("widen-small-integers", model, f"{widened} constants of fewer than 8 bits became bytes"))
     if has_unknown(model):
         infer_shapes(model)
     _name_nodes(model)
+    check_nodes(model)
     record_of(model).extend(steps)
     return model
 
@@ -157,6 +163,17 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
         graph.node.extend(copies)
         return True
     return changed
+
+
+def _complete(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    """Make good what exporters leave out or write twice."""
+    if merge_imports(proto):
+        steps.append(_step("merge-imports", proto, "operator sets were imported twice"))
+    if notes := drop_zip_maps(proto.graph):
+        steps.append(_step("drop-zip-maps", proto, "; ".join(notes)))
+    if names := complete_outputs(proto):
+        steps.append(_step("complete-outputs", proto, f"shapes inferred of {', '.join(names)}"))
+    return proto
 
 
 def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ from graft.runtime.arguments import TEXT, require
 
 BACKEND_CODES = (
     "no-pattern", "dtype", "rank", "shape", "dynamic-shape", "attribute", "layout", "constant-required", "size",
-    "fused-use",
+    "fused-use", "accuracy",
 )  # fmt: skip
 CORE_CODES = ("cost", "region-too-small", "cycle", "user-excluded", "compile-failed", "unavailable")
 LOST_TO = "lost-to:"
@@ -38,3 +38,9 @@ class Reject:
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}" if self.text else self.code
+
+
+def plain(answer: object) -> object:
+    """Return a predicate's answer with a NumPy boolean as Python's: comparisons of arrays give these."""
+    kind = type(answer)
+    return bool(answer) if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_") else answer

@@ -18,6 +18,7 @@ OPTIMISATIONS = {
     "channels-last": "parts of a convolutional network stored with channels last",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
     "horizontal": "products and convolutions of one input side by side in one kernel",
+    "index-checks": "indices compared with the extent of their axis, before Gather, Scatter and their like use them",
     "in-place": "memory shared: by one result after another, by a result and its operand, by a Concat and its parts",
     "integer-arithmetic": "quantised models in integers",
     "threads": "loops shared among threads",
@@ -122,16 +123,28 @@ def precision_named(name: str) -> Precision:
     raise GraftError(f"unknown precision '{name}'; choose {' or '.join(PRECISIONS)}", precision=name)
 
 
-def cache_directory() -> Path:
-    """Return where compiled code is kept for this user: under ``XDG_CACHE_HOME``, else ``~/.cache``."""
+def cache_directory() -> Path | None:
+    """Return where compiled code is kept for this user: under ``XDG_CACHE_HOME``, else ``~/.cache``.
+
+    A relative path counts as none (XDG Base Directory Specification). None where neither is known: a user without an
+    entry in the system's list of users, and without ``HOME``.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "graft"
+    if base and Path(base).is_absolute():
+        return Path(base) / "graft"
+    if os.environ.get("HOME") == "":  # which `Path.home` takes for the root
+        return None
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    return home / ".cache" / "graft" if home.is_absolute() else None
 
 
-def tuned_database() -> Path:
-    """Return the file of what tuning has found for this user: ``tuned.sqlite3`` in the cache directory."""
-    return cache_directory() / "tuned.sqlite3"
+def tuned_database() -> Path | None:
+    """Return the file of what tuning has found for this user: ``tuned.sqlite3`` in the cache directory, if any."""
+    directory = cache_directory()
+    return None if directory is None else directory / "tuned.sqlite3"
 
 
 def available_threads() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graft.core.operators import build as b
+from graft.core.tensor_ir.rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import storage_dtype
 from graft.datatypes.formats import evaluate
@@ -30,10 +31,18 @@ def encode(
     """Return floats of any shape rounded to ``custom[name]bits``, as storage bits (uint8, uint16, uint32)."""
     format = registry.format(dtype)
     numbers = np.asarray(numbers)
-    kind = "float64" if numbers.dtype == np.float64 else "float32"
     if format is not None:
-        return format.to_bits(numbers.astype(kind, copy=False))
-    return _cast(numbers.astype("float32"), "float32", dtype, registry, backend)
+        return format.to_bits(numbers)
+    return _cast(_as_float32(numbers), "float32", dtype, registry, backend)
+
+
+def _as_float32(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers as float32, those that are none rounded to odd, which makes the next rounding exact."""
+    if numbers.dtype in (np.int64, np.uint64):
+        return evaluate(lambda x: narrow_to_odd(integer_to_odd(x)), numbers)
+    if numbers.dtype.kind in "iu" or numbers.dtype == np.float64:
+        return evaluate(narrow_to_odd, numbers.astype(np.float64, copy=False))
+    return numbers.astype(np.float32, copy=False)
 
 
 @takes(bits=ARRAY, dtype=TEXT, backend=TEXT, registry=REGISTRY)

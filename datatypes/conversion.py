@@ -27,7 +27,7 @@ from graft.core.types import is_custom, parse_custom, storage_dtype
 from graft.core.view import NodeView, ValueView, constant_tensor, data_type
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower import FunctionLowering, require
-from graft.datatypes.prepare import EACH, QUIRE, prepare
+from graft.datatypes.prepare import EACH, QUIRE, accumulation, prepare
 from graft.datatypes.quire import require_quire
 from graft.datatypes.registry import REGISTRY, DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
@@ -43,7 +43,9 @@ PLAIN = frozenset({
 """Operators that stay in ordinary types."""
 PARAMETERS = {"Resize": (1, 2), "Upsample": (1,), "Dropout": (1,)}
 """Float inputs that steer an operator and stay floats."""
-SUMS = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION, Trait.REDUCTION, Trait.ROW_WISE, Trait.POOLING})
+SUMS = frozenset(
+    {Trait.CONTRACTION, Trait.CONVOLUTION, Trait.REDUCTION, Trait.ROW_WISE, Trait.POOLING, Trait.ATTENTION}
+)
 
 
 @takes(
@@ -254,6 +256,7 @@ class _Conversion:
 def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm") -> set[str]:
     """Return the operations that a node of custom types needs and nobody registered."""
     kinds = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None and is_custom(value.dtype)}
+    kinds |= {policy for policy in accumulation([node]).values() if is_custom(policy)}
     if all(registry.format(kind) is not None for kind in kinds):
         return set()
     lowering = FunctionLowering(registry, backend)
@@ -263,7 +266,7 @@ def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: 
         return lowering.missing
     buffers = tuple(dict.fromkeys(stage.buffer for stage in result))
     kernel = Kernel(node.name, (), buffers, result, Trait.ELEMENTWISE, node, len(result) - 1)
-    for stage in prepare(kernel, {}, registry).kernel.stages:
+    for stage in prepare(kernel, accumulation([node]), registry).kernel.stages:
         for expression in stage_expressions(stage):
             lowering.expression(expression)
         if stage.reduction is not None and stage.value.type.is_custom:

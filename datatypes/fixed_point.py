@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format
@@ -15,7 +14,11 @@ class FixedPoint(Format):
     """Numbers ``i / 2**fraction`` for signed integers ``i`` of ``bits`` bits; NaN becomes 0."""
 
     fraction: int
-    symmetric: ClassVar[bool] = False
+
+    @property
+    def is_symmetric(self) -> bool:
+        """The least number has no negative."""
+        return False
 
     @property
     def carrier(self) -> str:

@@ -17,15 +17,16 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.scalar_math import Value
-from graft.datatypes.rounding import (
+from graft.core.tensor_ir.rounding import (
     add_to_odd,
     divide_to_odd,
     fused,
+    integer_to_odd,
     multiply_to_odd,
     narrow_to_odd,
     root_to_odd,
 )
+from graft.core.tensor_ir.scalar_math import Value
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,6 @@ class Format(ABC):
     """
 
     bits: int
-    symmetric: ClassVar[bool] = True
-    """Whether the negative of every number is a number."""
     has_quire: ClassVar[bool] = True
     """Whether every number is a multiple of `unit`, so that sums of products can be exact."""
 
@@ -66,6 +65,11 @@ class Format(ABC):
     def unit(self) -> float:
         """The power of two that all numbers are multiples of."""
         return self.smallest
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the carrier's negative of every number, zero included, is a number."""
+        return True
 
     @property
     def needs_odd(self) -> bool:
@@ -141,6 +145,10 @@ class Format(ABC):
         low = add_to_odd(error, rest)
         return self.round(add_to_odd(total, low))
 
+    def function(self, operation: str, operands: tuple[Value, ...]) -> Value | None:
+        """Return an operation that the format computes in its own way, rounded once; None for every other."""
+        return None
+
     def less(self, left: Value, right: Value) -> Value:
         """Return whether left is less."""
         return left < right
@@ -156,9 +164,12 @@ class Format(ABC):
         return evaluate(lambda x: self.decode(x).cast("float64") if self.carrier == "float32" else self.decode(x), bits)
 
     def to_bits(self, numbers: np.ndarray) -> np.ndarray:
-        """Return numbers (float32 or float64) rounded to the format, as storage bits."""
-        kind = np.float32 if np.asarray(numbers).dtype == np.float32 else np.float64
-        return evaluate(lambda x: self.encode(self.convert(x)), np.asarray(numbers, kind))
+        """Return numbers (floats of up to 64 bits or integers) rounded to the format, once, as storage bits."""
+        numbers = np.asarray(numbers)
+        if numbers.dtype in (np.int64, np.uint64):
+            return evaluate(lambda x: self.encode(self.convert(integer_to_odd(x))), numbers)
+        kind = np.float32 if numbers.dtype == np.float32 else np.float64
+        return evaluate(lambda x: self.encode(self.convert(x)), numbers.astype(kind, copy=False))
 
 
 def is_nan(value: Value) -> Value:

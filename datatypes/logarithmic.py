@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graft.core.tensor_ir.rounding import called
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format
-from graft.datatypes.rounding import called
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,26 @@ class Logarithmic(Format):
     def _logarithm(self, size: Value) -> Value:
         units = (called("log2", size) * 2.0**self.fraction).unary("round_even")
         return units.clamp(-float(self._top), float(self._top))
+
+    def root(self, value: Value) -> Value:
+        """Return the square root: half the logarithm, whose ties a float's root would not show."""
+        return self._raised(value, value.constant(0.5))
+
+    def function(self, operation: str, operands: tuple[Value, ...]) -> Value | None:
+        """Powers of positive numbers are products of the logarithm."""
+        if operation == "Rsqrt":
+            return self._raised(operands[0], operands[0].constant(-0.5))
+        if operation != "Pow":
+            return None
+        base, exponent = operands
+        return select(base > 0.0, self._raised(base, exponent), self.convert(called("pow", base, exponent)))
+
+    def _raised(self, base: Value, exponent: Value) -> Value:
+        """Return a number of the format to a power, rounded once; NaN for a negative number."""
+        units = (self._logarithm(base) * exponent).unary("round_even")
+        number = self._power(units.clamp(-float(self._top), float(self._top)))
+        number = select(base.equals(0.0), select(exponent > 0.0, 0.0, number.constant(math.nan)), number)
+        return select(base < 0.0, math.nan, select(base.differs(base), base, number))
 
     def decode(self, bits: Value) -> Value:
         """Raise two to the logarithm."""

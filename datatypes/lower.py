@@ -26,6 +26,7 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Function,
+    Horizontal,
     If,
     Intrinsic,
     Let,
@@ -34,12 +35,15 @@ from graft.core.tensor_ir.ir import (
     Store,
     Unary,
     Variable,
+    is_ordered,
 )
+from graft.core.tensor_ir.rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.scalar_math import Value
-from graft.core.tensor_ir.visit import children, with_children
+from graft.core.tensor_ir.visit import children, unknown, with_children
 from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.carrier import encoded, format_of
 from graft.datatypes.formats import Format
+from graft.datatypes.native_float import as_carrier
 from graft.datatypes.operations import COMPARISONS, FLOAT_TYPES, OPERATION_OF, apply_lowering, derived, operate
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
@@ -59,6 +63,8 @@ class FunctionLowering:
     tables: dict[Buffer, np.ndarray] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     externs: set[str] = field(default_factory=set)
+    is_exact: bool = False
+    """Whether there were custom types, whose operations are rounded one by one."""
     _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     _variables: dict[Variable, Variable] = field(default_factory=dict)
     _known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
@@ -74,6 +80,7 @@ class FunctionLowering:
         """Return the buffer of the ordinary type."""
         if not is_custom(buffer.dtype):
             return buffer
+        self.is_exact = True
         if buffer not in self._buffers:
             self._buffers[buffer] = replace(buffer, dtype=self.plain(buffer.dtype))
         return self._buffers[buffer]
@@ -114,10 +121,9 @@ class FunctionLowering:
 
     def expression(self, expression: Expression) -> Expression:
         """Return the expression without custom types; a shared one stays shared."""
-        known = self._known.get(id(expression))
-        if known is None:
-            known = self._known[id(expression)] = (expression, self._lower(expression))
-        return known[1]
+        for node in unknown(expression, self._known):
+            self._known[id(node)] = (node, self._lower(node))
+        return self._known[id(expression)][1]
 
     def _lower(self, node: Expression) -> Expression:
         if isinstance(node, Variable):
@@ -128,6 +134,7 @@ class FunctionLowering:
         kinds = {kind.dtype for kind in (node.type, *(child.type for child in children(node)))}
         if not any(map(is_custom, kinds)):
             return with_children(node, operands)
+        self.is_exact = True
         match node:
             case Load(buffer):
                 rank = len(node.indices)
@@ -143,6 +150,9 @@ class FunctionLowering:
                 return self._operation(OPERATION_OF[operator], operands, value.type.dtype)
             case Intrinsic(name):
                 return self._operation(OPERATION_OF[name], operands, node.type.dtype)
+            case Horizontal(operator, value):
+                assert not is_ordered(operator, value.type), f"terms of {value.type} are combined across lanes"
+                return with_children(node, operands)
             case _:
                 return with_children(node, operands)
 
@@ -208,6 +218,7 @@ class FunctionLowering:
 
     def _cast(self, value: Expression, source: str, target: str) -> Expression:
         """Return ``value`` (without custom types) of the type ``source`` as ``target``."""
+        source, target = as_carrier(source), as_carrier(target)
         if source == target:
             return value
         before, after = format_of(self.registry, source), format_of(self.registry, target)
@@ -223,7 +234,7 @@ class FunctionLowering:
             return result if after is None else after.decode(Value(result)).expression
         before, after = self._format(source), self._format(target)
         if (is_custom(source) and before is None) or (is_custom(target) and after is None):
-            return self._cast_by_float32(value, ends)
+            return self._cast_by_float32(value, source, target)
         number = value
         if before is not None and encoded(source) is None:
             number = before.decode(Value(value)).expression
@@ -241,16 +252,25 @@ class FunctionLowering:
         kind = number.type.dtype
         if kind in ("float32", "float64"):
             return number
+        if kind in ("int64", "uint64"):
+            return integer_to_odd(Value(number)).expression
         return Cast(number, "float32" if kind in FLOAT_TYPES else "float64")
 
-    def _cast_by_float32(self, value: Expression, ends: tuple[str, str]) -> Expression:
+    def _cast_by_float32(self, value: Expression, source: str, target: str) -> Expression:
         """A cast that nobody registered: from and to other numbers through float32, where that is registered."""
-        source, target = ends
-        if "float32" not in ends and not (is_custom(source) and is_custom(target)):
+        if "float32" in (source, target):
+            self.missing.add(f"Cast from {source} to {target}")
+            kind = Type(storage_dtype(target), value.type.lanes)
+            return Constant(0.0 if kind.is_float else 0, kind)
+        if is_custom(source) and self._format(source) is None:
             return self._cast(self._cast(value, source, "float32"), "float32", target)
-        self.missing.add(f"Cast from {source} to {target}")
-        kind = Type(storage_dtype(target), value.type.lanes)
-        return Constant(0.0 if kind.is_float else 0, kind)
+        before = self._format(source)
+        if before is not None and encoded(source) is None:
+            value = before.decode(Value(value)).expression
+        number = Value(self._wide(value))
+        if number.expression.type.dtype == "float64":
+            number = narrow_to_odd(number)
+        return self._cast(number.expression, "float32", target)
 
 
 def number_of(format: Format, value: float) -> float:
@@ -282,7 +302,8 @@ def lower_function(
     body = lowering.statement(function.body)
     inputs = tuple(map(lowering.buffer, function.input_buffers))
     outputs = tuple(map(lowering.buffer, function.output_buffers))
-    lowered = replace(function, parameters=(*inputs, *lowering.tables, *outputs), body=body)
+    parameters = (*inputs, *lowering.tables, *outputs)
+    lowered = replace(function, parameters=parameters, body=body, is_exact=lowering.is_exact)
     return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.externs))
 
 

@@ -38,6 +38,9 @@ _UNARY = frozenset({"Neg", "Abs", "Sqrt", "Floor", "Ceil", "Trunc", "Round"})
 
 def operate(format: Format, operation: str, operands: tuple[Value, ...]) -> Value:
     """Return an operation on numbers in the carrier, rounded once."""
+    own = format.function(operation, operands)
+    if own is not None:
+        return own
     direct = _DIRECT.get(operation)
     if direct is not None:
         return direct(format, *operands)
@@ -51,11 +54,11 @@ def operate(format: Format, operation: str, operands: tuple[Value, ...]) -> Valu
 
 
 def _negate(format: Format, value: Value) -> Value:
-    return -value if format.symmetric else format.round(-value)
+    return -value if format.is_symmetric else format.round(-value)
 
 
 def _absolute(format: Format, value: Value) -> Value:
-    return abs(value) if format.symmetric else format.round(abs(value))
+    return abs(value) if format.is_symmetric else format.round(abs(value))
 
 
 def _binary(operator: str) -> Callable[[Format, Value, Value], Value]:

@@ -8,9 +8,10 @@ at a place that depends on the regime alone. The standard fixes ``es = 2``; olde
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
 
+from graft.core.tensor_ir.rounding import called
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format, either, is_nan
 
@@ -40,7 +41,6 @@ class Posit(Format):
     """A posit of 3 to 32 bits with ``es`` exponent bits. NaR is the carrier's NaN; there is one zero."""
 
     es: int = 2
-    symmetric: ClassVar[bool] = True
 
     @property
     def carrier(self) -> str:
@@ -135,6 +135,14 @@ class Posit(Format):
         infinite = (2 * layout.bias + 1) << layout.fraction
         body = select(magnitude >= infinite, 1 << (self.bits - 1), body)
         return (body & ((1 << self.bits) - 1)).cast(self.storage)
+
+    def function(self, operation: str, operands: tuple[Value, ...]) -> Value | None:
+        """A power of NaR, or to NaR, is NaR, also where a float's is 1."""
+        if operation != "Pow":
+            return None
+        base, exponent = (operand.cast("float64") for operand in operands)
+        power = self.convert(called("pow", base, exponent))
+        return select(is_nan(operands[0]) | is_nan(operands[1]), math.nan, power)
 
     def less(self, left: Value, right: Value) -> Value:
         """Compare as the standard does: NaR is less than everything else."""

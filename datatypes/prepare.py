@@ -5,8 +5,11 @@ intermediate results never get encoded. Sums follow the accumulation policy of t
 
 - ``"each"``: every product and every sum is rounded, in the order of the reduction's axes (channels last in a
   convolution);
-- a type, custom or not: products and sums in that type, rounded to the value's own at the end;
+- a type, custom or not: products and sums in that type, in the same order, rounded to the value's own at the end;
 - ``"quire"``: exact, rounded once at the end (`graft.datatypes.quire`).
+
+A plain float sum within such a node (the statistics of a normalisation) takes its terms in order, too: it becomes one
+of `graft.datatypes.native_float`.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graft.core.operators.table import Trait
+from graft.core.operators.table import CUSTOM_DOMAIN, Trait
+from graft.core.schedule.generic import with_epilogue
 from graft.core.schedule.inline import stage_expressions
 from graft.core.schedule.kernel import Kernel
 from graft.core.tensor_ir.ir import (
@@ -33,10 +37,12 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.visit import children, loads, with_children
+from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
 from graft.core.types import Type, is_custom
+from graft.core.view import NodeView
 from graft.datatypes.carrier import converted, decoded, format_of
 from graft.datatypes.formats import Format
+from graft.datatypes.native_float import ORDERED
 from graft.datatypes.quire import quire_stages
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
@@ -57,11 +63,12 @@ class Prepared:
 def prepare(
     kernel: Kernel, policies: Mapping[str, str] | None = None, registry: DatatypeRegistry = DATATYPES
 ) -> Prepared:
-    """Return the kernel with custom types decoded; ``policies`` gives the accumulation by node name (``"each"``)."""
+    """Return the kernel with custom types decoded; ``policies`` gives the accumulation of converted nodes by name."""
     buffers = {load.buffer for stage in kernel.stages for load in loads(*stage_expressions(stage))}
     buffers |= {stage.buffer for stage in kernel.stages}
     if not any(is_custom(buffer.dtype) for buffer in buffers):
         return Prepared(kernel)
+    kernel = _with_biases(kernel, policies or {})
     preparation = _Preparation(kernel, policies or {}, registry)
     stages: list[Stage] = []
     anchor = kernel.anchor_stage
@@ -82,6 +89,29 @@ def prepare(
     constants = {buffer: array for buffer, array in kernel.constants.items() if buffer in inputs} | made
     changed = replace(kernel, stages=tuple(stages), inputs=tuple(inputs), constants=constants, anchor_stage=anchor)
     return Prepared(changed, made, sources)
+
+
+def _with_biases(kernel: Kernel, policies: Mapping[str, str]) -> Kernel:
+    """Join the sum of a node that has a quire with what the node itself adds to it, so that it is rounded once."""
+    if QUIRE not in policies.values():
+        return kernel
+    stages, anchor = list(kernel.stages), kernel.stages[kernel.anchor_stage]
+    for stage in kernel.stages:
+        if stage.reduction is None or QUIRE not in (policies.get(name) for name in stage.origin):
+            continue
+        readers = [other for other in stages if _reads(other, stage.buffer)]
+        if len(readers) != 1 or stage.buffer in kernel.outputs or not set(readers[0].origin) <= set(stage.origin):
+            continue
+        joined = with_epilogue(stage, readers[0])
+        if joined is not None:
+            anchor = joined if anchor in (stage, readers[0]) else anchor
+            stages[stages.index(readers[0])] = joined
+            stages.remove(stage)
+    return replace(kernel, stages=tuple(stages), anchor_stage=stages.index(anchor))
+
+
+def _reads(stage: Stage, buffer: Buffer) -> bool:
+    return any(load.buffer is buffer for load in loads(*stage_expressions(stage)))
 
 
 @dataclass(slots=True)
@@ -110,7 +140,7 @@ class _Preparation:
 
     def stage(self, stage: Stage, is_convolution: bool) -> list[Stage]:
         """Return the stage, or the stages, without arithmetic on encoded types."""
-        policy = next((self.policies[name] for name in stage.origin if name in self.policies), EACH)
+        policy = next((self.policies[name] for name in stage.origin if name in self.policies), None)
         value = self.expression(stage.value)
         target, reduction = stage.buffer, stage.reduction
         if target not in self.kernel.outputs and self.decoded(target.dtype) != target.dtype:
@@ -118,7 +148,7 @@ class _Preparation:
         new = self._target(target)
         if reduction is None:
             return [replace(stage, buffer=new, value=converted(value, new.dtype))]
-        if is_convolution and len(reduction.axes) > 1 and (policy == EACH or is_custom(policy)):
+        if is_convolution and len(reduction.axes) > 1 and policy != QUIRE:
             first, *window = reduction.axes
             reduction = Reduction(reduction.operator, (*window, first), reduction.initial)
         total = Variable("total", value.type)
@@ -128,7 +158,6 @@ class _Preparation:
             self._variables[stage.epilogue_variable] = total
             result = self.expression(stage.epilogue)
         initial = self.expression(reduction.initial)
-        rounded = reduction.operator == "add" and value.type.is_custom
         prepared = replace(
             stage,
             buffer=new,
@@ -137,13 +166,22 @@ class _Preparation:
             epilogue_variable=total,
             epilogue=converted(result, new.dtype),
         )
-        if rounded and policy == QUIRE:
+        kind = self._accumulator(reduction.operator, value.type.dtype, policy)
+        if kind == QUIRE:
             return quire_stages(prepared, self.registry)
-        if rounded and policy != EACH:
-            prepared = self._wider(prepared, self.decoded(policy))
+        if kind != value.type.dtype:
+            prepared = self._wider(prepared, kind)
         if prepared.epilogue is prepared.epilogue_variable:
             prepared = replace(prepared, epilogue=None, epilogue_variable=None)
         return [prepared]
+
+    def _accumulator(self, operator: str, dtype: str, policy: str | None) -> str:
+        """Return the type in which terms of a type are combined under a policy (None: of an ordinary node)."""
+        if policy is not None and operator in ("add", "mul") and not is_custom(dtype):
+            return self.decoded(ORDERED.get(dtype, dtype))
+        if operator != "add" or not is_custom(dtype) or policy in (None, EACH):
+            return dtype
+        return QUIRE if policy == QUIRE else self.decoded(ORDERED.get(policy, policy))
 
     def _target(self, buffer: Buffer) -> Buffer:
         if buffer not in self._intermediate:
@@ -185,10 +223,9 @@ class _Preparation:
 
     def expression(self, expression: Expression) -> Expression:
         """Return the expression in decoded types."""
-        known = self._known.get(id(expression))
-        if known is None:
-            known = self._known[id(expression)] = (expression, self._decode(expression))
-        return known[1]
+        for node in unknown(expression, self._known):
+            self._known[id(node)] = (node, self._decode(node))
+        return self._known[id(expression)][1]
 
     def _decode(self, node: Expression) -> Expression:
         if isinstance(node, Variable):
@@ -237,20 +274,10 @@ class _Preparation:
 
 
 def _replaced(expression: Expression, variable: Variable | None, value: Expression) -> Expression:
-    if expression is variable:
-        return value
-    operands = children(expression)
-    return (
-        with_children(expression, tuple(_replaced(one, variable, value) for one in operands))
-        if operands
-        else expression
-    )
+    return expression if variable is None else substitute(expression, {variable: value})
 
 
-def accumulation(nodes: Sequence[object]) -> dict[str, str]:
-    """Return the accumulation policy of nodes (views of ONNX nodes) by name: their attribute ``accumulate``."""
-    from graft.core.view import NodeView
-
-    views = [node for node in nodes if isinstance(node, NodeView)]
-    found = {node.name: node.attribute("accumulate") for node in views}
-    return {name: str(policy) for name, policy in found.items() if policy is not None}
+def accumulation(nodes: Sequence[NodeView]) -> dict[str, str]:
+    """Return the accumulation policy of converted nodes by name: their attribute ``accumulate``, or each operation."""
+    converted = [node for node in nodes if node.node.domain == CUSTOM_DOMAIN]
+    return {node.name: str(node.attribute("accumulate", EACH)) for node in converted}

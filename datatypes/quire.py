@@ -4,7 +4,8 @@ The Posit Standard's quire is one long fixed-point number. Here it is cut into *
 which collects the part of every product between two powers of two. A bin is as wide as leaves room for the carries of
 all terms, so no addition rounds: sums are exact, whatever their order, and every schedule may split them. A product of
 more than 53 bits is two terms: the float64 nearest to it and the rest. At the end the bins are carried over into each
-other as integers and rounded to odd, then to the format.
+other as integers and rounded to odd, then to the format. A bias is one more term of the sum. An infinity, where the
+format has one, stays in the last bin: it is the sum's, and two of both signs are NaN.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from operator import add
 
 from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Reduction, Stage, Variable
+from graft.core.tensor_ir.rounding import add_to_odd, fused
 from graft.core.tensor_ir.scalar_math import Value, select
-from graft.core.tensor_ir.visit import substitute
+from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, substitute, walk_expressions
 from graft.core.types import Type
 from graft.datatypes.carrier import converted, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.registry import DatatypeRegistry
-from graft.datatypes.rounding import add_to_odd, fused
 from graft.errors import DatatypeError
 
 
@@ -33,6 +34,8 @@ class Quire:
 
     width: int
     bases: tuple[int, ...]
+    infinite: bool
+    """Whether infinity is a number of the format."""
 
     @classmethod
     def of(cls, format: Format, terms: int) -> Quire:
@@ -43,12 +46,17 @@ class Quire:
         first = max(2 * low, -1020)
         width = 52 - max(terms, 2).bit_length()
         count = -(-(2 * high - first) // width)
-        return cls(width, tuple(first + number * width for number in range(count)))
+        bases = tuple(first + number * width for number in range(count))
+        return cls(width, bases, format.has_infinity_value)
 
     def part(self, product: Value, number: int) -> Value:
         """Return the part of a product that bin ``number`` collects."""
         below = self._above(product, number)
-        return below if number == len(self.bases) - 1 else below - self._above(product, number + 1)
+        if number == len(self.bases) - 1:
+            return below
+        part = below - self._above(product, number + 1)
+        # Infinity and NaN go into the last bin alone.
+        return select(part.equals(part), part, part.constant(0.0)) if self.infinite else part
 
     def _above(self, product: Value, number: int) -> Value:
         """Return the product rounded to a multiple of a bin's base; it is one already if it is large or the first."""
@@ -79,7 +87,8 @@ class Quire:
         invalid = bins[0].differs(bins[0])
         for one in bins[1:]:
             invalid = invalid | one.differs(one)
-        return select(invalid, math.nan, select(negative, -size, size))
+        total = select(invalid, math.nan, select(negative, -size, size))
+        return select(abs(bins[-1]).equals(math.inf), bins[-1], total) if self.infinite else total
 
 
 def quire_stages(stage: Stage, registry: DatatypeRegistry) -> list[Stage]:
@@ -90,7 +99,7 @@ def quire_stages(stage: Stage, registry: DatatypeRegistry) -> list[Stage]:
     assert format is not None, kind
     parts = [Value(part) for part in _exact_product(stage.value, format)]
     terms = math.prod(int(axis.extent.value) for axis in reduction.axes if isinstance(axis.extent, Constant))
-    quire = Quire.of(format, len(parts) * terms + 1)
+    quire = Quire.of(format, len(parts) * terms + 2)
     start = Constant(0.0, Type("float64"))
     stages: list[Stage] = []
     bins: list[Buffer] = []
@@ -105,14 +114,29 @@ def quire_stages(stage: Stage, registry: DatatypeRegistry) -> list[Stage]:
         stages.append(Stage(buffer, axes, value, Reduction("add", inner, start), origin=stage.origin))
         bins.append(buffer)
     sums = [Value(Load(buffer, stage.axes)) for buffer in bins]
+    assert stage.epilogue is not None and stage.epilogue_variable is not None, "prepared without epilogue"
+    addend, epilogue = _without_addend(stage.epilogue, stage.epilogue_variable)
+    if addend is not None:
+        bias = Value(converted(addend, "float64"))
+        sums = [one + quire.part(bias, number) for number, one in enumerate(sums)]
     if not (isinstance(reduction.initial, Constant) and reduction.initial.value == 0):
         first = Value(converted(reduction.initial, "float64"))
         sums = [one + quire.part(first, number) for number, one in enumerate(sums)]
     rounded = Cast(quire.total(sums).expression, kind.dtype)
-    assert stage.epilogue is not None and stage.epilogue_variable is not None, "prepared without epilogue"
-    value = substitute(stage.epilogue, {stage.epilogue_variable: rounded})
+    value = substitute(epilogue, {stage.epilogue_variable: rounded})
     stages.append(Stage(stage.buffer, stage.axes, value, origin=stage.origin))
     return stages
+
+
+def _without_addend(epilogue: Expression, total: Variable) -> tuple[Expression | None, Expression]:
+    """Return what an epilogue first adds to the total, which the quire adds instead (a bias), and the rest of it."""
+    parents = [node for node in walk_expressions(epilogue) if any(one is total for one in children(node))]
+    match parents:
+        case [Binary("add", left, right) as sum] if (left is total) != (right is total):
+            addend = right if left is total else left
+            if total not in free_variables(addend):
+                return addend, ExpressionMap(lambda node: total if node is sum else node)(epilogue)
+    return None, epilogue
 
 
 def _exact_product(value: Expression, format: Format) -> list[Expression]:

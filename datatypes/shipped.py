@@ -5,6 +5,7 @@ from __future__ import annotations
 from graft.datatypes.fixed_point import FixedPoint
 from graft.datatypes.formats import Format
 from graft.datatypes.logarithmic import Logarithmic
+from graft.datatypes.native_float import NativeFloat
 from graft.datatypes.posit import Posit
 from graft.datatypes.registry import DATATYPES as DATATYPES
 from graft.datatypes.registry import Datatype, DatatypeRegistry
@@ -19,7 +20,9 @@ def _posit(es: int, bits: int) -> Posit | None:
     return Posit(bits, es) if 3 + es <= bits <= 32 else None
 
 
-def _ieee(bits: int) -> SmallFloat | None:
+def _ieee(bits: int) -> Format | None:
+    if bits in (32, 64):
+        return NativeFloat(bits)
     mantissa = {8: 3, 16: 10}.get(bits)
     return None if mantissa is None else SmallFloat(bits, mantissa)
 

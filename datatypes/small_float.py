@@ -36,6 +36,11 @@ class SmallFloat(Format):
         return "float32"
 
     @property
+    def is_symmetric(self) -> bool:
+        """Whether there is a negative zero."""
+        return self.nan != "zero"
+
+    @property
     def has_infinity_value(self) -> bool:
         """Whether there are infinities."""
         return self.infinities

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from graft.core.reject import LOST_TO, Reject
 from graft.core.view import NodeView
-from graft.partition.backend_like import BackendLike, ask_supports
+from graft.partition.backend_like import BackendLike
 from graft.partition.graph import RUNTIME, IndexedGraph, has_bodies, is_call
 from graft.partition.merge_composite import NO_PATTERN, Grouping
+from graft.partition.tolerance import Tolerance
 from graft.partition.units import Unit
 
 Refusals = Mapping[tuple[int, str], Reject]
@@ -38,6 +39,7 @@ class AnnotateTarget:
 
     name: ClassVar[str] = "annotate-target"
     backends: tuple[BackendLike, ...]
+    tolerance: Tolerance = Tolerance()
 
     def run(self, graph: IndexedGraph, units: Sequence[Unit], grouping: Grouping, refusals: Refusals) -> Annotation:
         """Return the placement of every unit; ``refusals`` are the nodes that a backend may not have."""
@@ -84,7 +86,7 @@ class AnnotateTarget:
         for node in unit.nodes:
             answer = refusals.get((node, backend.name))
             if answer is None or answer.code == "cost":
-                own = _ask(backend, graph.views[node], unit.opaque)
+                own = self._ask(backend, graph.views[node], unit.opaque)
                 answer = answer if own is None else own
                 kept = grouping.rejects.get((node, backend.name))
                 if answer is not None and answer.code == NO_PATTERN and kept is not None:
@@ -99,13 +101,12 @@ class AnnotateTarget:
         other = Reject(first.code, f"it must be with a node that is refused: {first.text}")
         return {node: other if answer is None else answer for node, answer in answers.items()}
 
+    def _ask(self, backend: BackendLike, view: NodeView, opaque: bool) -> Reject | None:
+        if has_bodies(view.node) and not opaque and not getattr(backend, "control_flow", False):
+            return Reject(NO_PATTERN, f"{view.op_type} is run by the runtime; its bodies are placed node by node")
+        return self.tolerance.ask(backend, view)
+
 
 def lost_to(backend: str) -> Reject:
     """Return the reason of a backend that another one came before."""
     return Reject(f"{LOST_TO}{backend}", f"{backend} comes first")
-
-
-def _ask(backend: BackendLike, view: NodeView, opaque: bool) -> Reject | None:
-    if has_bodies(view.node) and not opaque and not getattr(backend, "control_flow", False):
-        return Reject(NO_PATTERN, f"{view.op_type} is run by the runtime; its bodies are placed node by node")
-    return ask_supports(backend, view)

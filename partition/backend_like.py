@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from graft.core.reject import Reject
+from graft.core.reject import Reject, plain
 from graft.core.view import NodeView
 from graft.errors import PatternError, PluginError
 from graft.patterns.composite import Composite
@@ -15,8 +15,9 @@ from graft.patterns.match import Match
 class BackendLike(Protocol):
     """The part of a backend that partitioning uses.
 
-    It may have two members more: ``control_flow = True`` says that it takes If, Loop and Scan whole, and
-    ``cost(region)`` prices a region for placement by cost.
+    It may have three members more: ``control_flow = True`` says that it takes If, Loop and Scan whole,
+    ``fallback = True`` that it is there to take what others leave, and ``cost(region)`` prices a region for placement
+    by cost.
     """
 
     @property
@@ -41,7 +42,7 @@ class BackendLike(Protocol):
 def ask_supports(backend: BackendLike, node: NodeView) -> Reject | None:
     """Return None if the backend takes the node, else its reason; a broken answer raises PluginError."""
     try:
-        answer = backend.supports(node)
+        answer = plain(backend.supports(node))
     except PluginError:
         raise
     except Exception as error:
@@ -66,7 +67,7 @@ def ask_check(backend: str, composite: Composite, match: Match) -> Reject | None
     if composite.check is None:
         return None
     try:
-        answer = composite.check(match)
+        answer = plain(composite.check(match))
     except PluginError:
         raise
     except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from graft.core.reject import Reject
 from graft.partition.costs import Work
@@ -12,13 +12,15 @@ from graft.partition.policy import Policy
 SMALL = "region-too-small"
 
 
-def too_small(cuts: GraphCuts, policy: Policy, work: Work) -> dict[tuple[str, str], Reject]:
+def too_small(cuts: GraphCuts, policy: Policy, work: Work, fallbacks: Collection[str]) -> dict[tuple[str, str], Reject]:
     """Return refusals, by (node name, backend), for the nodes of regions below the policy's bounds.
+
+    ``fallbacks`` are the backends for which bounds do not hold.
 
     Of the backends that have regions to lose, only the first in line loses some: what it loses may make the regions
     of the next ones larger.
     """
-    regions = [(graph, cut) for graph, cut in all_cuts(cuts) if cut.backend and cut.backend not in policy.unbounded]
+    regions = [(graph, cut) for graph, cut in all_cuts(cuts) if cut.backend and cut.backend not in fallbacks]
     lost: list[tuple[GraphCuts, Cut, str]] = []
     for graph, cut in regions:
         done = _flops(graph, cut, work) if policy.min_region_flops else 0

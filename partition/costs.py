@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import Cost, OperatorTable
 from graft.core.types import element_bits
 from graft.core.view import NodeView, ValueView
 
@@ -40,6 +41,14 @@ class Work:
         operator = self.operators.of(view)
         known = all(value is None or value.static_shape is not None for value in (*view.inputs, *view.outputs))
         return operator.cost(view).flops if known and operator is not None and operator.cost is not None else 0
+
+
+def kernel_cost(nodes: Sequence[NodeView], work: Work) -> Cost:
+    """Return the cost of nodes that share a kernel: what the last one writes and the others read from outside moves."""
+    made = {value for view in nodes for value in view.node.outputs}
+    read = {value for view in nodes for value in view.node.inputs if value is not None and value not in made}
+    moved = sum(value_bytes(value) for value in (*read, *nodes[-1].node.outputs) if value.name)
+    return Cost(sum(map(work.flops, nodes)), moved)
 
 
 def value_bytes(value: ir.Value) -> int:

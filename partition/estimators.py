@@ -1,25 +1,32 @@
-"""What a region costs in seconds: by a model of the machine, or measured once and remembered."""
+"""What a region costs in seconds, by a model of the machine."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from graft.core.operators.table import Cost
 from graft.partition.backend_like import BackendLike
-from graft.partition.costs import Work, value_bytes
+from graft.partition.costs import Work, kernel_cost
 from graft.partition.region import Region
-from graft.partition.structure import structure
 
 CALL_SECONDS = 2e-6
 """What entering a region costs in the default model."""
+KERNEL_SECONDS, WAKING_SECONDS = 5e-7, 2e-6
+"""What calling a kernel costs on one thread, and what handing it to more threads costs beside."""
 COPY_BYTES_PER_SECOND = 1e10
+UNKNOWN_SHARE = 0.5
+"""The share of the processor's rates that a backend is taken to reach if it does not say what its regions cost."""
 
 
 class Estimator(Protocol):
     """Prices regions, and the values that pass between regions of different backends."""
+
+    @property
+    def margin(self) -> float:
+        """The share by which another plan must be cheaper than the built-in compiler's to count as such."""
+        ...
 
     def region_seconds(self, region: Region) -> float:
         """Return the time that a region takes, its call included."""
@@ -32,62 +39,38 @@ class Estimator(Protocol):
 
 @dataclass(slots=True)
 class Roofline:
-    """Operations or bytes, whichever takes longer (Williams et al., 2009); a backend's own ``cost(region)`` goes first.
+    """Operations or bytes, whichever takes longer (Williams et al., 2009), kernel by kernel.
 
-    The rates count for every backend alike; a backend that is slower than they say reports a larger cost.
+    A backend says by ``cost(region)`` which kernels it makes of a region. One that does not is taken to compute every
+    operator by itself. The rates count for every backend alike and are those of one thread.
     """
 
     backends: Sequence[BackendLike]
     work: Work
-    flops_per_second: float = 5e10
+    threads: int = 1
+    flops_per_second: float = 1e11
     bytes_per_second: float = 1e10
+    margin: float = 0.15
 
     def region_seconds(self, region: Region) -> float:
-        """Return the time of a region from its operations and the bytes that it reads and writes."""
+        """Return the time of a region's kernels one after another."""
         own = next(
             (getattr(backend, "cost", None) for backend in self.backends if backend.name == region.backend), None
         )
-        cost = own(region) if own is not None else None
-        if cost is None:
-            cost = self._default(region)
-        return max(cost.flops / self.flops_per_second, cost.bytes / self.bytes_per_second) + CALL_SECONDS
+        costs = own(region) if own is not None else None
+        if costs is None:
+            costs = self._unknown(region)
+        kernels = [costs] if isinstance(costs, Cost) else costs
+        return sum(map(self._kernel, kernels)) + CALL_SECONDS
 
     def copy_seconds(self, size: int) -> float:
         """Return the time of writing and reading the bytes once."""
         return size / COPY_BYTES_PER_SECOND
 
-    def _default(self, region: Region) -> Cost:
-        nodes = [inner for node in region.nodes() for inner in region.opened(node)]
-        inputs = [value.value for value in region.inputs]
-        moved = sum(map(value_bytes, [*inputs, *(value.value for value in region.outputs)]))
-        held = sum(tensor.nbytes for tensor in region.constants.values())
-        return Cost(sum(self.work.flops(node) for node in nodes), moved + held)
+    def _kernel(self, cost: Cost) -> float:
+        limit = max(cost.flops / self.flops_per_second, cost.bytes / self.bytes_per_second) / self.threads
+        return limit + cost.seconds + KERNEL_SECONDS + (WAKING_SECONDS if self.threads > 1 else 0.0)
 
-
-@dataclass(slots=True)
-class Measured:
-    """Measured times, once per structure of a region.
-
-    ``measure(region)`` compiles and times a region, in seconds, and gives infinity for one that cannot be; ``times``
-    remembers (`graft.partition.times.TimesDatabase` does so between runs). ``fingerprints`` names what each backend's
-    times depend on besides (its version, the machine), so that other times are not used.
-    """
-
-    measure: Callable[[Region], float]
-    times: MutableMapping[str, float] = field(default_factory=dict)
-    fingerprints: Mapping[str, str] = field(default_factory=dict)
-    copy_bytes_per_second: float = COPY_BYTES_PER_SECOND
-
-    def region_seconds(self, region: Region) -> float:
-        """Return the time of a region, known or measured now; a failure is not remembered, for it may be mended."""
-        key = f"{region.backend} {self.fingerprints.get(region.backend, '')} {structure(region)}"
-        known = self.times.get(key)
-        if known is None:
-            known = self.measure(region)
-            if math.isfinite(known):
-                self.times[key] = known
-        return known
-
-    def copy_seconds(self, size: int) -> float:
-        """Return the time of handing the bytes over."""
-        return size / self.copy_bytes_per_second
+    def _unknown(self, region: Region) -> Sequence[Cost]:
+        done = [kernel_cost([inner], self.work) for node in region.nodes() for inner in region.opened(node)]
+        return [Cost(int(one.flops / UNKNOWN_SHARE), int(one.bytes / UNKNOWN_SHARE)) for one in done]

@@ -18,6 +18,7 @@ from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
 from graft.patterns.composite import Composite
 from graft.patterns.graph_matching import roots_of
 from graft.patterns.language import Pattern
+from graft.patterns.machine import StepLimitError
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher, value_of
 from graft.patterns.walk import root_operators
@@ -186,16 +187,26 @@ class _Search:
         return True
 
     def _matches(self, table: Table, row: Composite, index: int) -> Iterator[Match]:
-        """Yield the matches of a row; what its constraints raise names the backend."""
+        """Yield the matches of a row at a node; a search without end is a refusal; faults name the backend."""
+        view = self.graph.views[index]
         try:
-            yield from self.matcher.matches(row.pattern, self.graph.nodes[index])
+            yield from self.matcher.matches(row.pattern, view.node)
+        except StepLimitError as error:
+            reject = Reject("size", f"the search for {row.name} at {view.where} was given up: {error}")
+            self.result.rejects.setdefault((index, table.backend), reject)
+        except PatternError as error:
+            raise PatternError(
+                f"composite '{row.name}' of backend '{table.backend}' at {view.where}: {error}",
+                composite=row.name,
+                plugin=table.backend,
+            ) from error
         except GraftError as error:
             error.facts.setdefault("plugin", table.backend)
             raise
         except Exception as error:
             raise PatternError(
                 f"composite '{row.name}' of backend '{table.backend}' raised {kind_of(error)} at "
-                f"{self.graph.views[index].where}: {said(error)}",
+                f"{view.where}: {said(error)}",
                 plugin=table.backend,
                 composite=row.name,
             ) from error

@@ -13,7 +13,8 @@ from graft.partition.annotate_target import Annotation
 from graft.partition.copying import ValueMap, copy_node, fresh_outputs
 from graft.partition.graph import IndexedGraph, bodies, is_constant_node, topological, unique_name
 from graft.partition.merge_composite import Group
-from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
+from graft.partition.region import COMPOSITE_DOMAIN, OPERANDS, REGION_DOMAIN
+from graft.partition.signature import formal_inputs, operands_of, results_of, signature_text
 from graft.partition.units import Unit, Units
 
 IR_VERSION = 10
@@ -48,7 +49,8 @@ class PartitionGraph:
     """Builds the partitioned model. The model given is only read.
 
     1. A region becomes a function in `REGION_DOMAIN`, a composite one in `COMPOSITE_DOMAIN` that the region calls.
-    2. Inputs and outputs of a function are distinct values in order of first use; they keep their names.
+    2. Inputs and outputs of a region are distinct values in order of first use; they keep their names. Those of a
+       composite are the operands and results of its pattern, in the order in which it is written (`OPERANDS`).
     3. Constants stay initialisers of the graph that holds them and are passed to the functions.
     4. Control flow of the runtime stays in its graph, with its bodies partitioned.
     """
@@ -157,18 +159,23 @@ class _Builder:
     def _composite(self, cuts: GraphCuts, unit: Unit, group: Group, values: ValueMap, needed: set[ir.Value]) -> ir.Node:
         graph = cuts.graph
         symbol = self._symbol(group.composite.name)
-        read = external_reads(graph, [unit])
-        written = written_values(graph, unit.nodes, needed | _read_outside(graph, unit.nodes))
+        operands = operands_of(graph, unit, group)
+        read = [operand.value for operand in operands if operand.value is not None]
+        written = results_of(graph, unit, group, needed | _read_outside(graph, unit.nodes))
         inner = ValueMap({})
-        inputs = [inner.add(value) for value in read]
-        nodes = [copy_node(graph.nodes[i], inner, name=graph.names[i]) for i in unit.body]
+        for value in dict.fromkeys(read):
+            inner.add(value)
+        copies = {graph.nodes[i]: copy_node(graph.nodes[i], inner, name=graph.names[i]) for i in unit.body}
+        inputs = formal_inputs(operands, inner, copies)
         metadata = {
             "Compiler": group.backend,
             "Composite": group.composite.name,
             "PartitionedFromPattern": "_".join(graph.nodes[i].op_type for i in unit.body),
         }
+        signature = metadata | {OPERANDS: signature_text(operands)}
         outputs = [inner[value] for value in written]
-        self._add_function(COMPOSITE_DOMAIN, symbol, inputs, outputs, nodes, metadata)
+        nodes = list(copies.values())
+        self._add_function(COMPOSITE_DOMAIN, symbol, inputs, outputs, nodes, signature)
         return self._call(COMPOSITE_DOMAIN, symbol, read, written, values, metadata)
 
     def _call(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -15,7 +16,7 @@ from graft.errors import PatternError, PlanError
 from graft.partition.backend_like import BackendLike
 from graft.partition.estimators import Estimator, Roofline
 from graft.partition.fingerprint import fingerprint
-from graft.partition.placement import cheapest
+from graft.partition.placement import PlanTimes, cheapest, faster
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.problem import Partitioned, Problem
@@ -33,14 +34,16 @@ def partition(
     refusals: Mapping[tuple[str, str], Reject] | None = None,
     plan: Plan | None = None,
     estimator: Estimator | None = None,
+    times: PlanTimes | None = None,
     operators: OperatorTable = OPERATORS,
 ) -> Partitioned:
     """Partition a model among backends in order of preference; the model given is not changed.
 
     ``refusals`` are facts known beforehand, by (node name, backend name), such as ``compile-failed``. ``plan`` is one
     made (and edited) before: every node goes to the backend that it names, or the call fails. ``estimator`` prices
-    regions where ``policy.placement`` asks for it. Operators that nobody takes stay in the graph, with placement "" in
-    the plan (`Plan.require_complete`).
+    regions (by a model if left out) and ``times`` knows or measures plans where ``policy.placement`` asks for it; with
+    an estimator, a plan made without a wish says what another placement would gain. Operators that nobody takes stay
+    in the graph, with placement "" in the plan (`Plan.require_complete`).
 
     Raises PlanError for contradictory wishes, PluginError and PatternError for a backend's faults, ModelError for a
     cyclic graph.
@@ -55,20 +58,24 @@ def partition(
     with collection_paused():
         wanted = {} if plan is None else plan_refusals(plan, fingerprint(model), names)
         problem = Problem(model, tuple(backends), policy, {**wanted, **(refusals or {})}, operators)
-        if policy.placement == "greedy" or plan is not None:
-            result = problem.solve(dropped=plan.dropped if plan is not None else ())
+        if plan is not None:
+            result = problem.solve(dropped=plan.dropped)
+            result = replace(result, plan=replace(result.plan, faster=plan.faster))
+        elif policy.placement in (None, "greedy"):
+            result = problem.solve()
+            if policy.placement is None and estimator is not None and set(problem.names) - set(problem.fallbacks):
+                result = replace(result, plan=replace(result.plan, faster=faster(problem, result, estimator, times)))
         else:
-            result = cheapest(problem, _estimator(policy, estimator, problem))
+            if times is None and policy.placement == "measured":
+                raise PlanError("placement 'measured' needs times of plans; pass times=graft.measure.times_here(...)")
+            prices = estimator or Roofline(problem.backends, problem.work)
+            result = cheapest(problem, prices, None if policy.placement == "model" else times)
+        by_cost = plan is None and policy.placement not in (None, "greedy")
+        result = problem.with_true_reasons(result, by_cost=by_cost)
     require_pins(result.plan, policy)
     if plan is not None and not refusals:
         require_plan(result.plan, plan)
     return result
-
-
-def _estimator(policy: Policy, estimator: Estimator | None, problem: Problem) -> Estimator:
-    if estimator is None and policy.placement == "measured":
-        raise PlanError("placement 'measured' needs an estimator that measures regions; pass estimator=Measured(...)")
-    return estimator or Roofline(problem.backends, problem.work)
 
 
 def _validate(backend: BackendLike) -> None:

@@ -1,14 +1,17 @@
 """Placement by cost: a beam search over plans, from the plans that greed and single backends give.
 
 A plan is changed by taking a region from its backend, by taking all nodes of one operator from it, or by dropping a
-composite. Since the greedy plan and the best plan of every single backend are among those it starts from, the result
-is never worse than these, as the estimator sees it.
+composite. Whole plans are compared, with all their regions and what passes between them: a region that is cheap by
+itself may break what its neighbours fuse. The plans of the fallback backends (the built-in compiler) are trusted;
+another one counts as cheaper only by more than a margin, for a model knows a vendor's library less well than it seems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import onnx_ir as ir
 
@@ -22,6 +25,25 @@ from graft.partition.structure import structure
 
 BEAM = 3
 """How many plans are developed further at a time."""
+OPERATORS_AT_ONCE, LEAST_PLANS = 2000, 4
+"""How many operators `auto` places in all, in at least so many plans: what keeps it quick.
+
+Nor does it change a plan that is dearer than the cheapest one.
+"""
+NOISE = 0.03
+"""The share by which a measured time must be smaller to count as such."""
+
+
+class PlanTimes(Protocol):
+    """Measured times of whole plans."""
+
+    def recorded(self, result: Partitioned) -> float | None:
+        """Return the seconds that a plan was measured to take, infinity where it failed, None where it was not."""
+        ...
+
+    def measure(self, results: Sequence[Partitioned]) -> None:
+        """Measure plans in turns with the first of them, as far as time allows, and record their times."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +59,51 @@ class Choice:
 
 
 @dataclass(slots=True)
-class _Priced:
+class Priced:
+    """A plan with its price; ``trusted`` says that it is one of the fallback backends as far as they go."""
+
     choice: Choice
     result: Partitioned
     seconds: float
+    trusted: bool = False
 
 
-def cheapest(problem: Problem, estimator: Estimator) -> Partitioned:
-    """Return the cheapest partitioning that is found within ``problem.policy.search_budget`` plans."""
+def cheapest(problem: Problem, estimator: Estimator, times: PlanTimes | None = None) -> Partitioned:
+    """Return the cheapest partitioning that is found within ``problem.policy.search_budget`` plans.
+
+    With ``times``, recorded times decide where the plan of the fallback backends has one; with the placement
+    ``measured`` they are taken first.
+    """
+    if not set(problem.names) - set(problem.fallbacks):
+        return problem.solve()
+    pool = _Search(problem, estimator).run()
+    if times is None:
+        return pool[0].result
+    if problem.policy.placement == "measured":
+        times.measure([entry.result for entry in _baseline_first(pool)])
+    return _fastest(pool, times).result
+
+
+def faster(problem: Problem, greedy: Partitioned, estimator: Estimator, times: PlanTimes | None) -> str:
+    """Return what the fallback backends by themselves would gain over a plan, "" where it is not known that they do."""
+    if (
+        not problem.fallbacks
+        or greedy.plan.unplaced
+        or not any(row.backend not in problem.fallbacks for row in greedy.plan.placements)
+    ):
+        return ""
     search = _Search(problem, estimator)
-    greedy = search.price(Choice())
-    pool = [greedy, *(search.price(choice) for choice in _single_backends(problem, greedy.result.plan))]
-    seen = {entry.choice for entry in pool}
-    pool.sort(key=lambda entry: entry.seconds)
-    beam = pool[:BEAM]
-    while beam:
-        developed: list[_Priced] = []
-        for entry in beam:
-            for choice in _changes(problem, entry):
-                if choice in seen or search.looked_at >= problem.policy.search_budget:
-                    continue
-                seen.add(choice)
-                priced = search.price(choice)
-                if priced.seconds < entry.seconds:
-                    developed.append(priced)
-        pool = sorted([*pool, *developed], key=lambda entry: entry.seconds)[:BEAM]
-        beam = [entry for entry in pool if entry in developed]
-    return pool[0].result
+    alone = search.fallbacks_first(greedy.plan)[0]
+    known = None if times is None else (times.recorded(greedy), times.recorded(alone.result))
+    if known is not None and None not in known:
+        before, after, how, margin = known[0] or 0.0, known[1] or 0.0, "as measured here", NOISE
+    else:
+        before, after, how, margin = search.seconds(greedy), alone.seconds, "by the model", estimator.margin
+    if not after < before * (1 - margin):
+        return ""
+    used = {row.backend for row in alone.result.plan.placements}
+    names = ",".join(name for name in problem.names if name in used)
+    return f"{names} alone: about {before / after:.1f}x faster {how} (--place auto)"
 
 
 @dataclass(slots=True)
@@ -73,14 +113,67 @@ class _Search:
     looked_at: int = 0
     _known: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def price(self, choice: Choice) -> _Priced:
+    def run(self) -> list[Priced]:
+        """Return the plans from which the search began and the best that it came to, the cheapest first."""
+        policy = self.problem.policy
+        greedy = self.priced(Choice())
+        plan = greedy.result.plan
+        budget, worth = policy.search_budget, math.inf
+        if policy.placement == "auto":
+            budget = min(budget, max(LEAST_PLANS, OPERATORS_AT_ONCE // max(1, len(plan.placements))))
+            worth = 1.0
+        pool = {entry.choice: entry for entry in (greedy, *self.fallbacks_first(plan))}
+        for choice in _single_backends(self.problem, plan):
+            if choice not in pool:
+                pool[choice] = self.priced(choice)
+        beam = self._sorted(pool.values())[:BEAM]
+        while beam:
+            developed: list[Priced] = []
+            for entry in beam:
+                if entry.seconds > worth * self._sorted(pool.values())[0].seconds:
+                    continue
+                for choice in _changes(self.problem, entry):
+                    if choice in pool or self.looked_at >= budget:
+                        continue
+                    pool[choice] = self.priced(choice)
+                    if pool[choice].seconds < entry.seconds:
+                        developed.append(pool[choice])
+            best = self._sorted(pool.values())[:BEAM]
+            beam = [entry for entry in best if any(entry is one for one in developed)]
+        return self._sorted(pool.values())
+
+    def _sorted(self, pool: Iterable[Priced]) -> list[Priced]:
+        margin = self.estimator.margin
+        return sorted(pool, key=lambda entry: entry.seconds if entry.trusted else entry.seconds / (1 - margin))
+
+    def fallbacks_first(self, plan: Plan) -> list[Priced]:
+        """Return the plans of the fallback backends: by themselves, and with the others for what the first leaves."""
+        if not self.problem.fallbacks:
+            return []
+        others = [name for name in self.problem.names if name not in self.problem.fallbacks]
+        alone = self.priced(Choice(frozenset((row.node, name) for row in plan.placements for name in others)), True)
+        first = self.problem.fallbacks[0]
+        left = {row.node for row in alone.result.plan.placements if row.backend != first}
+        if not left:
+            return [alone]
+        return [
+            alone,
+            self.priced(Choice(frozenset(pair for pair in alone.choice.refused if pair[0] not in left)), True),
+        ]
+
+    def priced(self, choice: Choice, trusted: bool = False) -> Priced:
         """Partition as a choice says and price the result; operators that nobody takes are beyond price."""
         self.looked_at += 1
         reasons = {pair: Reject("cost", "another placement is cheaper as a whole") for pair in choice.refused}
         result = self.problem.solve(reasons, choice.dropped)
-        seconds = sum(self._region(region) for region in regions(result.model))
-        seconds += sum(self.estimator.copy_seconds(value_bytes(value)) for value in handed_over(result.model))
-        return _Priced(choice, result, float("inf") if result.plan.unplaced else seconds)
+        return Priced(choice, result, self.seconds(result), trusted)
+
+    def seconds(self, result: Partitioned) -> float:
+        """Return the price of a partitioning."""
+        if result.plan.unplaced:
+            return math.inf
+        moved = sum(self.estimator.copy_seconds(value_bytes(value)) for value in handed_over(result.model))
+        return sum(self._region(region) for region in regions(result.model)) + moved
 
     def _region(self, region: Region) -> float:
         key = (region.backend, structure(region))
@@ -106,29 +199,39 @@ def handed_over(model: ir.Model) -> Iterator[ir.Value]:
                     yield value
 
 
+def _baseline_first(pool: Sequence[Priced]) -> list[Priced]:
+    return sorted(pool, key=lambda entry: not entry.trusted)
+
+
+def _fastest(pool: Sequence[Priced], times: PlanTimes) -> Priced:
+    """Return the plan with the smallest recorded time; the cheapest by the model where its rivals have none."""
+    known = [(entry, seconds) for entry in pool if (seconds := times.recorded(entry.result)) is not None]
+    if not any(entry.trusted for entry, _ in known) or len(known) < 2:
+        return pool[0]
+    return min(known, key=lambda pair: pair[1] if pair[0].trusted else pair[1] / (1 - NOISE))[0]
+
+
 def _single_backends(problem: Problem, plan: Plan) -> Iterator[Choice]:
     """Yield the plans of every single backend, with those beside it that must take what is left."""
     nodes = [row.node for row in plan.placements]
-    rest = {*problem.policy.unbounded, problem.names[-1] if problem.names else ""}
+    rest = {*problem.fallbacks, problem.names[-1] if problem.names else ""}
     for chosen in problem.names:
         others = [name for name in problem.names if name != chosen and name not in rest]
         if others:
             yield Choice(frozenset((node, name) for node in nodes for name in others))
 
 
-def _changes(problem: Problem, entry: _Priced) -> Iterator[Choice]:
-    """Yield the choices one step from a plan: without a composite, an operator, a region."""
+def _changes(problem: Problem, entry: Priced) -> Iterator[Choice]:
+    """Yield the choices one step from a plan: without a region, an operator, a composite."""
     plan = entry.result.plan
-    composites = {(row.backend, row.composite) for row in plan.placements if row.composite}
-    for composite in sorted(composites):
-        yield Choice(entry.choice.refused, entry.choice.dropped | {composite})
     by_operator: dict[tuple[str, str], list[str]] = {}
     by_region: dict[tuple[str, str], list[str]] = {}
     for row in plan.placements:
-        if row.region:
+        if row.region and row.backend != problem.names[-1] and row.backend not in problem.fallbacks:
             by_operator.setdefault((row.backend, row.op_type), []).append(row.node)
             by_region.setdefault((row.backend, row.region), []).append(row.node)
-    for group in (by_operator, by_region):
+    for group in (by_region, by_operator):
         for (backend, _), nodes in group.items():
-            if backend != problem.names[-1]:
-                yield entry.choice.without(nodes, backend)
+            yield entry.choice.without(nodes, backend)
+    for composite in sorted({(row.backend, row.composite) for row in plan.placements if row.composite}):
+        yield Choice(entry.choice.refused, entry.choice.dropped | {composite})

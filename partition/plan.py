@@ -57,6 +57,8 @@ class Plan:
     model: str = ""
     dropped: tuple[tuple[str, str], ...] = ()
     """The composites, as (backend, name), that the plan does without: it is cheaper so."""
+    faster: str = ""
+    """What another placement would gain, in words, where it is known to."""
 
     @takes(node=TEXT)
     def __getitem__(self, node: str) -> Placement:
@@ -137,6 +139,8 @@ class Plan:
         parts += [self._rounded(precision) for precision in sorted({row.precision for row in self.placements} - {""})]
         if top:
             parts.append(f"top reasons: {', '.join(top)}")
+        if self.faster:
+            parts.append(self.faster)
         return " · ".join(parts)
 
     def _first(self, name: str, count: int, total: int) -> str:
@@ -181,6 +185,7 @@ class Plan:
             "model": self.model,
             "backends": self.backends,
             "dropped": self.dropped,
+            **({"faster": self.faster} if self.faster else {}),
             "nodes": nodes,
         }
         return json.dumps(content, indent=1, ensure_ascii=False)
@@ -200,7 +205,8 @@ class Plan:
         try:
             placements = tuple(_placement(row) for row in content["nodes"])
             dropped = tuple((str(backend), str(name)) for backend, name in content.get("dropped", ()))
-            return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]), dropped)
+            return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]), dropped,
+                        str(content.get("faster", "")))  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"the plan is damaged: {type(error).__name__} {error}") from error
 

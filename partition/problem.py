@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -18,18 +19,23 @@ from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, index_tree, is_call
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
+from graft.partition.near_misses import NEAR, Alone, alone, with_reasons
 from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
 from graft.partition.plan import Plan
 from graft.partition.planning import placements
 from graft.partition.policy import Policy
+from graft.partition.tolerance import Tolerance
 from graft.partition.units import Units, make_units
-from graft.partition.wishes import wished_refusals
+from graft.partition.wishes import wished_refusals, wished_tolerance
 from graft.patterns.composite import Composite
 
 Refusals = Mapping[tuple[str, str], Reject]
 """By (node name, backend name)."""
 Row = tuple[str, str]
 """A row of a pattern table: (backend name, composite name)."""
+
+COLLECT_OLDER = 8
+"""Plans after which what earlier collections of garbage left is looked at again."""
 
 TOO_DEAR = Reject("cost", "its operators are cheaper apart")
 
@@ -53,8 +59,11 @@ class Problem:
     operators: OperatorTable
     tree: IndexedTree = field(init=False)
     work: Work = field(init=False)
+    solved: int = 0
+    """How many plans were made so far."""
     missing: dict[str, Reject] = field(init=False)
     """The backends that cannot run here."""
+    tolerance: Tolerance = field(init=False)
     tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,10 +71,14 @@ class Problem:
         self.work = Work(self.operators)
         answers = {backend.name: backend.available() for backend in self.backends}
         self.missing = {name: Reject("unavailable", text) for name, text in answers.items() if text is not None}
+        graphs = self.tree.all()
+        self.tolerance = wished_tolerance(graphs, self.names, self.policy, self.operators)
         self.tables = tuple(
-            (backend.name, tuple(backend.patterns)) for backend in self.backends if backend.name not in self.missing
+            (backend.name, self.tolerance.rows(backend))
+            for backend in self.backends
+            if backend.name not in self.missing
         )
-        wishes = wished_refusals(self.tree.all(), self.names, self.policy)
+        wishes = wished_refusals(graphs, self.names, self.policy, self.fallbacks)
         self.refusals = {**wishes, **self.refusals}
 
     @property
@@ -73,16 +86,48 @@ class Problem:
         """The backends' names in order of preference."""
         return tuple(backend.name for backend in self.backends)
 
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The backends that are there to take what others leave."""
+        return tuple(backend.name for backend in self.backends if getattr(backend, "fallback", False))
+
     def solve(self, more: Refusals | None = None, dropped: Collection[Row] = ()) -> Partitioned:
         """Return the partitioning with some more refusals, and without the ``dropped`` composites."""
+        self._free_earlier()
         known = {**(more or {}), **self.refusals}
         cuts = self._cut(self.tree, known, dropped)
-        while self.policy.bounds_regions and (small := too_small(cuts, self.policy, self.work)):
+        while self.policy.bounds_regions and (small := too_small(cuts, self.policy, self.work, self.fallbacks)):
             known.update(small)
             cuts = self._cut(self.tree, known, dropped)
         result = PartitionGraph().run(self.model, cuts)
         rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
         return Partitioned(result, Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped))))
+
+    def with_true_reasons(self, result: Partitioned, by_cost: bool) -> Partitioned:
+        """Return a partitioning whose plan says, of backends with composites, what came nearest and what cost decided.
+
+        Only backends that did not get a node for want of a pattern, or for its cost, are asked again, each alone.
+        """
+        asked = {name for row in result.plan.placements for name, why in row.reasons.items() if why.code in NEAR}
+        said: dict[str, Alone] = {}
+        for backend in self.backends:
+            rows = dict(self.tables).get(backend.name, ())
+            if backend.name in asked and rows:
+                own = {pair: why for pair, why in self.refusals.items() if pair[1] == backend.name}
+                wishless = replace(self.policy, pin={}, exclude_op=(), exclude_node=())  # they are refusals by now
+                single = replace(self, backends=(backend,), policy=wishless, refusals=own)
+                cuts = single._cut(single.tree, own, ())
+                said[backend.name] = alone(backend.name, cuts, rows, self.operators)
+        return replace(result, plan=with_reasons(result.plan, said, by_cost)) if said else result
+
+    def _free_earlier(self) -> None:
+        """Free the models of plans that a search has dropped: they hold cycles, and the collector is paused.
+
+        What an earlier plan left behind is among the youngest objects; plans dropped later are found every so often.
+        """
+        self.solved += 1
+        if self.solved > 1:
+            gc.collect(0 if self.solved % COLLECT_OLDER else 1)
 
     def _cut(self, tree: IndexedTree, known: Refusals, dropped: Collection[Row]) -> GraphCuts:
         """Decide about a graph and the bodies that stay in it."""
@@ -95,7 +140,7 @@ class Problem:
         longest, duplicate = self.policy.match_order == "longest", self.policy.duplicate_dominated
         grouping = MergeComposite(tables, longest, duplicate, self.operators).run(graph)
         units = make_units(graph, grouping.groups)
-        annotation = AnnotateTarget(self.backends).run(graph, units.units, grouping, refused)
+        annotation = AnnotateTarget(self.backends, self.tolerance).run(graph, units.units, grouping, refused)
         result = GraphCuts(graph, units, annotation, self._regions(graph, units, annotation.placement))
         for number, inner in tree.bodies.items():
             if annotation.placement[units.unit_of[number]] == RUNTIME:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,16 @@ from graft.errors import ModelError
 
 REGION_DOMAIN = "graft.region"
 COMPOSITE_DOMAIN = "graft.composite"
+OPERANDS = "Operands"
+"""The metadata of a composite that names its operands, those that are absent included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of a node of a region: its value (None: absent), and the names that a pattern captures it under."""
+
+    value: ValueView | None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,20 @@ class Region:
             return None
         body = self.composites[node.op_type]
         return body.metadata_props["Composite"], body
+
+    def operands(self, node: NodeView) -> tuple[Operand, ...]:
+        """Return a node's operands: a composite's in the order of its pattern, with their names, else the inputs.
+
+        Operands of a composite that its pattern writes apart stay apart, even if they are one value.
+        """
+        values = iter(None if value is None else ValueView(value) for value in node.node.inputs)
+        found = self.composite(node)
+        text = None if found is None else found[1].metadata_props.get(OPERANDS)
+        if text is None:
+            return tuple(Operand(value) for value in values)
+        return tuple(
+            Operand(None if row.get("absent") else next(values), tuple(row["names"])) for row in json.loads(text)
+        )
 
     def opened(self, node: NodeView) -> tuple[NodeView, ...]:
         """Return the nodes that a node of the body stands for: those of a composite, else the node itself."""

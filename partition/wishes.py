@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition.graph import RUNTIME, IndexedGraph
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
+from graft.partition.tolerance import Tolerance
 
 
 def wished_refusals(
-    graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy
+    graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy, fallbacks: Collection[str]
 ) -> dict[tuple[str, str], Reject]:
     """Return the refusals, by (node name, backend), that a policy's exclusions and pins amount to.
+
+    An exclusion that names no backend holds for all but the ``fallbacks``.
 
     Raises PlanError for an unknown node, operator or backend and for a node both pinned and excluded.
     """
@@ -30,7 +34,7 @@ def wished_refusals(
     for kind, wishes, known in (("operator", policy.exclude_op, by_operator), ("node", policy.exclude_node, by_name)):
         for wish in wishes:
             named, target = _split(wish, backends, known)
-            chosen = [named] if named else [name for name in backends if name not in policy.unbounded]
+            chosen = [named] if named else [name for name in backends if name not in fallbacks]
             for node in _look_up(kind, target, known):
                 for backend in chosen:
                     result[node, backend] = Reject("user-excluded", f"{kind} '{target}' is excluded by the user")
@@ -50,6 +54,23 @@ def wished_refusals(
             if other != backend:
                 result[node, other] = Reject("user-excluded", f"the user pinned the node to {backend}")
     return result
+
+
+def wished_tolerance(
+    graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy, table: OperatorTable
+) -> Tolerance:
+    """Return what the policy allows to be inaccurate.
+
+    Raises PlanError for an operator that neither the model nor the operator table has: simplifying may have removed it.
+    """
+    allowed: set[tuple[str, str]] = set()
+    names = [operator.name for operator in table] if policy.allow_inaccurate else []
+    known = {name: [name] for name in (*names, *(view.op_type for graph in graphs for view in graph.views))}
+    for wish in policy.allow_inaccurate:
+        named, target = _split(wish, backends, known)
+        _look_up("operator", target, known)
+        allowed |= {(backend, target) for backend in ([named] if named else backends)}
+    return Tolerance(frozenset(allowed))
 
 
 def plan_refusals(plan: Plan, model: str, backends: Sequence[str]) -> dict[tuple[str, str], Reject]:

@@ -20,13 +20,14 @@ MOST_NODES = 3
 """Nests of more nodes are matched as they are written: the number of groupings grows too fast."""
 
 _Leaf = tuple[Pattern, bool]
-_Term = tuple[ir.Value, bool]
+_Place = tuple[ir.Node, int]
+_Term = tuple[_Place, bool]
 
 
 def groupings(
     pattern: Operator, node: ir.Node, operators: OperatorTable
-) -> Iterator[tuple[tuple[Pattern, ...], tuple[ir.Value, ...], dict[Pattern, ir.Node]]]:
-    """Yield (leaf patterns, values for them, inner patterns with their nodes) for every regrouping that may fit."""
+) -> Iterator[tuple[tuple[Pattern, ...], tuple[_Place, ...], dict[Operator, ir.Node]]]:
+    """Yield (leaf patterns, inputs of nodes for them, inner patterns with their nodes) for every regrouping."""
     family = _family(pattern, node, operators)
     if family is None:
         return
@@ -36,10 +37,10 @@ def groupings(
     if not 2 <= len(nests) <= MOST_NODES:
         return
     for terms, nodes in _subtrees(node, family, len(nests)):
-        inner: dict[Pattern, ir.Node] = {**dict(zip(nests[1:], nodes[1:], strict=True))}
+        inner = dict(zip(nests[1:], nodes[1:], strict=True))
         for order in _orders(terms, operators.has(NodeView(node), Trait.COMMUTATIVE) or family in INVERSES.values()):
             if all(leaf[1] == term[1] for leaf, term in zip(leaves, order, strict=True)):
-                yield tuple(leaf for leaf, _ in leaves), tuple(value for value, _ in order), dict(inner)
+                yield tuple(leaf for leaf, _ in leaves), tuple(place for place, _ in order), dict(inner)
 
 
 def _family(pattern: Operator, node: ir.Node, operators: OperatorTable) -> str | None:
@@ -72,21 +73,20 @@ def _belongs(node: ir.Node, family: str) -> bool:
 
 def _subtrees(node: ir.Node, family: str, count: int) -> Iterator[tuple[list[_Term], list[ir.Node]]]:
     """Yield the terms and nodes of every nest of ``count`` nodes of the family whose root is ``node``."""
-    first, second = node.inputs
-    assert first is not None and second is not None
     turned = node.op_type != family
     for left in range(count):
-        for terms, nodes in _side(first, family, left):
-            for more, others in _side(second, family, count - 1 - left):
-                yield [*terms, *((value, sign != turned) for value, sign in more)], [node, *nodes, *others]
+        for terms, nodes in _side(node, 0, family, left):
+            for more, others in _side(node, 1, family, count - 1 - left):
+                yield [*terms, *((place, sign != turned) for place, sign in more)], [node, *nodes, *others]
 
 
-def _side(value: ir.Value, family: str, count: int) -> Iterator[tuple[list[_Term], list[ir.Node]]]:
+def _side(node: ir.Node, index: int, family: str, count: int) -> Iterator[tuple[list[_Term], list[ir.Node]]]:
     if count == 0:
-        yield [(value, False)], []
+        yield [((node, index), False)], []
         return
-    producer = value.producer()
-    if producer is not None and _belongs(producer, family):
+    value = node.inputs[index]
+    producer = None if value is None else value.producer()
+    if producer is not None and producer.graph is node.graph and _belongs(producer, family):
         yield from _subtrees(producer, family, count)
 
 

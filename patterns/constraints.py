@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import numpy as np
 import onnx_ir as ir
 
 from graft.core.view import NodeView, ValueView
-from graft.errors import PatternError
+from graft.errors import GraftError, PatternError
+from graft.patterns.attributes import attribute_of
 from graft.patterns.demands import (
     Attributes,
     AttributeValue,
@@ -44,7 +44,7 @@ def violation(constraint: Attributes | DtypeIs | ShapeIs | RankIs | Where, value
             rank = "unknown" if view.rank is None else view.rank
             return f"rank {rank}, wanted {' or '.join(map(str, ranks))}"
         case Where(predicate=predicate, text=text):
-            if predicate(view):
+            if answer_of(predicate, view, f"'{view.name}'"):
                 return None
             return f"'{view.name}' does not satisfy {text or getattr(predicate, '__name__', 'the predicate')}"
         case _:
@@ -62,7 +62,7 @@ def constant_violation(pattern: ConstantPattern, value: ir.Value) -> str | None:
     assert contents is not None
     if pattern.value is not None and not _equals(contents, pattern.value):
         return f"constant '{view.name}' is {_brief(contents)}, wanted {pattern.value}"
-    if pattern.predicate is not None and not pattern.predicate(contents):
+    if pattern.predicate is not None and not answer_of(pattern.predicate, contents, f"constant '{view.name}'"):
         return f"constant '{view.name}' ({_brief(contents)}) does not satisfy the predicate"
     return None
 
@@ -90,27 +90,17 @@ def shape_text(shape: Sequence[object] | None) -> str:
     return "[" + ",".join("..." if d is ... else "?" if d is None else str(d) for d in shape) + "]"
 
 
-def attribute_of(node: ir.Node, name: str) -> AttributeValue:
-    """Return an attribute as a Python value, the schema's default where it is left out, None where there is none."""
-    if name in node.attributes:
-        value: AttributeValue = NodeView(node).attribute(name)
-        return value
-    return schema_defaults(node.domain, node.op_type).get(name)
-
-
-@cache
-def schema_defaults(domain: str, op_type: str) -> dict[str, AttributeValue]:
-    """Return the defaults of an operator's attributes in the newest opset; empty for an unknown operator."""
-    import onnx
-
-    if not onnx.defs.has(op_type, domain):
-        return {}
-    defaults: dict[str, AttributeValue] = {}
-    for name, attribute in onnx.defs.get_schema(op_type, domain=domain).attributes.items():
-        if attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
-            value = onnx.helper.get_attribute_value(attribute.default_value)
-            defaults[name] = value.decode() if isinstance(value, bytes) else value
-    return defaults
+def answer_of(predicate: Callable[..., object], subject: object, where: str) -> bool:
+    """Return what a predicate of a pattern says; raise PatternError, chained, if it fails or gives no yes or no."""
+    try:
+        return bool(predicate(subject))
+    except GraftError:
+        raise
+    except Exception as error:
+        name = getattr(predicate, "__name__", "predicate")
+        raise PatternError(
+            f"the predicate '{name}' of a pattern raised {type(error).__name__} for {where}: {error}"
+        ) from error
 
 
 def _attribute_violation(wanted: Sequence[tuple[str, AttributeValue]], value: ir.Value) -> str | None:
@@ -120,7 +110,7 @@ def _attribute_violation(wanted: Sequence[tuple[str, AttributeValue]], value: ir
     for name, want in wanted:
         found = attribute_of(node, name)
         if callable(want):
-            if not want(found):
+            if not answer_of(want, found, f"attribute {name} of {NodeView(node).where}"):
                 return f"attribute {name} of {NodeView(node).where} is {found!r}, which the predicate refuses"
         elif not _equals(found, want):
             return f"attribute {name} of {NodeView(node).where} is {found!r}, wanted {want!r}"

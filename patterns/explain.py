@@ -10,9 +10,11 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.view import NodeView
-from graft.patterns.language import Operator, Pattern
-from graft.patterns.matcher import Found, Matcher
-from graft.patterns.search import MatchCheck
+from graft.patterns.demands import Attributes, DtypeIs, RankIs, SameShape, ShapeIs
+from graft.patterns.language import ConstantPattern, Constrained, Operator, Pattern
+from graft.patterns.machine import Found
+from graft.patterns.matcher import Matcher
+from graft.patterns.search import MatchCheck, refusal
 from graft.patterns.validate import validate
 from graft.patterns.walk import walk
 
@@ -33,6 +35,15 @@ class Explanation:
     wanted: int = 0
     rejects: tuple[Reject, ...] = ()
     """What the check said to structural matches."""
+    code: str = "no-pattern"
+    """The kind of the failure, as a refusal has it: ``attribute``, ``constant-required``, ``fused-use``, ..."""
+    members: frozenset[ir.Node] = frozenset()
+    """The nodes that the nearest miss, or a match that was refused, had bound."""
+
+    @property
+    def reject(self) -> Reject:
+        """The refusal that this amounts to."""
+        return self.rejects[0] if self.rejects else Reject(self.code, str(self))
 
     def __str__(self) -> str:
         if self.found:
@@ -53,18 +64,27 @@ def explain(
     Raises PatternError if the pattern names an unknown operator or attribute.
     """
     validate(pattern)
-    view = node if isinstance(node, NodeView) else NodeView(node)
+    return nearest(pattern, node if isinstance(node, NodeView) else NodeView(node), check, operators)
+
+
+def nearest(
+    pattern: Pattern, view: NodeView, check: MatchCheck | None = None, operators: OperatorTable = OPERATORS
+) -> Explanation:
+    """Explain a pattern that was validated before."""
     matcher = _Explaining(view, operators)
     rejects: list[Reject] = []
+    members: frozenset[ir.Node] = frozenset()
     for found in matcher.matches(pattern, view.node):
-        answer = None if check is None else check(found)
-        if answer is None or answer is True:
+        refused = refusal(check, found)
+        if refused is None:
             return Explanation(True, matched=len(found.members), wanted=_operators(pattern))
-        rejects.append(answer if isinstance(answer, Reject) else Reject("no-pattern", "the check gave no reason"))
-    missed, where, text = matcher.nearest
+        rejects.append(refused)
+        members = members or found.members
+    missed, where, text, code = matcher.nearest
     return Explanation(
-        False, missed, where, text, matcher.operators_bound, _operators(pattern), tuple(dict.fromkeys(rejects))
-    )
+        False, missed, where, text, len(matcher.bound), _operators(pattern), tuple(dict.fromkeys(rejects)), code,
+        members or frozenset(matcher.bound),
+    )  # fmt: skip
 
 
 class _Explaining(Matcher):
@@ -73,20 +93,23 @@ class _Explaining(Matcher):
     def __init__(self, root: NodeView, operators: OperatorTable) -> None:
         super().__init__(operators)
         self.furthest = (-1, -1)
-        self.operators_bound = 0
+        self.bound: frozenset[ir.Node] = frozenset()
         self.root = root
-        self.last = root
-        self.nearest: tuple[Pattern | None, str, str] = (None, root.where, "the pattern does not fit")
+        self.nearest: tuple[Pattern | None, str, str, str] = (
+            None,
+            root.where,
+            "the pattern does not fit",
+            "no-pattern",
+        )
 
-    def miss(self, pattern: Pattern, subject: Found, text: str) -> None:
+    def miss(self, pattern: Pattern, subject: Found, text: str, code: str = "") -> None:
         """Keep the miss if more operators, then more parts, were bound than at any earlier one."""
-        scopes = (self.scope, *self.closed)
-        nodes = [found for scope in scopes for found in scope.bound.values() if isinstance(found, ir.Node)]
-        reached = (len(nodes), sum(len(scope.bound) for scope in scopes))
+        nodes = [found for scope in self.scopes for found in scope.bound.values() if isinstance(found, ir.Node)]
+        reached = (len(nodes), sum(len(scope.bound) for scope in self.scopes))
         if reached > self.furthest:
             self.furthest = reached
-            self.operators_bound = len(set(nodes))
-            self.nearest = (pattern, self._where(subject, nodes), text)
+            self.bound = frozenset(nodes)
+            self.nearest = (pattern, self._where(subject, nodes), text, code or _code(pattern, subject))
 
     def _where(self, subject: Found, nodes: list[ir.Node]) -> str:
         """Name a node or, for a value, the node that reads it."""
@@ -102,3 +125,21 @@ class _Explaining(Matcher):
 
 def _operators(pattern: Pattern) -> int:
     return sum(isinstance(part, Operator) for part in walk(pattern))
+
+
+def _code(pattern: Pattern, subject: Found) -> str:
+    """Return the reason code of a pattern that does not fit."""
+    match pattern:
+        case ConstantPattern():
+            return "constant-required"
+        case Constrained(constraint=Attributes()):
+            return "attribute"
+        case Constrained(constraint=DtypeIs()):
+            return "dtype"
+        case Constrained(constraint=RankIs()):
+            return "rank"
+        case Constrained(constraint=ShapeIs() | SameShape()):
+            known = isinstance(subject, ir.Value) and subject.shape is not None and subject.shape.is_static()
+            return "shape" if known else "dynamic-shape"
+        case _:
+            return "no-pattern"

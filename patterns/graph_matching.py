@@ -1,4 +1,4 @@
-"""Patterns that look at users as well as at producers: several roots, edges, dominators."""
+"""Patterns that look at users as well as at producers: several roots, and edges between them."""
 
 from __future__ import annotations
 
@@ -6,35 +6,47 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from graft.core.view import constant_tensor
-from graft.patterns.language import Dominator, Edge, Operator, Pattern, Together
-from graft.patterns.matcher import HANDLERS, Matcher, Subject, unfold, value_of
+from graft.patterns import dominators  # adds the handler of dominators
+from graft.patterns.language import Edge, Operator, Pattern, Together
+from graft.patterns.machine import Goals, Scope, Subject
+from graft.patterns.matcher import HANDLERS, Matcher, value_of
 from graft.patterns.walk import parts, root_operators, walk
 
-
-def _together(matcher: Matcher, pattern: Together, value: Subject) -> Iterator[None]:
-    for _ in matcher.value(pattern.members[0], value):
-        if value is not None:
-            for _ in matcher.hold(pattern, value):
-                yield from _others(matcher, pattern, value)
+__all__ = ["dominators", "roots_of"]
 
 
-def _others(matcher: Matcher, pattern: Together, anchor: ir.Value) -> Iterator[None]:
+def _together(matcher: Matcher, pattern: Together, value: Subject, scope: Scope) -> Goals | None:
+    if value is None:
+        matcher.miss(pattern, value, "the input is absent, wanted a value")
+        return None
+    first = matcher.goal(pattern.members[0], value, scope)
+    return first, (_is_root, pattern, value, scope), (_others, pattern, value, scope)
+
+
+def _is_root(matcher: Matcher, pattern: Together, value: ir.Value, scope: Scope) -> Goals:
+    matcher.bind(scope.bound, pattern, value)
+    return ()
+
+
+def _others(matcher: Matcher, pattern: Together, anchor: ir.Value, scope: Scope) -> Goals | Iterator[Goals] | None:
     """Match the members that stand for nothing yet, one reached from what is bound at a time; then judge the edges."""
-    bound = matcher.scope.bound
-    left = [member for member in _all_members(pattern) if value_of(member, bound) is None]
-    if not left:
-        wrong = next((edge for edge in pattern.edges if not _holds(matcher, edge)), None)
-        if wrong is None:
-            yield
-        else:
-            text = "it is also read by others" if wrong.only else "it is not read by its consumer, or at another place"
-            matcher.miss(wrong.producer, value_of(wrong.producer, bound), text)
-        return
-    member, candidates = _next(matcher, pattern, left, anchor)
-    for candidate in candidates:
-        for _ in matcher.value(member, candidate):
-            yield from _others(matcher, pattern, anchor)
+    members = _all_members(pattern)
+    standing = {member: value_of(member, scope.bound) for member in members}
+    left = [member for member, value in standing.items() if value is None]
+    taken = [value for value in standing.values() if value is not None]
+    if len(set(taken)) < len(taken):
+        matcher.miss(pattern, anchor, "two of the patterns stand for one value")
+        return None
+    if left:
+        member, candidates = _next(scope, pattern, left, anchor)
+        again = (_others, pattern, anchor, scope)
+        return ((matcher.goal(member, one, scope), again) for one in candidates if one not in taken)
+    wrong = next((edge for edge in pattern.edges if not _holds(scope, edge)), None)
+    if wrong is None:
+        return ()
+    text = "it is also read by others" if wrong.only else "it is not read by its consumer, or at another place"
+    matcher.miss(wrong.producer, value_of(wrong.producer, scope.bound), text, "fused-use" if wrong.only else "")
+    return None
 
 
 def _all_members(pattern: Together) -> list[Pattern]:
@@ -42,9 +54,9 @@ def _all_members(pattern: Together) -> list[Pattern]:
     return list(dict.fromkeys((*pattern.members, *ends)))
 
 
-def _next(matcher: Matcher, pattern: Together, left: list[Pattern], anchor: ir.Value) -> tuple[Pattern, list[ir.Value]]:
+def _next(scope: Scope, pattern: Together, left: list[Pattern], anchor: ir.Value) -> tuple[Pattern, list[ir.Value]]:
     """Return an unmatched member and the values that it may stand for."""
-    bound = matcher.scope.bound
+    bound = scope.bound
     for edge in pattern.edges:
         producer, consumer = value_of(edge.producer, bound), value_of(edge.consumer, bound)
         if producer is None and consumer is not None and edge.producer in left:
@@ -54,7 +66,7 @@ def _next(matcher: Matcher, pattern: Together, left: list[Pattern], anchor: ir.V
         if consumer is None and producer is not None and edge.consumer in left:
             return edge.consumer, _outputs_of_users(producer)
     for member in left:
-        climbed = _climb(matcher, member)
+        climbed = _climb(scope, member)
         if climbed is not None:
             return member, climbed
     roots = root_operators(left[0])
@@ -68,9 +80,9 @@ def _outputs_of_users(value: ir.Value) -> list[ir.Value]:
     return list(dict.fromkeys(output for use in value.uses() for output in use.node.outputs))
 
 
-def _climb(matcher: Matcher, member: Pattern) -> list[ir.Value] | None:
+def _climb(scope: Scope, member: Pattern) -> list[ir.Value] | None:
     """Return the values above a bound part of the member, as high as the part lies below; None if no part is bound."""
-    bound = matcher.scope.bound
+    bound = scope.bound
     level: list[tuple[Pattern, int]] = [(member, 0)]
     seen: set[Pattern] = set()
     while level:
@@ -90,9 +102,9 @@ def _climb(matcher: Matcher, member: Pattern) -> list[ir.Value] | None:
     return None
 
 
-def _holds(matcher: Matcher, edge: Edge) -> bool:
+def _holds(scope: Scope, edge: Edge) -> bool:
     """Whether the bound ends of an edge read one another as it says."""
-    bound = matcher.scope.bound
+    bound = scope.bound
     producer, consumer = value_of(edge.producer, bound), value_of(edge.consumer, bound)
     reader = None if consumer is None else consumer.producer()
     if producer is None or reader is None:
@@ -101,58 +113,6 @@ def _holds(matcher: Matcher, edge: Edge) -> bool:
     if edge.only and (producer.is_graph_output() or any(use.node is not reader for use in producer.uses())):
         return False
     return bool(uses)
-
-
-def _dominator(matcher: Matcher, pattern: Dominator, value: Subject) -> Iterator[None]:
-    for _ in matcher.value(pattern.child, value):
-        child = None if value is None else value.producer()
-        if child is not None:
-            yield from _paths(matcher, pattern, _computed_inputs(child), [child])
-
-
-def _paths(matcher: Matcher, pattern: Dominator, left: list[ir.Value], inside: list[ir.Node]) -> Iterator[None]:
-    """Match the values in ``left``, each as the parent or as one more node of the path."""
-    parent = value_of(pattern.parent, matcher.scope.bound)
-    if not left:
-        if parent is not None and _post_dominated(parent, inside):
-            yield
-        else:
-            matcher.miss(pattern, parent, "the path is also read from outside, or has no parent")
-        return
-    value, rest = left[0], left[1:]
-    if parent is not None and value is parent:
-        yield from _paths(matcher, pattern, rest, inside)
-        return
-    if parent is None:
-        for _ in matcher.value(pattern.parent, value):
-            yield from _paths(matcher, pattern, rest, inside)
-    node = value.producer()
-    if node is None:
-        return
-    if node in inside:
-        yield from _paths(matcher, pattern, rest, inside)
-        return
-    for _ in unfold(matcher, pattern.path, value):
-        matcher.more.append(node)
-        try:
-            yield from _paths(matcher, pattern, [*rest, *_computed_inputs(node)], [*inside, node])
-        finally:
-            matcher.more.pop()
-
-
-def _computed_inputs(node: ir.Node) -> list[ir.Value]:
-    """Return the inputs of a node that are neither constants nor inputs of the graph."""
-    return [value for value in node.inputs if value is not None and value.producer() is not None and not _known(value)]
-
-
-def _known(value: ir.Value) -> bool:
-    return constant_tensor(value) is not None
-
-
-def _post_dominated(parent: ir.Value, inside: list[ir.Node]) -> bool:
-    """Whether every way down from the parent leads through the nodes inside to the child, the first of them."""
-    between = [parent, *(output for node in inside[1:] for output in node.outputs)]
-    return all(not value.is_graph_output() and all(use.node in inside for use in value.uses()) for value in between)
 
 
 def roots_of(pattern: Pattern) -> list[Pattern]:
@@ -169,4 +129,3 @@ def roots_of(pattern: Pattern) -> list[Pattern]:
 
 
 HANDLERS[Together] = _together
-HANDLERS[Dominator] = _dominator

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import EllipsisType
 
 from graft.errors import PatternError
+from graft.patterns.arguments import listed as _listed
+from graft.patterns.arguments import require_dimensions, require_dtypes
 from graft.patterns.demands import (
     Attributes,
     AttributeValue,
@@ -103,15 +105,17 @@ class Pattern:
         return Constrained(self, Attributes(tuple({**(attributes or {}), **more}.items())))
 
     def has_dtype(self, *dtypes: str) -> Constrained:
-        """Demand one of the element types."""
-        return Constrained(self, DtypeIs(dtypes))
+        """Demand one of the element types, by name: ``float32``, ``int8``, ``custom[posit]16``."""
+        return Constrained(self, DtypeIs(require_dtypes(dtypes)))
 
     def has_shape(self, *shape: Dimension | EllipsisType) -> Constrained:
         """Demand a shape: numbers, symbols' names, None for any dimension, ``...`` for any number of them."""
-        return Constrained(self, ShapeIs(shape))
+        return Constrained(self, ShapeIs(require_dimensions(shape)))
 
     def has_rank(self, *ranks: int) -> Constrained:
         """Demand one of the ranks."""
+        if not ranks or not all(isinstance(rank, int) and rank >= 0 for rank in ranks):
+            raise PatternError(f"has_rank takes one or more numbers, as in has_rank(3, 4), got {_listed(ranks)}")
         return Constrained(self, RankIs(ranks))
 
     def same_shape_as(self, other: Pattern) -> Constrained:
@@ -120,6 +124,8 @@ class Pattern:
 
     def where(self, predicate: ValuePredicate, text: str = "") -> Constrained:
         """Demand that ``predicate(value)`` holds; ``text`` says it in words, for `explain`."""
+        if not callable(predicate):
+            raise PatternError(f"where takes a function of a value, got {predicate!r}")
         return Constrained(self, Where(predicate, text))
 
     def has_body(self, name: str, body: Pattern, output: int = 0) -> Body:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graft.core.view import NodeView, ValueView
 from graft.errors import PatternError
 from graft.patterns.language import Named, Pattern
+from graft.patterns.operands import Operand
 from graft.patterns.walk import walk
 
 
@@ -28,6 +29,8 @@ class Match:
     """The nodes of the group."""
     repeated: Mapping[str, Sequence[ir.Value]]
     """All values captured under a name: a recursive pattern may capture several."""
+    operands: tuple[Operand, ...] = ()
+    """What the group reads from outside, in the order in which the pattern is written."""
 
     def __getitem__(self, name: str) -> ValueView:
         """Return a captured value; raise PatternError if the match did not bind it."""

@@ -1,22 +1,21 @@
 """The matcher: complete backtracking over alternatives, argument orders and optional parts.
 
-Every handler is a generator: it yields once for every way in which its pattern fits, with the bindings in place, and
-takes them back when it is resumed or closed. So whatever comes later (a sibling, a check) can ask for another way.
+Every handler is a step of the `Machine`: it refuses a value, or says what remains to be matched, in one way or in
+several. So whatever comes later (a sibling, a check) can ask for another way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import permutations
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.view import NodeView
-from graft.errors import PatternError
+from graft.patterns.assignment import Assignment
 from graft.patterns.associative import groupings
 from graft.patterns.constraints import constant_violation, violation
 from graft.patterns.demands import SameShape
@@ -36,43 +35,41 @@ from graft.patterns.language import (
     Pattern,
     Wildcard,
 )
+from graft.patterns.machine import Found, Goal, Goals, Machine, Scope, Step, Subject
 from graft.patterns.match import Match
-from graft.patterns.walk import nest_family, walk
+from graft.patterns.operands import Read, operands_of
+from graft.patterns.walk import nest_family, parts, root_operators, walk
 
-STEP_LIMIT = 200_000
-"""Steps for one pattern at one node; a pattern that needs more is ambiguous beyond use."""
-
-Subject: TypeAlias = "ir.Value | None"
-Found: TypeAlias = "ir.Node | ir.Value | None"
+Ways = Iterator[Goals]
 
 
-@dataclass(slots=True)
-class Scope:
-    """What patterns and names stand for; an unfolding of a recursive pattern has a scope of its own."""
-
-    bound: dict[Pattern, Found] = field(default_factory=dict)
-    captures: dict[str, Subject] = field(default_factory=dict)
-
-
-class Matcher:
+class Matcher(Machine):
     """Matches patterns against a graph; ``operators`` says which operators commute and associate."""
 
     def __init__(self, operators: OperatorTable = OPERATORS) -> None:
+        super().__init__()
         self.operators = operators
-        self.scope = Scope()
-        self.closed: list[Scope] = []
-        """Scopes of unfoldings that are matched, outermost first."""
+        self.scopes: list[Scope] = []
+        """The scope of the pattern, then those of unfoldings, outermost first."""
         self.more: list[ir.Node] = []
         """Nodes that belong to the match although no pattern stands for them."""
+        self.reads: list[Read] = []
+        """The inputs of matched nodes in the order in which the pattern comes to them."""
         self.pending: list[Callable[[], bool]] = []
         """Demands that can only be judged when the whole is matched."""
-        self.steps = 0
+        self._mentions: dict[Pattern, Counter[Pattern]] = {}
+        self._pattern: Pattern | None = None
 
     def matches(self, pattern: Pattern, node: ir.Node) -> Iterator[Match]:
-        """Yield every way in which the pattern fits with ``node`` as its root, preferred ones first."""
-        self.steps = 0
+        """Yield every way in which the pattern fits with ``node`` as its root, preferred ones first.
+
+        One search of a matcher at a time: a new one ends those before. Raises StepLimitError for an endless one.
+        """
+        self.forget()
+        self._pattern = pattern
         for output in node.outputs:
-            for _ in self.value(pattern, output):
+            self.scopes[:] = [Scope(node.graph)]
+            for _ in self.solutions(self.goal(pattern, output, self.scopes[0])):
                 if all(demand() for demand in self.pending):
                     yield self._match(pattern, node)
 
@@ -80,7 +77,7 @@ class Matcher:
         bindings: dict[Pattern, Found] = {}
         repeated: dict[str, list[ir.Value]] = {}
         members = set(self.more)
-        for scope in (self.scope, *self.closed):
+        for scope in self.scopes:
             members.update(found for found in scope.bound.values() if isinstance(found, ir.Node))
             for part, found in scope.bound.items():
                 bindings.setdefault(part, found)
@@ -90,102 +87,195 @@ class Matcher:
                     values.append(value)
         inside = frozenset(member for member in members if member.graph is node.graph)
         captures = {name: values[0] if values else None for name, values in repeated.items()}
-        return Match(pattern, NodeView(node), bindings, captures, inside, repeated)
+        operands = operands_of(self.reads, inside)
+        return Match(pattern, NodeView(node), bindings, captures, inside, repeated, operands)
 
-    def miss(self, pattern: Pattern, subject: Found, text: str) -> None:
-        """Take note of a pattern that does not fit; `graft.patterns.explain` overrides it."""
+    def miss(self, pattern: Pattern, subject: Found, text: str, code: str = "") -> None:
+        """Take note of a pattern that does not fit; `graft.patterns.explain` overrides it.
 
-    def value(self, pattern: Pattern, value: Subject) -> Generator[None]:
-        """Yield once for every way in which the pattern fits the value (None: an absent input)."""
-        self.steps += 1
-        if self.steps > STEP_LIMIT:
-            raise PatternError(
-                f"a pattern took more than {STEP_LIMIT} steps at one node; give its alternatives different operators"
-            )
-        bound = self.scope.bound
-        if pattern in bound and not isinstance(pattern, Operator):
-            if bound[pattern] is value:
-                yield
-            else:
-                self.miss(pattern, value, "the pattern already stands for another value")
-            return
-        yield from HANDLERS[type(pattern)](self, pattern, value)
+        ``code`` is the reason's, where it does not follow from the kind of pattern.
+        """
 
-    def hold(self, pattern: Pattern, value: Found) -> Generator[None]:
-        """Bind a pattern while the caller looks on."""
-        bound = self.scope.bound
-        bound[pattern] = value
-        try:
-            yield
-        finally:
-            del bound[pattern]
+    def goal(self, pattern: Pattern, value: Subject, scope: Scope) -> Goal:
+        """Return the goal that a pattern fits a value (None: an absent input)."""
+        return _fits, pattern, value, scope
 
-    def node(self, pattern: Operator, node: ir.Node) -> Iterator[None]:
-        """Yield once for every way in which an operator's pattern fits a node."""
-        bound = self.scope.bound
-        if pattern in bound:
-            if bound[pattern] is node:
-                yield
-            else:
-                self.miss(pattern, node, "the pattern already stands for another node")
-            return
-        named = named_so(pattern, node)
-        if not named:
-            self.miss(pattern, node, f"wanted {pattern.title}")
-            if nest_family(pattern) is None:
-                return
-        bound[pattern] = node
-        try:
-            if not named:
-                yield from self._regrouped(pattern, node)
-            elif pattern.arguments is None:
-                yield
-            else:
-                for values in self._arrangements(pattern, node, len(pattern.arguments)):
-                    yield from self.values(pattern.arguments, values, 0)
-                yield from self._regrouped(pattern, node)
-        finally:
-            del bound[pattern]
+    def read(self, node: ir.Node, first: int, scope: Scope) -> None:
+        """Note that a matched node reads its inputs from ``first`` on, for which there are no patterns."""
+        for index in range(first, len(node.inputs)):
+            if node.inputs[index] is not None:
+                self.push(self.reads, Read(node, index, None, scope))
 
-    def values(self, patterns: tuple[Pattern, ...], values: tuple[Subject, ...], first: int) -> Iterator[None]:
-        """Yield once for every way in which the patterns from ``first`` on fit the values."""
-        if first == len(patterns):
-            yield
-            return
-        for _ in self.value(patterns[first], values[first]):
-            yield from self.values(patterns, values, first + 1)
+    def stands_alone(self, pattern: Pattern) -> bool:
+        """Whether an argument is a wildcard without a name that stands nowhere else: like any other one of its kind."""
+        if not isinstance(pattern, Wildcard) or pattern.target is not None or self._pattern is None:
+            return False
+        mentions = self._mentions.get(self._pattern)
+        if mentions is None:
+            mentions = Counter(part for owner in walk(self._pattern) for part in parts(owner))
+            self._mentions[self._pattern] = mentions
+        return mentions[pattern] == 1
 
-    def _arrangements(self, pattern: Operator, node: ir.Node, count: int) -> Iterator[tuple[Subject, ...]]:
-        """Yield the node's inputs in every order in which the patterns may meet them."""
-        inputs = node.inputs
-        while inputs and inputs[-1] is None:
-            inputs = inputs[:-1]
-        if len(inputs) > count and not pattern.prefix:
-            self.miss(pattern, node, f"has {len(inputs)} inputs, wanted {count}; close the arguments with ... for more")
-            return
-        values = (*inputs, *(None for _ in range(count - len(inputs))))
-        yield values
-        if len(inputs) < 2 or count < 2:
-            return
-        if pattern.any_order or (len(inputs) > 2 and self.operators.has(NodeView(node), Trait.COMMUTATIVE)):
-            orders = permutations(values)
-            next(orders)
-            yield from orders
-        elif self.operators.has(NodeView(node), Trait.COMMUTATIVE):
-            yield values[1], values[0], *values[2:]
 
-    def _regrouped(self, pattern: Operator, node: ir.Node) -> Iterator[None]:
-        """Yield the ways in which a nest of one associative operator fits in another grouping."""
-        bound = self.scope.bound
-        for patterns, values, inner in groupings(pattern, node, self.operators):
-            if any(part in bound for part in inner):
+def _fits(matcher: Matcher, pattern: Pattern, value: Subject, scope: Scope) -> Goals | Ways | None:
+    bound = scope.bound
+    if pattern in bound and not isinstance(pattern, Operator):
+        if bound[pattern] is value:
+            return ()
+        matcher.miss(pattern, value, "the pattern already stands for another value")
+        return None
+    return HANDLERS[type(pattern)](matcher, pattern, value, scope)
+
+
+def _holds(matcher: Matcher, pattern: Pattern, value: Found, scope: Scope) -> Goals | None:
+    """Bind a pattern whose parts are matched."""
+    if pattern not in scope.bound:
+        matcher.bind(scope.bound, pattern, value)
+    return ()
+
+
+def fits_node(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope) -> Goals | Ways | None:
+    """Match an operator's pattern with a node."""
+    bound = scope.bound
+    if pattern in bound:
+        if bound[pattern] is node:
+            return ()
+        matcher.miss(pattern, node, "the pattern already stands for another node")
+        return None
+    named = named_so(pattern, node)
+    nested = pattern.arguments is not None and nest_family(pattern) is not None
+    if not named:
+        matcher.miss(pattern, node, f"wanted {pattern.title}")
+        if not nested:
+            return None
+    matcher.bind(bound, pattern, node)
+    if pattern.arguments is None:
+        matcher.read(node, 0, scope)
+        return ()
+    if nested:
+        return _groupings(matcher, pattern, node, scope, named)
+    return _arrangements(matcher, pattern, node, scope)
+
+
+def _argument(matcher: Matcher, pattern: Pattern, place: tuple[ir.Node, int], scope: Scope) -> Goals | Ways | None:
+    """Match one argument with the input at a place, and note the place."""
+    node, index = place
+    matcher.push(matcher.reads, Read(node, index, pattern, scope))
+    return _fits(matcher, pattern, node.inputs[index] if index < len(node.inputs) else None, scope)
+
+
+def _rest(matcher: Matcher, first: int, node: ir.Node, scope: Scope) -> Goals | None:
+    matcher.read(node, first, scope)
+    return ()
+
+
+def _arrangements(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope) -> Goals | Ways | None:
+    """Match the arguments with the node's inputs, in every order in which they may meet."""
+    arguments = pattern.arguments or ()
+    given, count = _given(node), len(arguments)
+    if given > count and not pattern.prefix:
+        matcher.miss(pattern, node, f"has {given} inputs, wanted {count}; close the arguments with ... for more")
+        return None
+    own = _in_order(arguments, node, range(count), scope)
+    commutes = pattern.any_order or matcher.operators.has(NodeView(node), Trait.COMMUTATIVE)
+    if not commutes or given < 2 or count < 2 or (given == count == 2 and node.inputs[0] is node.inputs[1]):
+        return (*own, (_rest, count, node, scope)) if given > count else own
+    if given == count == 2:
+        return iter((own, _in_order(arguments, node, (1, 0), scope)))
+    return _any_order(matcher, arguments, node, max(given, count), scope)
+
+
+def _given(node: ir.Node) -> int:
+    """Return how many inputs a node has, trailing absent ones left out."""
+    given = len(node.inputs)
+    while given and node.inputs[given - 1] is None:
+        given -= 1
+    return given
+
+
+def _in_order(arguments: tuple[Pattern, ...], node: ir.Node, order: Any, scope: Scope) -> Goals:
+    return tuple((_argument, argument, (node, index), scope) for argument, index in zip(arguments, order, strict=True))
+
+
+def _any_order(
+    matcher: Matcher, arguments: tuple[Pattern, ...], node: ir.Node, inputs: int, scope: Scope
+) -> Goals | None:
+    """Match arguments with inputs in any order, one argument after the other."""
+    values = [node.inputs[index] if index < len(node.inputs) else None for index in range(inputs)]
+    rows = [[i for i, value in enumerate(values) if _possible(argument, value)] for argument in arguments]
+    rows += [list(range(inputs)) for _ in range(inputs - len(arguments))]  # what `...` takes
+    assignment = Assignment(rows)
+    mates = assignment.start()
+    if mates is None:
+        matcher.miss(arguments[0], node, "its inputs do not fit the arguments in any order")
+        return None
+    return ((_choose, (arguments, assignment, mates, 0, -1), node, scope),)
+
+
+def _choose(matcher: Matcher, state: tuple[Any, ...], node: ir.Node, scope: Scope) -> Goals | Ways:
+    """Give the next argument an input, those in the node's order first.
+
+    Arguments that are like one another take their inputs in the node's order, and of equal inputs only the first is
+    tried: any other order would give the same match.
+    """
+    arguments, assignment, mates, number, last = state
+    if number == len(arguments):
+        left = [
+            index for index in sorted(mates[number:]) if index < len(node.inputs) and node.inputs[index] is not None
+        ]
+        for index in left:
+            matcher.push(matcher.reads, Read(node, index, None, scope))
+        return ()
+    alike = matcher.stands_alone(arguments[number])
+
+    def ways() -> Ways:
+        tried: list[Subject] = []
+        taken = {mates[before] for before in range(number)}
+        for index in sorted(assignment.possible[number], key=lambda index: (index < number, index)):
+            value = node.inputs[index] if index < len(node.inputs) else None
+            if index in taken or (alike and index < last) or any(value is other for other in tried):
                 continue
-            bound.update(inner)
-            try:
-                yield from self.values(patterns, values, 0)
-            finally:
-                for part in inner:
-                    del bound[part]
+            tried.append(value)
+            chosen = assignment.choose(mates, number, index)
+            if chosen is not None:
+                state = (arguments, assignment, chosen, number + 1, index if alike else last)
+                yield (_argument, arguments[number], (node, index), scope), (_choose, state, node, scope)
+
+    return ways()
+
+
+def _possible(pattern: Pattern, value: Subject) -> bool:
+    """Whether a pattern may fit a value, as far as can be told without looking at anything else."""
+    match pattern:
+        case Absent():
+            return value is None
+        case ConstantPattern():
+            return value is not None and constant_violation(pattern, value) is None
+        case Wildcard(target=None):
+            return value is not None
+        case Named(pattern=inner):
+            return _possible(inner, value)
+        case Operator() | Output():
+            roots = root_operators(pattern)
+            producer = None if value is None else value.producer()
+            return producer is not None and (roots is None or (producer.domain, producer.op_type) in roots)
+        case _:
+            return True
+
+
+def _groupings(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope, named: bool) -> Ways:
+    """Yield the ways in which a nest of one associative operator fits, as it is written and in other groupings."""
+    if named:
+        found = _arrangements(matcher, pattern, node, scope)
+        if isinstance(found, tuple):
+            yield found
+        elif found is not None:
+            yield from found
+    for patterns, places, inner in groupings(pattern, node, matcher.operators):
+        if not any(part in scope.bound for part in inner):
+            for part, stands_for in inner.items():
+                matcher.bind(scope.bound, part, stands_for)
+            yield tuple((_argument, one, place, scope) for one, place in zip(patterns, places, strict=True))
 
 
 def named_so(pattern: Operator, node: ir.Node) -> bool:
@@ -197,156 +287,147 @@ def named_so(pattern: Operator, node: ir.Node) -> bool:
     return node.op_type in pattern.names
 
 
-def unfold(matcher: Matcher, pattern: Pattern, value: Subject) -> Iterator[None]:
-    """Match a pattern in a scope of its own: its parts match afresh, patterns outside of it keep their meaning."""
-    outer = matcher.scope
-    fresh = set(walk(pattern))
-    inner = Scope({part: found for part, found in outer.bound.items() if part not in fresh})
-    known = set(inner.bound)
-    matcher.scope = inner
-    try:
-        for _ in matcher.value(pattern, value):
-            own = {part: found for part, found in inner.bound.items() if part not in known}
-            matcher.closed.append(Scope(own, dict(inner.captures)))
-            matcher.scope = outer
-            try:
-                yield
-            finally:
-                matcher.closed.pop()
-                matcher.scope = inner
-    finally:
-        matcher.scope = outer
+def unfold(matcher: Matcher, pattern: Pattern, value: Subject, scope: Scope) -> Goals:
+    """Match a pattern in a scope of its own, in which all its parts match afresh."""
+    inner = Scope(scope.graph)
+    matcher.push(matcher.scopes, inner)
+    return ((_fits, pattern, value, inner),)
 
 
-def _wildcard(matcher: Matcher, pattern: Wildcard, value: Subject) -> Iterator[None]:
+def _wildcard(matcher: Matcher, pattern: Wildcard, value: Subject, scope: Scope) -> Goals | None:
     if pattern.target is not None:
-        yield from unfold(matcher, pattern.target, value)
-    elif value is None:
-        matcher.miss(pattern, value, "the input is absent, wanted a value")
-    else:
-        yield from matcher.hold(pattern, value)
-
-
-def _absent(matcher: Matcher, pattern: Absent, value: Subject) -> Iterator[None]:
+        return unfold(matcher, pattern.target, value, scope)
     if value is None:
-        yield
-    else:
-        matcher.miss(pattern, value, f"the input is '{value.name}', wanted none")
+        matcher.miss(pattern, value, "the input is absent, wanted a value")
+        return None
+    matcher.bind(scope.bound, pattern, value)
+    return ()
 
 
-def _constant(matcher: Matcher, pattern: ConstantPattern, value: Subject) -> Iterator[None]:
+def _absent(matcher: Matcher, pattern: Absent, value: Subject, scope: Scope) -> Goals | None:
+    if value is None:
+        return ()
+    matcher.miss(pattern, value, f"the input is '{value.name}', wanted none")
+    return None
+
+
+def _constant(matcher: Matcher, pattern: ConstantPattern, value: Subject, scope: Scope) -> Goals | None:
     wrong = "the input is absent, wanted a constant" if value is None else constant_violation(pattern, value)
     if wrong is not None:
         matcher.miss(pattern, value, wrong)
-    else:
-        yield from matcher.hold(pattern, value)
+        return None
+    matcher.bind(scope.bound, pattern, value)
+    return ()
 
 
-def _input(matcher: Matcher, pattern: InputPattern, value: Subject) -> Iterator[None]:
+def _input(matcher: Matcher, pattern: InputPattern, value: Subject, scope: Scope) -> Goals | None:
     if value is None or not value.is_graph_input() or (pattern.name and value.name != pattern.name):
         wanted = f"the graph's input '{pattern.name}'" if pattern.name else "an input of the graph"
         found = "the input is absent" if value is None else f"'{value.name}' is something else"
         matcher.miss(pattern, value, f"{found}, wanted {wanted}")
-    else:
-        yield from matcher.hold(pattern, value)
+        return None
+    matcher.bind(scope.bound, pattern, value)
+    return ()
 
 
-def _operator(matcher: Matcher, pattern: Operator, value: Subject) -> Iterator[None]:
-    yield from _produced(matcher, pattern, value, 0)
+def _operator(matcher: Matcher, pattern: Operator, value: Subject, scope: Scope) -> Goals | Ways | None:
+    return _produced(matcher, pattern, value, 0, scope)
 
 
-def _output(matcher: Matcher, pattern: Output, value: Subject) -> Iterator[None]:
-    yield from _produced(matcher, pattern.node, value, pattern.index)
+def _output(matcher: Matcher, pattern: Output, value: Subject, scope: Scope) -> Goals | Ways | None:
+    return _produced(matcher, pattern.node, value, pattern.index, scope)
 
 
-def _produced(matcher: Matcher, pattern: Operator, value: Subject, index: int) -> Iterator[None]:
+def _produced(matcher: Matcher, pattern: Operator, value: Subject, index: int, scope: Scope) -> Goals | Ways | None:
     node = None if value is None else value.producer()
     if node is None or value is None:
         found = "the input is absent" if value is None else f"'{value.name}' is not computed by a node"
         matcher.miss(pattern, value, f"{found}, wanted {pattern.title}")
+    elif node.graph is not scope.graph:
+        matcher.miss(pattern, value, f"'{value.name}' is computed in another graph, wanted {pattern.title} in this one")
     elif value.index() != index:
         matcher.miss(pattern, value, f"'{value.name}' is output {value.index()} of its node, wanted output {index}")
     else:
-        yield from matcher.node(pattern, node)
+        return fits_node(matcher, pattern, node, scope)
+    return None
 
 
-def _alternative(matcher: Matcher, pattern: Alternative, value: Subject) -> Iterator[None]:
-    for option in pattern.options:
-        for _ in matcher.value(option, value):
-            yield from matcher.hold(pattern, value)
+def _alternative(matcher: Matcher, pattern: Alternative, value: Subject, scope: Scope) -> Ways:
+    return (((_fits, option, value, scope), (_holds, pattern, value, scope)) for option in pattern.options)
 
 
-def _both(matcher: Matcher, pattern: Both, value: Subject) -> Iterator[None]:
-    for _ in matcher.value(pattern.left, value):
-        yield from matcher.value(pattern.right, value)
+def _both(matcher: Matcher, pattern: Both, value: Subject, scope: Scope) -> Goals:
+    return (_fits, pattern.left, value, scope), (_fits, pattern.right, value, scope)
 
 
-def _not(matcher: Matcher, pattern: Not, value: Subject) -> Iterator[None]:
-    attempt = matcher.value(pattern.pattern, value)
-    for _ in attempt:
-        attempt.close()
-        matcher.miss(pattern, value, "the pattern that is excluded here matches")
-        return
-    yield
+def _not(matcher: Matcher, pattern: Not, value: Subject, scope: Scope) -> Ways:
+    height = len(matcher.choices)
+    return iter((((_fits, pattern.pattern, value, scope), (_excluded, (pattern, height), value, scope)), ()))
 
 
-def _named(matcher: Matcher, pattern: Named, value: Subject) -> Iterator[None]:
-    captures = matcher.scope.captures
-    if pattern.name in captures:
-        if captures[pattern.name] is not value:
-            matcher.miss(pattern, value, f"'{pattern.name}' already stands for another value")
-            return
-        yield from matcher.value(pattern.pattern, value)
-        return
-    captures[pattern.name] = value
-    try:
-        yield from matcher.value(pattern.pattern, value)
-    finally:
-        del captures[pattern.name]
+def _excluded(matcher: Matcher, state: tuple[Not, int], value: Subject, scope: Scope) -> None:
+    """Fail where an excluded pattern fits, whatever other ways there are."""
+    pattern, height = state
+    matcher.miss(pattern, value, "the pattern that is excluded here matches")
+    del matcher.choices[height:]
 
 
-def _constrained(matcher: Matcher, pattern: Constrained, value: Subject) -> Iterator[None]:
+def _named(matcher: Matcher, pattern: Named, value: Subject, scope: Scope) -> Goals | None:
+    captures = scope.captures
+    if pattern.name not in captures:
+        matcher.bind(captures, pattern.name, value)
+    elif captures[pattern.name] is not value:
+        matcher.miss(pattern, value, f"'{pattern.name}' already stands for another value")
+        return None
+    return ((_fits, pattern.pattern, value, scope),)
+
+
+def _constrained(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals:
+    step: Step = _same_shape if isinstance(pattern.constraint, SameShape) else _meets
+    return (_fits, pattern.pattern, value, scope), (step, pattern, value, scope)
+
+
+def _meets(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals | None:
     constraint = pattern.constraint
-    for _ in matcher.value(pattern.pattern, value):
-        if isinstance(constraint, SameShape):
-            yield from _same_shape(matcher, pattern, constraint, value)
-            continue
-        wrong = "the input is absent" if value is None else violation(constraint, value)
-        if wrong is None:
-            yield
-        else:
-            matcher.miss(pattern, value, wrong)
+    assert not isinstance(constraint, SameShape)
+    wrong = "the input is absent" if value is None else violation(constraint, value)
+    if wrong is None:
+        return ()
+    matcher.miss(pattern, value, wrong)
+    return None
 
 
-def _same_shape(matcher: Matcher, pattern: Pattern, constraint: SameShape, value: Subject) -> Iterator[None]:
-    bound = matcher.scope.bound
+def _same_shape(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals:
+    constraint = pattern.constraint
+    assert isinstance(constraint, SameShape)
 
     def demand() -> bool:
-        other = value_of(constraint.other, bound)
+        other = value_of(constraint.other, scope.bound)
         same = value is not None and other is not None and value.shape is not None and value.shape == other.shape
         if not same:
             matcher.miss(pattern, value, f"its shape is not that of '{other.name if other else 'nothing'}'")
         return same
 
-    matcher.pending.append(demand)
-    try:
-        yield
-    finally:
-        matcher.pending.pop()
+    matcher.push(matcher.pending, demand)
+    return ()
 
 
-def _body(matcher: Matcher, pattern: Body, value: Subject) -> Iterator[None]:
-    for _ in matcher.value(pattern.pattern, value):
-        node = None if value is None else value.producer()
-        attribute = None if node is None else node.attributes.get(pattern.name)
-        if attribute is None or attribute.type != ir.AttributeType.GRAPH:
-            matcher.miss(pattern, value, f"has no body '{pattern.name}'")
-            continue
-        results = attribute.as_graph().outputs
-        if pattern.output >= len(results):
-            matcher.miss(pattern, value, f"body '{pattern.name}' has {len(results)} outputs")
-        else:
-            yield from matcher.value(pattern.body, results[pattern.output])
+def _body(matcher: Matcher, pattern: Body, value: Subject, scope: Scope) -> Goals:
+    return (_fits, pattern.pattern, value, scope), (_has_body, pattern, value, scope)
+
+
+def _has_body(matcher: Matcher, pattern: Body, value: Subject, scope: Scope) -> Goals | None:
+    node = None if value is None else value.producer()
+    attribute = None if node is None else node.attributes.get(pattern.name)
+    if attribute is None or attribute.type != ir.AttributeType.GRAPH:
+        matcher.miss(pattern, value, f"has no body '{pattern.name}'")
+        return None
+    body = attribute.as_graph()
+    if pattern.output >= len(body.outputs):
+        matcher.miss(pattern, value, f"body '{pattern.name}' has {len(body.outputs)} outputs")
+        return None
+    inner = Scope(body, scope.bound, scope.captures)
+    return ((_fits, pattern.body, body.outputs[pattern.output], inner),)
 
 
 def value_of(pattern: Pattern, bound: Mapping[Pattern, Found]) -> Subject:
@@ -365,7 +446,7 @@ def value_of(pattern: Pattern, bound: Mapping[Pattern, Found]) -> Subject:
             return found.outputs[0] if isinstance(found, ir.Node) else found
 
 
-HANDLERS: dict[type[Pattern], Callable[[Matcher, Any, Subject], Iterator[None]]] = {
+HANDLERS: dict[type[Pattern], Step] = {
     Wildcard: _wildcard,
     Absent: _absent,
     ConstantPattern: _constant,

@@ -1,9 +1,13 @@
-"""Rewriting: matches replaced by new nodes, to a fixed point or once."""
+"""Rewriting: matches replaced by new nodes, to a fixed point or once.
+
+Roots are tried from the outputs of a graph towards its inputs, so of an optional or repeated part the longest form is
+taken that there is; whatever a match holds is gone when its smaller forms would come up.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,13 +17,15 @@ from onnx_ir import tape
 
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
-from graft.core.view import ValueView
+from graft.core.view import NodeView, ValueView
 from graft.errors import PatternError
 from graft.patterns.graph_matching import roots_of
+from graft.patterns.infer import infer_types
 from graft.patterns.language import Pattern
 from graft.patterns.match import Match
 from graft.patterns.matcher import value_of
 from graft.patterns.search import MatchCheck, accepts, matches
+from graft.patterns.take_over import agree, is_safe, take_over
 from graft.patterns.validate import validate
 from graft.patterns.walk import root_operators
 
@@ -63,8 +69,8 @@ class Rule:
     """A pattern and what replaces it.
 
     ``build(match, op)`` makes nodes with ``op("Relu", value)`` and returns the value that replaces the root's first
-    output (one value per root for a pattern with several roots), or None to leave this match alone. With ``once`` the
-    rule runs over the graph a single time and does not see what it made.
+    output (one value per root for a pattern with several roots), or None to leave this match alone. What is built may
+    read the match's own values. With ``once`` the rule runs over the graph a single time and does not see what it made.
     """
 
     name: str
@@ -88,18 +94,22 @@ class Rewritten:
 def rewrite(
     graph: ir.Graph | ir.Function, rules: Sequence[Rule], operators: OperatorTable = OPERATORS, limit: int = PASS_LIMIT
 ) -> Rewritten:
-    """Apply rules to a graph in place, in their order, until none applies; nodes without use are removed.
+    """Apply rules to a graph and the bodies in it, in place, in their order, until none applies.
 
-    Raises PatternError, with the rules that still apply, if that takes more than ``limit`` passes.
+    Nodes without use are removed; the graph's outputs keep their names. New values get the types that ONNX infers.
+
+    Raises PatternError, with the rules that still apply, if that takes more than ``limit`` passes; for a rule that
+    builds a wrong node, a value of another type or shape than it replaces, or a cycle.
     """
     for rule in rules:
         validate(rule.pattern)
+    top = graph.graph if isinstance(graph, ir.Function) else graph
     applied: Counter[str] = Counter()
     passes = 0
     left = list(rules)
     while left:
         passes += 1
-        changed = Counter({rule.name: count for rule in left if (count := _apply(graph, rule, operators))})
+        changed = Counter({rule.name: count for rule in left if (count := _apply(top, rule, operators))})
         applied.update(changed)
         left = [rule for rule in left if not rule.once]
         if not changed:
@@ -113,22 +123,40 @@ def rewrite(
     return Rewritten(applied, passes)
 
 
-def _apply(graph: ir.Graph | ir.Function, rule: Rule, operators: OperatorTable) -> int:
-    """Apply a rule once at every node that the graph has now; return how often it applied."""
+def _apply(top: ir.Graph, rule: Rule, operators: OperatorTable) -> int:
+    """Apply a rule once at every node that the graphs have now; return how often it applied."""
     roots = root_operators(rule.pattern)
     count = 0
-    for node in list(graph):
-        if node.graph is None or (roots is not None and (node.domain, node.op_type) not in roots):
-            continue
-        for match in matches(rule.pattern, node, operators):
-            if accepts(rule.check, match) and _replace(graph, rule, match):
-                count += 1
-                break
+    for graph in list(_graphs(top)):
+        before = count
+        for node in reversed(list(graph)):
+            if node.graph is None or (roots is not None and (node.domain, node.op_type) not in roots):
+                continue
+            for match in matches(rule.pattern, node, operators):
+                if accepts(rule.check, match) and _replace(top, rule, match):
+                    count += 1
+                    break
+        if count > before:
+            _require_order(graph, rule)
     return count
 
 
-def _replace(graph: ir.Graph | ir.Function, rule: Rule, match: Match) -> bool:
-    """Put what the rule builds in the place of a match; return whether it built anything."""
+def _graphs(top: ir.Graph) -> Iterator[ir.Graph]:
+    """Yield a graph and the bodies of its nodes."""
+    waiting = [top]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        for node in graph:
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH:
+                    waiting.append(attribute.as_graph())
+                elif attribute.type == ir.AttributeType.GRAPHS:
+                    waiting.extend(attribute.as_graphs())
+
+
+def _replace(top: ir.Graph, rule: Rule, match: Match) -> bool:
+    """Put what the rule builds in the place of a match; return whether that changed anything."""
     op = NewNodes()
     built = rule.build(match, op)
     if built is None:
@@ -144,37 +172,51 @@ def _replace(graph: ir.Graph | ir.Function, rule: Rule, match: Match) -> bool:
             rule=rule.name,
         )
     nodes = list(op.nodes)
-    anchor = _last(graph, match) if len(old) > 1 else match.root.node
-    graph.insert_after(anchor, nodes)
-    for before, after in zip(old, new, strict=True):
-        _take_over(before, after)
-    if len(old) > 1:
-        graph.sort()
-    _remove_unused(graph, match)
-    return True
+    graph = match.root.node.graph
+    assert isinstance(graph, ir.Graph)
+    if all(before is after for before, after in zip(old, new, strict=True)):
+        return False
+    if len(old) > 1 and not is_safe(old, nodes):
+        return False  # something between the outputs of the match would read what it is read by
+    graph.insert_after(_last(graph, match) if len(old) > 1 else match.root.node, nodes)
+    try:
+        infer_types(nodes, top.opset_imports)
+        for before, after in zip(old, new, strict=True):
+            agree(before, after)
+    except PatternError as error:
+        _remove_unused(nodes)
+        raise PatternError(f"rule '{rule.name}' at {match.root.where}: {error}", rule=rule.name) from error
+    pairs = [pair for pair in zip(old, new, strict=True) if pair[0] is not pair[1]]
+    changed = [take_over(top, before, after, nodes) for before, after in pairs]
+    _remove_unused([*match.sorted_members(), *nodes])
+    return any(changed)
 
 
-def _last(graph: ir.Graph | ir.Function, match: Match) -> ir.Node:
+def _last(graph: ir.Graph, match: Match) -> ir.Node:
     return [node for node in graph if node in match.members][-1]
 
 
-def _take_over(before: ir.Value, after: ir.Value) -> None:
-    """Let ``after`` stand wherever ``before`` did, under its name, with its type and shape where it has none."""
-    if after.type is None:
-        after.type = before.type
-    if after.shape is None and before.shape is not None:
-        after.shape = before.shape.copy()
-    name = before.name
-    is_output = before.is_graph_output()
-    before.replace_all_uses_with(after, replace_graph_outputs=True)
-    if is_output and after.producer() is not None and not after.is_initializer():
-        before.name = f"{name}_replaced"
-        after.name = name
-
-
-def _remove_unused(graph: ir.Graph | ir.Function, match: Match) -> None:
-    """Remove the nodes of a match that nothing reads any more, consumers first."""
-    for node in reversed(match.sorted_members()):
+def _remove_unused(nodes: Sequence[ir.Node]) -> None:
+    """Remove nodes, producers before consumers, that nothing reads any more."""
+    for node in reversed(nodes):
         unused = all(not output.uses() and not output.is_graph_output() for output in node.outputs)
         if node.graph is not None and unused:
-            graph.remove(node, safe=True)
+            node.graph.remove(node, safe=True)
+
+
+def _require_order(graph: ir.Graph, rule: Rule) -> None:
+    """Sort a graph whose nodes stand before their producers; raise PatternError if there is a cycle."""
+    seen: set[ir.Node] = set()
+    for node in graph:
+        producers = (value.producer() for value in node.inputs if value is not None)
+        if any(one is not None and one.graph is graph and one not in seen for one in producers):
+            try:
+                graph.sort()
+            except ValueError as error:
+                raise PatternError(
+                    f"rule '{rule.name}' makes {NodeView(node).where} depend on itself; "
+                    "build from the operands of the match",
+                    rule=rule.name,
+                ) from error
+            return
+        seen.add(node)

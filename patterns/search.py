@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
-from graft.core.reject import Reject
+from graft.core.reject import Reject, plain
 from graft.core.view import NodeView
+from graft.errors import GraftError, PatternError
 from graft.patterns import graph_matching  # adds the handlers of patterns that look at users
 from graft.patterns.language import Pattern
 from graft.patterns.match import Match
@@ -69,7 +70,29 @@ def extract(
 
 def accepts(check: MatchCheck | None, found: Match) -> bool:
     """Whether a check accepts a match: it returns None or True."""
+    return refusal(check, found) is None
+
+
+def refusal(check: MatchCheck | None, found: Match) -> Reject | None:
+    """Return why a check refuses a match, None if it accepts; raise PatternError for a check that fails."""
     if check is None:
-        return True
-    answer = check(found)
-    return answer is None or answer is True
+        return None
+    name = getattr(check, "__name__", "check")
+    try:
+        answer = plain(check(found))
+    except GraftError:
+        raise
+    except Exception as error:
+        raise PatternError(
+            f"the check '{name}' of a pattern raised {type(error).__name__} at {found.root.where}: {error}"
+        ) from error
+    if answer is None or answer is True:
+        return None
+    if answer is False:
+        return Reject("no-pattern", "the check gave no reason")
+    if isinstance(answer, Reject):
+        return answer
+    raise PatternError(
+        f"the check '{name}' of a pattern answered {answer!r} at {found.root.where}; "
+        "a check returns None or True to accept, or a Reject"
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from functools import cache
 
+from graft.core.operators.all import OPERATORS
 from graft.errors import PatternError
 from graft.patterns.demands import Attributes
 from graft.patterns.language import (
@@ -46,11 +48,17 @@ def validate(pattern: Pattern) -> None:
             _require_progress(part)
 
 
+_ANY = (frozenset[str](), sys.maxsize, sys.maxsize)
+"""What is known of an operator without a schema."""
+
+
 @cache
 def _schema(name: str) -> tuple[frozenset[str], int, int]:
     """Return the attributes and the most inputs and outputs of an operator; raise PatternError if ONNX has none."""
     import onnx
 
+    if not onnx.defs.has(name) and OPERATORS.get(name) is not None:
+        return _ANY  # an operator that a plugin added
     if not onnx.defs.has(name):
         known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
         raise PatternError(f"the pattern names an unknown operator '{name}'{_near(name, known)}", operator=name)
@@ -80,7 +88,10 @@ def _require_attribute(pattern: Pattern, name: str) -> None:
     roots = root_operators(pattern)
     if not roots or any(domain for domain, _ in roots):
         return
-    known = frozenset().union(*(_schema(root)[0] for _, root in roots))
+    schemas = [_schema(root) for _, root in roots]
+    if _ANY in schemas:
+        return
+    known = frozenset().union(*(schema[0] for schema in schemas))
     if name not in known:
         title = " or ".join(sorted(root for _, root in roots))
         raise PatternError(f"{title} has no attribute '{name}'{_near(name, known)}", attribute=name)

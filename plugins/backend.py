@@ -56,6 +56,14 @@ class Backend:
     name: ClassVar[str] = ""
     priority: ClassVar[int] = 100
     """Backends with larger numbers choose first, where the user gives no order; ``llvm`` is 10, ``reference`` 0."""
+    by_default: ClassVar[bool] = True
+    """Whether it takes part where the user names no backends; what simulates or writes sources runs only when named."""
+    fallback: ClassVar[bool] = False
+    """Whether it is there to take what others leave, as ``llvm`` and ``reference`` are.
+
+    Bounds on regions, and exclusions that name no backend, do not hold for it; placement by cost prefers it to a
+    backend that is not known to be faster.
+    """
     api_level: ClassVar[int] = API_LEVEL
     constants: ClassVar[ConstantOwnership] = "handed-over"
     install: ClassVar[str] = ""
@@ -95,8 +103,12 @@ class Backend:
         """Return None if the backend can run here, else the reason and what to install."""
         return None
 
-    def cost(self, region: Region) -> Cost | None:
-        """Return the estimated cost of a region, or None to use the core's roofline."""
+    def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
+        """Return the estimated cost of a region, or one for each of its kernels that run one after another.
+
+        None: nothing is known, and the core takes every operator to be computed by itself, at a slow rate. Operations
+        are counted as at the processor's full rate: a kernel that reaches half of it reports twice as many.
+        """
         return None
 
     def fingerprint(self) -> str:

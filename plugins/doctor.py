@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +56,7 @@ def _findings(manager: PluginManager, plugin: Plugin) -> Iterator[Finding]:
         return
     for backend in plugin.backends:
         yield from (_error(plugin, error) for error in _faults(backend))
-        yield from (Finding(plugin.name, "warning", text) for text in (*_rule_mistakes(backend), *backend.remarks))
+        yield from (Finding(plugin.name, "warning", text) for text in backend.remarks)
         reason = _unavailable(backend)
         if reason:
             yield Finding(plugin.name, "note", f"backend '{backend.name}' cannot run here: {one_line(reason)}")
@@ -159,17 +158,6 @@ def _unavailable(backend: FencedBackend) -> str | None:
         return backend.available()
     except GraftError:
         return None  # already among the faults
-
-
-def _rule_mistakes(backend: FencedBackend) -> Iterator[str]:
-    import onnx
-
-    known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
-    for rule in backend.rules:
-        if rule.is_operator and "::" not in rule.what and rule.what not in known:
-            nearest = difflib.get_close_matches(rule.what, known, 1)
-            hint = f"; did you mean '{nearest[0]}'?" if nearest else "; write domain::Name for other domains"
-            yield f"backend '{backend.name}': '{rule.what}' of '{rule.method}' is not an ONNX operator{hint}"
 
 
 def _nodes(backend: FencedBackend) -> Iterator[NodeView]:

@@ -105,6 +105,8 @@ class FencedBackend(Backend):
         vars(self).update(
             name=statement.name,
             priority=statement.priority,
+            by_default=statement.by_default,
+            fallback=statement.fallback,
             api_level=statement.api_level,
             constants=statement.constants,
             install=statement.install or install,
@@ -224,15 +226,16 @@ class FencedBackend(Backend):
             raise self._fault("available", answer, "None if it can run here, else the reason")
         return answer
 
-    def cost(self, region: Region) -> Cost | None:
+    def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
         """Return the backend's estimate."""
         from graft.core.operators.table import Cost
 
         question = f"cost of region '{region.name}'"
         answer: object = self._call(question, lambda: self.backend.cost(region))
-        if answer is not None and not isinstance(answer, Cost):
-            raise self._fault(question, answer, "a Cost or None")
-        return answer
+        several = answer if isinstance(answer, tuple | list) else () if answer is None else (answer,)
+        if not all(isinstance(one, Cost) for one in several):
+            raise self._fault(question, answer, "a Cost, one for each kernel, or None")
+        return answer  # type: ignore[return-value]
 
     def fingerprint(self) -> str:
         """Return the backend's fingerprint."""

@@ -22,6 +22,7 @@ class BackendInfo:
     distribution: str
     version: str
     priority: int
+    by_default: bool
     api_level: int
     unavailable: str | None
     composites: tuple[str, ...]
@@ -43,6 +44,7 @@ def information(source: PluginSource, backend: FencedBackend) -> BackendInfo:
         distribution=source.provider if source.is_file else source.distribution,
         version=source.version,
         priority=backend.priority,
+        by_default=backend.by_default,
         api_level=backend.api_level,
         unavailable=_asked(backend.available, faulty, faults),
         composites=_asked(lambda: tuple(composite.name for composite in backend.patterns), (), faults),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graft.core.view import NodeView, ValueView, constant_tensor, dtype_of
 from graft.errors import CompileError
-from graft.partition.region import Region
+from graft.partition.region import Operand, Region
 from graft.plugins.json_graph import ABSENT, BodyOperator, Entry, JsonGraph, JsonNode
 
 
@@ -48,26 +48,35 @@ def _const(name: str, tensor: ir.TensorProtocol) -> JsonNode:
 
 def _kernel(region: Region, node: NodeView, entries: Mapping[str, Entry]) -> JsonNode:
     composite = region.composite(node)
+    operands = region.operands(node)
+    present = [index for index, operand in enumerate(operands) if operand.value is not None]
     if composite is None:
         name, body = node.op_type, [node]
-        inputs, outputs = list(node.node.inputs), list(node.node.outputs)
+        inputs, outputs = [value for value in node.node.inputs if value is not None], list(node.node.outputs)
     else:
         name, function = composite
         body = [NodeView(inner) for inner in function]
         inputs, outputs = list(function.inputs), list(function.outputs)
-    places = {value.name: (-1, index) for index, value in enumerate(inputs) if value is not None}
+    places = {value.name: (-1, index) for value, index in zip(inputs, present, strict=True)}
     operators = _body(body, places)
     return JsonNode(
         op="kernel",
         name=name,
         dtype=tuple(_dtype(node, value) for value in node.outputs),
         shape=tuple(value.shape for value in node.outputs),
-        inputs=tuple(Entry(ABSENT) if value is None else entries[value.name] for value in node.inputs),
+        inputs=tuple(Entry(ABSENT) if one.value is None else entries[one.value.name] for one in operands),
         attributes=_flat(operators),
         body=operators,
         results=tuple(places[value.name] for value in outputs),
         origin=tuple(inner.name for inner in body),
+        operands=_positions(operands),
     )
+
+
+def _positions(operands: Sequence[Operand]) -> dict[str, tuple[int, ...]]:
+    """Return which operands every capture name stands for: several where a pattern repeats."""
+    names = dict.fromkeys(name for operand in operands for name in operand.names)
+    return {name: tuple(index for index, one in enumerate(operands) if name in one.names) for name in names}
 
 
 def _body(nodes: Iterable[NodeView], places: dict[str | None, tuple[int, int]]) -> tuple[BodyOperator, ...]:

@@ -7,31 +7,36 @@ This module needs neither onnx nor a compiler, so that a loader may use it where
                {"op": "const", "name": "w", "attrs": {"dtype": ["float32"], "shape": [[4, 2]]}},
                {"op": "kernel", "name": "npu.matmul_relu", "inputs": [[0, 0, 0], [1, 0, 0]],
                 "attrs": {"dtype": ["float32"], "shape": [[1, 2]], "attributes": {}, "origin": ["mm", "act"],
+                          "operands": {"x": [0], "weight": [1]},
                           "body": [{"op": "MatMul", "inputs": [[-1, 0], [-1, 1]]}, {"op": "Relu", "inputs": [[0, 0]]}],
                           "results": [[1, 0]]}}],
      "arg_nodes": [0, 1], "heads": [[2, 0, 0]], "node_row_ptr": [0, 1, 2, 3]}
 
-An entry ``[node, index, version]`` is output ``index`` of a node; the version is 0 and node -1 is an absent optional
-input. ``dtype`` and ``shape`` have one row per output; an unknown dimension is its symbol's name or null.
-``node_row_ptr`` is the prefix sum of the output counts, so ``node_row_ptr[node] + index`` numbers all tensors.
+The inputs of a composite are the operands of its pattern, in the order in which it is written; ``operands`` gives the
+positions by capture name. An entry ``[node, index, version]`` is output ``index`` of a node; the version is 0 and node
+-1 is an absent optional input. ``dtype`` and ``shape`` have one row per output; an unknown dimension is its symbol's
+name or null. ``node_row_ptr`` is the prefix sum of the output counts, so ``node_row_ptr[node] + index`` numbers all
+tensors.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from graft.errors import ArtifactError
+from graft.errors import ArtifactError, PluginError
 
 ABSENT = -1
 """The node of an entry for an optional input that is not given."""
 
 Dimension = int | str | None
+Array = TypeVar("Array")
 NodeKind = Literal["input", "const", "kernel"]
 
 
@@ -80,6 +85,21 @@ class JsonNode:
     """Where in the body each output of the kernel comes from, as in `BodyOperator.inputs`."""
     origin: tuple[str, ...] = ()
     """The names of the model's nodes in this kernel."""
+    operands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Which inputs the pattern of a composite captures, by name; several where it repeats."""
+
+    def position(self, name: str) -> int:
+        """Return which input is the operand captured as ``name``; raise PluginError if the pattern has none."""
+        if name not in self.operands:
+            near = difflib.get_close_matches(name, self.operands, 1)
+            known = ", ".join(self.operands) or "none"
+            hint = f"did you mean '{near[0]}'?" if near else f"its operands with names: {known}"
+            raise PluginError(f"{self.where} has no operand '{name}'; {hint}", node=self.name, operand=name)
+        return self.operands[name][0]
+
+    def named(self, arrays: Sequence[Array]) -> dict[str, Array]:
+        """Return what stands for the operands with names, by name, out of one item for each input."""
+        return {name: arrays[places[0]] for name, places in self.operands.items()}
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute by its name, or as ``"Conv.strides"`` where several operators of the body have it."""
@@ -184,6 +204,7 @@ def _node_to_json(node: JsonNode) -> dict[str, Any]:
         attrs |= {
             "attributes": dict(node.attributes),
             "origin": list(node.origin),
+            **({"operands": {name: list(places) for name, places in node.operands.items()}} if node.operands else {}),
             "body": [_operator_to_json(operator) for operator in node.body],
             "results": [list(result) for result in node.results],
         }
@@ -216,6 +237,7 @@ def _node_from_json(row: Mapping[str, Any]) -> JsonNode:
         body=tuple(_operator_from_json(operator) for operator in attrs.get("body", ())),
         results=tuple((operator, output) for operator, output in attrs.get("results", ())),
         origin=tuple(attrs.get("origin", ())),
+        operands={name: tuple(places) for name, places in attrs.get("operands", {}).items()},
     )
 
 
@@ -240,6 +262,10 @@ def _verify(graph: JsonGraph) -> None:
     for number, node in enumerate(graph.nodes):
         if node.op not in ("input", "const", "kernel") or len(node.dtype) != len(node.shape):
             raise ArtifactError(f"damaged JSON graph: node {number} is malformed; compile the model again")
+        places = [place for found in node.operands.values() for place in found]
+        named = all(node.operands.values())
+        if not named or not all(isinstance(place, int) and 0 <= place < len(node.inputs) for place in places):
+            raise ArtifactError(f"damaged JSON graph: node {number} names an operand that it lacks; compile again")
         for entry in node.inputs:
             if not (isinstance(entry.node, int) and ABSENT <= entry.node < number) or _misses(graph, entry):
                 raise ArtifactError(

@@ -231,7 +231,9 @@ class PluginManager:
     # Backends
 
     def backends(self, names: Sequence[str] | None = None) -> list[Backend]:
-        """Return the backends called ``names``, in that order; without names all, by falling priority, then name.
+        """Return the backends called ``names``, in that order; without names those that take part by default.
+
+        The latter stand by falling priority, then name.
 
         Raises PlanError for a name that nobody provides or that stands twice, and the failure of the plugin that was
         to provide it. Without names, plugins that failed are left out: `plugins` has their failures.
@@ -239,7 +241,8 @@ class PluginManager:
         self._load()
         found = {one.name: one for plugin in self._plugins for one in plugin.backends if one.name not in self._disabled}
         if names is None:
-            return sorted(found.values(), key=lambda backend: (-backend.priority, backend.name))
+            chosen = [one for one in found.values() if one.by_default]
+            return sorted(chosen, key=lambda backend: (-backend.priority, backend.name))
         for name in names:
             if list(names).count(name) > 1:
                 raise PlanError(f"backend '{name}' is named twice; name it once, in order of preference", backend=name)

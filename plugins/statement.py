@@ -21,6 +21,8 @@ class Statement:
 
     name: str
     priority: int
+    by_default: bool
+    fallback: bool
     api_level: int
     constants: ConstantOwnership
     install: str
@@ -45,8 +47,12 @@ def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str
         raise PluginError(_wrong_level(who, name, level, distribution), plugin=plugin, backend=name)
     who = f"{who}: backend '{name}'"
     priority = _whole(backend.priority, "priority", Backend.priority, who, plugin)
-    return Statement(name, priority, level, _ownership(backend, who, plugin), _install(backend, who, plugin),
-                     _rules(backend, who, plugin))  # fmt: skip
+    by_default = _flag(backend.by_default, "by_default", who, plugin)
+    fallback = _flag(backend.fallback, "fallback", who, plugin)
+    return Statement(
+        name, priority, by_default, fallback, level, _ownership(backend, who, plugin), _install(backend, who, plugin),
+        _rules(backend, who, plugin),
+    )  # fmt: skip
 
 
 def _text(value: object) -> str | None:
@@ -62,6 +68,12 @@ def _whole(value: object, attribute: str, example: int, who: str, plugin: str) -
             plugin=plugin,
         )
     return int.__index__(value)  # type: ignore[arg-type]
+
+
+def _flag(value: object, attribute: str, who: str, plugin: str) -> bool:
+    if value is True or value is False:
+        return value
+    raise PluginError(f"{who} has {attribute} = {shown(value)}; set it to True or False", plugin=plugin)
 
 
 def _ownership(backend: Backend, who: str, plugin: str) -> ConstantOwnership:

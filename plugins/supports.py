@@ -14,8 +14,10 @@ This module imports neither onnx nor the pattern language; a method that was giv
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from graft.core.reject import Reject
@@ -91,9 +93,35 @@ def composites(backend: Backend, rules: Sequence[Rule]) -> tuple[Composite, ...]
     )
 
 
-def answer(backend: Backend, rules: Sequence[Rule], node: NodeView) -> bool | Reject:
+@cache
+def _require_known(owner: str, name: str, rules: tuple[Rule, ...]) -> None:
+    """Raise PluginError for a rule about an operator that neither ONNX nor a plugin has: it would never be asked.
+
+    Operators of other domains are taken as they are.
+    """
+    import onnx
+
+    from graft.core.operators.all import OPERATORS
+
+    for rule in rules:
+        plain = rule.what.removeprefix("ai.onnx::") if rule.is_operator else ""
+        if not plain or "::" in plain or onnx.defs.has(plain) or OPERATORS.get(plain) is not None:
+            continue
+        known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
+        near = difflib.get_close_matches(plain, sorted(known | {one.name for one in OPERATORS}), 1)
+        hint = f"did you mean '{near[0]}'?" if near else 'for another domain write supports("com.acme::Operator")'
+        raise PluginError(
+            f"backend '{name}': supports({rule.what!r}) on '{owner}.{rule.method}' names an unknown operator; {hint}",
+            plugin=name,
+            operator=rule.what,
+        )
+
+
+def answer(backend: Backend, rules: tuple[Rule, ...], node: NodeView) -> bool | Reject:
     """Return True if a rule for the node's operator takes it, else the first such rule's refusal."""
-    keys = (f"{node.domain}::{node.op_type}", *((node.op_type,) if node.domain in ("", "ai.onnx") else ()))
+    _require_known(type(backend).__name__, backend.name, rules)
+    inside = node.domain in ("", "ai.onnx")
+    keys = (node.op_type, f"ai.onnx::{node.op_type}") if inside else (f"{node.domain}::{node.op_type}",)
     refusals = []
     for rule in rules:
         if rule.is_operator and rule.what in keys:

@@ -3,22 +3,18 @@
 A stored ZIP64 archive whose members start at multiples of 64 bytes, so that weights are mapped and not copied:
 ``manifest.json`` (format, ABI, targets, modules, procedures, and the SHA-256 of every other member),
 ``constants.safetensors`` (each constant once, named by the hash of its content), ``modules/`` and further files. The
-same program gives the same bytes. A file is written beside its place and then renamed, so a failure leaves what was
-there.
+same program gives the same bytes. A failure to write leaves what was there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import struct
-import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,6 +23,7 @@ import graft.runtime._native as _native
 from graft.errors import ArtifactError
 from graft.runtime.constants import ConstantStore
 from graft.runtime.dtypes import dtype_name, element_type
+from graft.runtime.files import writing
 from graft.runtime.procedure import (
     ABI_VERSION,
     ALIGNMENT,
@@ -74,8 +71,8 @@ def module_path(number: int, module: Module) -> str:
     return f"modules/{number:04d}.{module.kind.replace(':', '_')}"
 
 
-def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
-    """Write a program to ``path``; raise ArtifactError if that fails, leaving the old file as it was."""
+def save(description: ProgramDescription, path: str | os.PathLike[str]) -> int:
+    """Write a program to ``path`` (see `graft.runtime.files`) and return its size; raises ArtifactError."""
     check(description)
     for module in description.modules:
         if module.bound:
@@ -93,15 +90,8 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> None:
     header = _chunks(members["constants.safetensors"])[0]
     facts["members"]["constants.safetensors"]["header"] = hashlib.sha256(header).hexdigest()
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    target = Path(path)
-    try:
-        with _replacing(target) as file:
-            write_archive(file, {"manifest.json": text, **dict(sorted(members.items()))})
-    except OSError as error:
-        raise ArtifactError(
-            f"cannot write artifact '{target}': {error.strerror or error}; '{target.name}' is as it was before",
-            path=str(target),
-        ) from error
+    with writing(path, "artifact", ArtifactError) as file:
+        return write_archive(file, {"manifest.json": text, **dict(sorted(members.items()))})
 
 
 def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescription:
@@ -167,23 +157,6 @@ def _chunks(content: Content) -> Sequence[bytes | memoryview]:
     return (content,) if isinstance(content, bytes) else content
 
 
-@contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``target`` and rename it over ``target`` when the block succeeds."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
-
-
 def safetensors(constants: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
     """Return the safetensors layout of constants by key, each at a multiple of 64 bytes (``pad.*`` entries between)."""
     header: dict[str, object] = {}
@@ -230,8 +203,11 @@ class _Position:
         self.offset += len(data)
 
 
-def write_archive(file: BinaryIO, members: Mapping[str, Content]) -> None:
-    """Write a stored ZIP64 archive (PKWARE APPNOTE 6.3.9) whose members start at multiples of 64 bytes."""
+def write_archive(file: BinaryIO, members: Mapping[str, Content]) -> int:
+    """Write a stored ZIP64 archive (PKWARE APPNOTE 6.3.9) whose members start at multiples of 64 bytes.
+
+    The file is written from front to end, so it may be a pipe. Returns the number of bytes.
+    """
     position = _Position(file)
     for name, content in members.items():
         _write_member(position, name.encode(), _chunks(content))
@@ -242,6 +218,7 @@ def write_archive(file: BinaryIO, members: Mapping[str, Content]) -> None:
         sizes = (len(entry.name), len(wide), 0, 0, 0, 0, _SATURATED)
         position.write(struct.pack("<IHHHHHHIIIHHHHHII", 0x02014B50, *fixed, *sizes) + entry.name + wide)
     _write_end(position, directory)
+    return position.offset
 
 
 def _write_member(position: _Position, name: bytes, chunks: Sequence[bytes | memoryview]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from graft.errors import InputError, RunError
+from graft.errors import InputError
 from graft.runtime.dtypes import dtype_name, numpy_dtype
+from graft.runtime.files import make_folder, writing
 from graft.runtime.program import Program
 
 
@@ -74,14 +75,19 @@ def facts(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
 
 
 def write_arrays(arrays: Mapping[str, np.ndarray], rows: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Write each array to the folder as .npy, and note the file in its row; raise RunError if that fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, (row, array) in enumerate(zip(rows, arrays.values(), strict=True)):
-            row["file"] = str(folder / f"{file_name(row['name'], number)}.npy")
-            np.save(row["file"], array, allow_pickle=False)
-    except OSError as error:
-        raise RunError(f"cannot write outputs to '{folder}': {error.strerror or error}", path=str(folder)) from error
+    """Write each array to the folder as .npy, and note the file in its row; raise GraftError if that fails."""
+    make_folder(folder, "outputs")
+    for number, (row, array) in enumerate(zip(rows, arrays.values(), strict=True)):
+        row["file"] = str(folder / f"{file_name(row['name'], number)}.npy")
+        with writing(row["file"], "output") as opened:
+            np.save(_Stream(opened), array, allow_pickle=False)
+
+
+class _Stream:
+    """A file as NumPy is to see it: in what it knows for one it asks for the position, and a pipe has none."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
 
 
 def file_name(name: str, number: int) -> str:

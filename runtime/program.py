@@ -126,6 +126,15 @@ class Program:
         """The number of threads that the program uses."""
         return int(self._native.threads)
 
+    @property
+    def pool_counts(self) -> dict[str, int]:
+        """What the threads did so far, for those who measure: all zero with one thread.
+
+        ``jobs`` are the parallel loops that they shared, ``helped`` the parts that others than the caller ran,
+        ``parted`` those that had to leave their caller's processor, ``lent`` those that lost theirs and got another.
+        """
+        return dict(self._native.pool_counts)
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{one.name}: {one}" for one in self.inputs)
         outputs = ", ".join(f"{one.name}: {one}" for one in self.outputs)

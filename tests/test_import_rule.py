@@ -26,6 +26,12 @@ def sources() -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+def front_door() -> list[Path]:
+    """What stands in src/graft itself, not in the folders that are linked there."""
+    found = (ROOT / "src" / "graft").rglob("*.py")
+    return sorted(path for path in found if path.relative_to(ROOT / "src" / "graft").parts[0] not in FOLDERS)
+
+
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_folder_imports_only_from_those_to_its_left(path):
     allowed = set(ORDER[: ORDER.index(path.relative_to(ROOT).parts[0]) + 1])
@@ -51,3 +57,23 @@ def test_every_folder_is_linked_into_the_package():
         link = ROOT / "src" / "graft" / folder
         assert link.is_symlink()
         assert link.resolve() == (ROOT / folder).resolve()
+
+
+WRITERS = ("runtime/files.py", "src/graft/peers/iree.py", "src/graft/peers/runtimes.py")
+"""What writes files by itself: the module that does it for all others; inputs of foreign tools in temporary folders."""
+
+
+@pytest.mark.parametrize("path", [*sources(), *front_door()], ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_are_written_by_one_module(path):
+    if str(path.relative_to(ROOT)) in WRITERS:
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        modes = [ast.unparse(argument) for argument in (*node.args, *(word.value for word in node.keywords))]
+        opens = called.endswith("open") and any(mode.strip("'b+t") in ("w", "x", "a") for mode in modes)
+        other = called.split(".")[-1] in ("write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "fdopen")
+        assert not opens, f"{path.relative_to(ROOT)}:{node.lineno}: {called}"
+        assert not other, f"{path.relative_to(ROOT)}:{node.lineno}: {called}"
+        assert called not in ("ir.save", "onnx.save"), f"{path.relative_to(ROOT)}:{node.lineno}: {called}"

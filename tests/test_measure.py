@@ -17,9 +17,9 @@ from graft.api import choose, placed, program_of
 from graft.compiler import compile_options, prepare
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
-from graft.measure import default_database, measured_here
+from graft.measure import MeasuredPlans, default_database, times_here
 from graft.partition.costs import Work, value_bytes
-from graft.partition.estimators import Estimator, Measured, Roofline
+from graft.partition.estimators import Estimator, Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.placement import handed_over
 from graft.partition.policy import Policy
@@ -48,28 +48,47 @@ def available(*names: str) -> list[Backend]:
     return chosen
 
 
-def measuring(backends: Sequence[Backend], database: Path) -> Measured:
-    options = compile_options(1, False)
-    return measured_here(backends, options, partial(program_of, threads=1, backends=backends), database)
+def measuring(backends: Sequence[Backend], database: Path, seconds: float = 10.0) -> MeasuredPlans:
+    load = partial(program_of, threads=1, backends=backends)
+    return times_here(backends, compile_options(1, False), load, seconds, database)
+
+
+def prices(backends: Sequence[Backend]) -> Roofline:
+    return Roofline(backends, Work(OPERATORS))
 
 
 @pytest.mark.parametrize("name", ["light_squeezenet", "lstm", "light_shufflenet"])
 @pytest.mark.parametrize("names", [("onednn", "llvm"), ("onednn", "llvm", "reference")])
 def test_the_model_never_chooses_a_plan_that_it_holds_dearer(name: str, names: tuple[str, ...]) -> None:
     backends, model = available(*names), prepare(str(path_of(name)))
-    estimator = Roofline(backends, Work(OPERATORS))
+    estimator = prices(backends)
     found = partition(model, backends, policy=Policy(placement="model", search_budget=12))
+    alone = partition(model, [one for one in backends if one.name != "onednn"])
+    assert priced(found, estimator) <= priced(alone, estimator) * (1 + 1e-9)
     for rival in rivals(model, backends):
-        assert priced(found, estimator) <= priced(rival, estimator) * (1 + 1e-9)
+        assert priced(found, estimator) <= priced(rival, estimator) / (1 - estimator.margin) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["bert_base", "light_resnet50", "mobilenet_v2", "llama", "light_shufflenet"])
+def test_from_nothing_a_vendor_that_is_not_known_to_be_faster_gets_nothing(name: str, threads: int) -> None:
+    backends, model = available("onednn", "llvm", "reference"), prepare(str(path_of(name)))
+    estimator = Roofline(backends, Work(OPERATORS), threads)
+    plan = partition(model, backends, policy=Policy(placement="auto"), estimator=estimator).plan
+    assert plan.coverage("onednn") == 0
+
+
+MEASURED = Policy(placement="measured", search_budget=3)
 
 
 def test_measuring_never_chooses_a_plan_that_it_measured_slower(tmp_path: Path) -> None:
     backends, model = available("onednn", "llvm", "reference"), prepare(str(path_of("digits")))
-    estimator = measuring(backends, tmp_path / "times.sqlite3")
-    found = partition(model, backends, policy=Policy(placement="measured", search_budget=10), estimator=estimator)
-    assert 0 < priced(found, estimator) < math.inf
-    for rival in rivals(model, backends):
-        assert priced(found, estimator) <= priced(rival, estimator) * (1 + 1e-9)
+    clock = measuring(backends, tmp_path / "times.sqlite3")
+    found = clock.recorded(partition(model, backends, policy=MEASURED, times=clock))
+    alone = clock.recorded(partition(model, backends[1:]))
+    assert found is not None
+    assert alone is not None
+    assert 0 < found <= alone < math.inf
 
 
 @dataclass
@@ -93,29 +112,57 @@ class Counting(Backend):
         return made
 
 
-def test_a_structure_is_compiled_once_and_known_to_the_next_process(tmp_path: Path) -> None:
-    model, policy = prepare(str(path_of("digits"))), Policy(placement="measured", search_budget=3)
+def test_a_plan_is_measured_once_and_known_to_the_next_process(tmp_path: Path) -> None:
+    model = prepare(str(path_of("digits")))
     (reference,) = choose(["reference"])
     for expected in (True, False):
         counting = Counting(reference)
         backends = choose([counting, "reference"])
-        partition(model, backends, policy=policy, estimator=measuring(backends, tmp_path / "times.sqlite3"))
+        partition(model, backends, policy=MEASURED, times=measuring(backends, tmp_path / "times.sqlite3"))
         assert bool(counting.compiled) is expected
-        assert len(set(counting.compiled)) == len(counting.compiled)
+
+
+def test_what_was_measured_is_found_again_by_auto_which_measures_nothing(tmp_path: Path) -> None:
+    model = prepare(str(path_of("digits")))
+    (reference,) = choose(["reference"])
+    backends = choose([Counting(reference), "reference"])
+    measured = partition(model, backends, policy=MEASURED, times=measuring(backends, tmp_path / "times.sqlite3"))
+    counting = Counting(reference, failing=True)
+    backends = choose([counting, "reference"])
+    clock = measuring(backends, tmp_path / "times.sqlite3")
+    found = partition(model, backends, policy=Policy(placement="auto", search_budget=3), times=clock)
+    assert counting.compiled == []
+    assert [row.backend for row in found.plan.placements] == [row.backend for row in measured.plan.placements]
 
 
 def test_what_cannot_be_compiled_is_not_chosen_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (reference,) = choose(["reference"])
     counting = Counting(reference, failing=True)
     backends = choose([counting, "reference"])
-    model, policy = prepare(str(path_of("digits"))), Policy(placement="measured", search_budget=8)
-    estimator = measuring(backends, tmp_path / "times.sqlite3")
-    plan = partition(model, backends, policy=policy, estimator=estimator).plan
+    clock = measuring(backends, tmp_path / "times.sqlite3")
+    plan = partition(prepare(str(path_of("digits"))), backends, policy=MEASURED, times=clock).plan
     assert plan.coverage("counting") == 0
     assert (
-        "region 'counting_0' cannot be measured on 'counting': plugin 'counting' raised OSError in compile of region "
-        "'counting_0': no license"
+        "a plan cannot be measured: plugin 'counting' raised OSError in compile of region 'counting_0': no license"
     ) in caplog.messages
+
+
+def test_without_time_nothing_but_the_first_plan_is_compiled(tmp_path: Path) -> None:
+    (reference,) = choose(["reference"])
+    counting = Counting(reference)
+    backends = choose([counting, "reference"])
+    clock = measuring(backends, tmp_path / "times.sqlite3", seconds=0.0)
+    plan = partition(prepare(str(path_of("digits"))), backends, policy=MEASURED, times=clock).plan
+    assert counting.compiled == []
+    assert plan.coverage("counting") == 0
+
+
+def test_a_damaged_database_knows_nothing_and_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "times.sqlite3").write_bytes(b"no database at all, however long it may be" * 100)
+    backends = choose(["reference"])
+    clock = measuring(backends, tmp_path / "times.sqlite3")
+    assert clock.recorded(partition(prepare(str(path_of("digits"))), backends)) is None
+    assert str(tmp_path / "times.sqlite3") in caplog.text
 
 
 def test_the_database_is_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,5 +176,13 @@ def test_the_database_is_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tm
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(PlanError) as caught:
         graft.plan(str(path_of("digits")), ["reference"], place="best")  # type: ignore[arg-type]
-    assert str(caught.value) == "unknown placement 'best'; choose one of greedy, model, measured"
+    assert str(caught.value) == "unknown placement 'best'; choose one of auto, greedy, model, measured"
     assert placed(Policy(placement="model"), None).placement == "model"
+
+
+@pytest.mark.parametrize(("named", "mode"), [(True, None), (False, "auto")])
+def test_named_backends_are_taken_in_order_and_unnamed_ones_by_cost(named: bool, mode: str | None) -> None:
+    assert placed(None, None, named=named).placement == mode
+    assert placed(Policy(), None, named=named).placement == mode
+    assert placed(Policy(placement="greedy"), None, named=named).placement == "greedy"
+    assert placed(Policy(placement="greedy"), "auto", named=named).placement == "auto"

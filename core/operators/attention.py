@@ -21,6 +21,7 @@ from graft.core.operators.reduction import rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.types import is_custom
 from graft.core.view import NodeView
 
 Indices = Sequence[Expression]
@@ -204,8 +205,9 @@ def _attention_cost(node: NodeView) -> Cost:
 
 def _accept_attention(node: NodeView) -> Reject | None:
     dtypes = {value.dtype for value in (*node.inputs[:3], node.outputs[0]) if value is not None}
-    if len(dtypes) != 1 or not dtypes <= DTYPES:
-        return Reject("dtype", f"Attention of {', '.join(sorted(dtypes))}; float32 or float64 throughout is lowered")
+    if len(dtypes) != 1 or not (dtypes <= DTYPES or all(map(is_custom, dtypes))):
+        listed = ", ".join(sorted(dtypes))
+        return Reject("dtype", f"Attention of {listed}; float32, float64 or a custom type throughout is lowered")
     return None
 
 

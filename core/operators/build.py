@@ -14,6 +14,7 @@ from graft.core.tensor_ir.ir import (
     Axis,
     Binary,
     BinaryOperator,
+    Bitcast,
     Buffer,
     Cast,
     Constant,
@@ -27,7 +28,7 @@ from graft.core.tensor_ir.ir import (
     UnaryOperator,
     Variable,
 )
-from graft.core.types import BOOL, INT64, SIGNED, UNSIGNED, Type, element_bits
+from graft.core.types import BOOL, INT64, SIGNED, UNSIGNED, Type, element_bits, is_custom, storage_dtype
 
 Operand: TypeAlias = Expression | int | float | bool
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
@@ -260,8 +261,23 @@ def clamp(position: Expression, extent: int) -> Expression:
 
 
 def is_nan(value: Expression) -> Expression:
-    """Return whether a float is NaN."""
+    """Return whether a float is NaN; of a custom datatype, whether float32 has only NaN for it.
+
+    A custom datatype compares as it likes: a posit's NaR equals itself.
+    """
+    value = cast(value, "float32") if value.type.is_custom else value
     return not_equal(value, value)
+
+
+def same(left: Expression, right: Expression) -> Expression:
+    """Return whether two numbers are equal, or both NaN; NaNs of a custom datatype are so where their bits are."""
+    equals = equal(left, right)
+    if left.type.is_float:
+        return either(equals, both(is_nan(left), is_nan(right)))
+    if is_custom(left.type.dtype):
+        storage = storage_dtype(left.type.dtype)
+        return either(equals, equal(Bitcast(left, storage), Bitcast(right, storage)))
+    return equals
 
 
 def lowest(dtype: str) -> Constant:

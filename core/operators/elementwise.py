@@ -12,7 +12,7 @@ from graft.core.operators.cost import per_output
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
-from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits
+from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits, is_custom
 from graft.core.view import NodeView
 
 ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.LAYOUT_AGNOSTIC})
@@ -83,6 +83,8 @@ def _add_binary(name: str, function: Function2, traits: frozenset[Trait] = ELEME
 def sign(x: Expression) -> Expression:
     """Return -1, 0 or 1; NaN for NaN."""
     negative = b.select(b.less(x, 0), b.constant(-1, x.type.dtype), x) if x.type.dtype not in UNSIGNED else x
+    if x.type.is_custom:  # whose NaN may be less than 0
+        negative = b.select(b.is_nan(x), x, negative)
     return b.select(b.greater(x, 0), 1, negative)
 
 
@@ -249,7 +251,7 @@ def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
         if whole is not None:
             return integer_power(b.cast(x, kind), whole)
         y = b.broadcast(exponent, axes, shape)
-        if kind in FLOATS:
+        if kind in FLOATS or is_custom(kind):
             return b.intrinsic("pow", b.cast(x, kind), b.cast(y, kind))
         if y.type.is_integer:
             return whole_power(x, b.cast(y, "int64"))

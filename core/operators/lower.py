@@ -7,7 +7,8 @@ from collections.abc import Callable
 from graft.core.operators.build import index
 from graft.core.operators.cost import elements
 from graft.core.operators.table import OPERATORS, Lowering, OperatorTable
-from graft.core.tensor_ir.ir import Buffer, Function, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
+from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
 from graft.core.view import NodeView, ValueView
 
@@ -36,6 +37,22 @@ def lowering_of(node: NodeView, buffers: BufferOf = buffer_of) -> Lowering:
         and (array := value.constant) is not None
     }
     return Lowering(node, inputs, outputs, constants)
+
+
+def of_nothing(stage: Stage) -> bool:
+    """Whether a stage reduces over no elements at all: an axis of the reduction has extent 0."""
+    axes = () if stage.reduction is None else stage.reduction.axes
+    return any(isinstance(axis.extent, Constant) and axis.extent.value == 0 for axis in axes)
+
+
+def neutral_stage(stage: Stage) -> Stage:
+    """Return a stage that reduces over no elements as one that stores what the reduction starts from."""
+    assert stage.reduction is not None, stage.buffer.name
+    initial = stage.reduction.initial
+    if stage.epilogue is None or stage.epilogue_variable is None:
+        return Stage(stage.buffer, stage.axes, initial, origin=stage.origin)
+    finished = substitution({stage.epilogue_variable: initial})(stage.epilogue)
+    return Stage(stage.buffer, stage.axes, finished, origin=stage.origin)
 
 
 def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...] | Function:

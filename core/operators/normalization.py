@@ -90,7 +90,7 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     none = b.index(axes.count)
 
     def candidate(place: list[Expression]) -> Expression:
-        return b.select(b.equal(b.load(source, *place), b.load(top, *axes.row(place))), place[axis], none)
+        return b.select(b.same(b.load(source, *place), b.load(top, *axes.row(place))), place[axis], none)
 
     def value(position: Indices) -> Expression:
         hot = b.equal(position[axis], b.load(first, *axes.row(position)))

@@ -10,7 +10,7 @@ from graft.core.operators.cost import elements, per_input, traffic
 from graft.core.operators.reduction import Map, mean_of, rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.windows import Windows, windows_of
-from graft.core.tensor_ir.ir import Binary, BinaryOperator, Buffer, Expression, Stage
+from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
 from graft.core.view import NodeView
 
 POOLING = frozenset({Trait.POOLING})
@@ -55,7 +55,7 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
         flat: Expression = b.add(b.multiply(i[0], shape[1]), i[1])
         for d in order:
             flat = b.add(b.multiply(flat, w.source[d]), places[d])
-        matches = Binary("eq", value, b.load(best, *i))
+        matches = b.same(value, b.load(best, *i))
         mask = b.all_of(conditions)
         return b.select(matches if mask is None else b.both(mask, matches), flat, none)
 

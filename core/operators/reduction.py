@@ -12,7 +12,7 @@ from graft.core.operators.manipulation import constants_required, integers, norm
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Constant, Expression, Stage, Variable
-from graft.core.types import FLOATS, UNSIGNED, is_custom
+from graft.core.types import FLOATS, INTEGERS, UNSIGNED, is_custom
 from graft.core.view import NodeView
 
 REDUCTION = frozenset({Trait.REDUCTION})
@@ -79,15 +79,24 @@ def reduced_axes(lowering: Lowering) -> Axes | None:
 
 
 def _lower_reduce(
-    operator: BinaryOperator, before: Map | None = None, after: Callable[[int], Map] | None = None
+    operator: BinaryOperator,
+    before: Map | None = None,
+    after: Callable[[int], Map] | None = None,
+    integers_in: str | None = None,
 ) -> LowerFunction:
-    """Lower to one stage: ``after(count)`` of the reduction of ``before(x)``."""
+    """Lower to one stage: ``after(count)`` of the reduction of ``before(x)``.
+
+    Integers are reduced in the type ``integers_in``, where a result that fits its type may come from larger sums.
+    """
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         source, target, axes = lowering.input(0), lowering.output(), reduced_axes(lowering)
+        kind = b.wide(source.dtype)
+        if integers_in is not None and kind in INTEGERS:
+            kind = integers_in
 
         def value(position: Indices) -> Expression:
-            x = b.cast(b.load(source, *position), b.wide(source.dtype))
+            x = b.cast(b.load(source, *position), kind)
             return before(x) if before is not None else x
 
         if axes is None or not axes.reduced:
@@ -113,17 +122,13 @@ def square(x: Expression) -> Expression:
 
 
 def root(x: Expression) -> Expression:
-    """Return the square root, of an integer through float64."""
-    return b.unary("sqrt", x) if x.type.is_float else b.cast(b.unary("sqrt", b.cast(x, "float64")), x.type.dtype)
+    """Return the square root."""
+    return b.unary("sqrt", x)
 
 
 def logarithm(x: Expression) -> Expression:
-    """Return the natural logarithm, of an integer through float64."""
-    return b.intrinsic("log", x) if x.type.is_float else b.cast(_float_log(x), x.type.dtype)
-
-
-def _float_log(x: Expression) -> Expression:
-    return b.intrinsic("log", b.cast(x, "float64"))
+    """Return the natural logarithm."""
+    return b.intrinsic("log", x)
 
 
 def _absolute(x: Expression) -> Expression:
@@ -181,14 +186,14 @@ def _add(name: str, lower: LowerFunction, flops: int = 1, *, floats_only: bool =
 
 
 _add("ReduceSum", _lower_reduce("add"))
-_add("ReduceMean", _lower_reduce("add", after=mean_of))
+_add("ReduceMean", _lower_reduce("add", after=mean_of, integers_in="int64"))
 _add("ReduceProd", _lower_reduce("mul"))
 _add("ReduceMax", _lower_reduce("max"))
 _add("ReduceMin", _lower_reduce("min"))
 _add("ReduceL1", _lower_reduce("add", _absolute), 2)
-_add("ReduceL2", _lower_reduce("add", square, _always(root)), 2)
+_add("ReduceL2", _lower_reduce("add", square, _always(root), "float64"), 2)
 _add("ReduceSumSquare", _lower_reduce("add", square), 2)
-_add("ReduceLogSum", _lower_reduce("add", after=_always(logarithm)))
+_add("ReduceLogSum", _lower_reduce("add", after=_always(logarithm), integers_in="float64"))
 OPERATORS.add(
     Operator(
         "ReduceLogSumExp",
@@ -216,17 +221,17 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
 
         def candidate(i: tuple[Variable, ...], k: tuple[Variable, ...]) -> Expression:
             place = axes.source(i, k)
-            x, extreme = b.load(source, *place), b.load(best, *axes.row(place))
-            matches = b.equal(x, extreme)
-            if x.type.is_float:
-                matches = b.either(matches, b.is_nan(x))
+            matches = b.same(b.load(source, *place), b.load(best, *axes.row(place)))
             return b.select(matches, k[0], none)
+
+        def legal(found: Expression) -> Expression:
+            return b.select(b.equal(found, none), 0, found)  # no bits match: a custom datatype with several NaNs
 
         initial = Constant(none.value, none.type)
         choose: BinaryOperator = "max" if last else "min"
         return (
             rows(best, operator, axes, lambda place: b.load(source, *place)),
-            b.reduce(target, choose, axes.extents, candidate, initial),
+            b.reduce(target, choose, axes.extents, candidate, initial, legal if is_custom(source.dtype) else None),
         )
 
     return lower

@@ -125,7 +125,10 @@ OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved))
 
 
 def _lower_top_k(lowering: Lowering) -> Function:
-    """One pass per result: the best element that comes after the previous one in the order (value, then position)."""
+    """One pass per result: the best element that comes after the previous one in the order (value, then position).
+
+    NaN is greater than any number, as where NumPy sorts.
+    """
     source, values, indices = lowering.input(0), lowering.output(0), lowering.output(1)
     shape = b.dims(source)
     axis = normal_axis(lowering.node.attribute("axis", -1), len(shape))
@@ -135,13 +138,17 @@ def _lower_top_k(lowering: Lowering) -> Function:
     zero = (b.index(0),)
 
     def before(x: Expression, y: Expression) -> Expression:
-        return b.greater(x, y) if largest else b.less(x, y)
+        x, y = (x, y) if largest else (y, x)
+        greater = b.greater(x, y)
+        if not x.type.is_float:
+            return greater
+        return b.either(greater, b.both(b.is_nan(x), b.equal(y, y)))
 
     def consider(outer: list[Expression], j: Expression, i: Expression) -> Statement:
         x = Load(source, (*outer[:axis], i, *outer[axis:]))
         last_at = (*outer[:axis], b.maximum(b.subtract(j, 1), 0), *outer[axis:])
         last, last_place = Load(values, last_at), Load(indices, last_at)
-        after = b.either(before(last, x), b.both(b.equal(last, x), b.greater(i, last_place)))
+        after = b.either(before(last, x), b.both(b.same(last, x), b.greater(i, last_place)))
         free = after if not isinstance(j, Constant) else b.constant(True, "bool")
         better = b.either(b.equal(Load(where, zero), -1), before(x, Load(best, zero)))
         return If(b.both(free, better), block(Store(best, zero, x), Store(where, zero, i)))

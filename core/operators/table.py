@@ -59,10 +59,12 @@ class Trait(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate for one node: floating-point operations and bytes moved to and from memory."""
+    """An estimate for one node or kernel: floating-point operations and bytes moved to and from memory."""
 
     flops: int
     bytes: int
+    seconds: float = 0.0
+    """Time beside both that no thread shares, such as calls of a library."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Store,
     Variable,
+    is_ordered,
 )
 from graft.core.types import INT64, Type, element_bits, storage_dtype
 
@@ -153,9 +154,9 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     total = Horizontal(
         operator, _combined(operator, [Load(registers, _register(registers, n, lanes)) for n in range(count)])
     )
-    result: Expression = Binary(operator, stage.initial, total)
+    result = joined(operator, stage.initial, total)
     if scalars:
-        result = Binary(operator, result, Load(single, zero))
+        result = joined(operator, result, Load(single, zero))
     loop = nested(others, Block(tuple(inside)))
     body: Statement = Allocate(registers, Block((*scalars, *before, loop, finish(stage, {}, result, None))))
     return Allocate(single, body) if scalars else body
@@ -181,14 +182,18 @@ def _with_stored(
 def _combined(operator: BinaryOperator, values: list[Expression]) -> Expression:
     """Combine values pairwise."""
     while len(values) > 1:
-        pairs = [Binary(operator, left, right) for left, right in zip(values[::2], values[1::2], strict=False)]
+        pairs = [joined(operator, left, right) for left, right in zip(values[::2], values[1::2], strict=False)]
         values = pairs + (values[-1:] if len(values) % 2 else [])
     return values[0]
 
 
-def is_ordered(operator: BinaryOperator | None, kind: Type) -> bool:
-    """Whether a reduction must go through its axes in order: each sum of a custom datatype is rounded."""
-    return kind.is_custom and operator in ("add", "mul")
+def joined(operator: BinaryOperator, left: Expression, right: Expression) -> Expression:
+    """Return two partial results of one reduction as one.
+
+    Every schedule that splits a reduction joins its parts here, so that none splits one whose terms are ordered.
+    """
+    assert not is_ordered(operator, left.type), f"partial results of {left.type} are joined: its terms are ordered"
+    return Binary(operator, left, right)
 
 
 def identity_of(operator: BinaryOperator, kind: Type) -> Constant:

@@ -16,7 +16,6 @@ import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
-from graft.core.schedule.accumulate import is_ordered
 from graft.core.schedule.collapse import collapse_rows, with_sources
 from graft.core.schedule.contraction import (
     ContractionScheduler,
@@ -213,7 +212,7 @@ def _channels_last(anchor: Stage) -> Stage:
     reduction = anchor.reduction
     assert reduction is not None
     channel, *window = reduction.axes
-    if is_ordered("add", anchor.value.type):
+    if reduction.is_ordered:
         *window, channel = reduction.axes  # as the datatype's preparation has put them
     single = {axis.variable: b.index(0) for axis in window if axis.extent == b.index(1)}
     axes = (*(axis for axis in window if axis.variable not in single), channel)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.operators import build as b
+from graft.core.schedule.accumulate import joined
 from graft.core.schedule.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.inline import constant_shape
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -30,6 +31,7 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Statement,
     Variable,
+    is_ordered,
 )
 from graft.core.tensor_ir.rewrite import simplify
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
@@ -188,14 +190,18 @@ class _Depthwise:
         return body
 
     def _total(self, factors: list[tuple[Expression, Expression]], chains: int) -> Expression:
-        """Return the sum of products, as so many sums side by side that multiply-adds need not wait for each other."""
+        """Return the sum of products, as so many sums side by side that multiply-adds need not wait for each other.
+
+        Ordered terms are one sum; the sums of other pixels hide its latency.
+        """
         totals: list[Expression] = []
+        chains = 1 if is_ordered("add", self.initial.type) else chains
         for first in range(min(chains, len(factors))):
             total = wide(self.initial if first == 0 else zero_of(self.initial.type), self.lanes)
             for weight, value in factors[first::chains]:
                 total = multiply_add(wide(weight, self.lanes), wide(value, self.lanes), total)
             totals.append(total)
-        return functools.reduce(b.add, totals)
+        return functools.reduce(functools.partial(joined, "add"), totals)
 
 
 def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters) -> _Depthwise | None:

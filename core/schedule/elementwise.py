@@ -25,9 +25,11 @@ def schedule_elementwise(kernel: Kernel, target: Target) -> Scheduled:
     Everything is inlined; equal subexpressions are computed once. Only where operators read each other's results at
     many different places are intermediate results kept.
     """
-    stages = inline_stages(kernel.stages, kernel.outputs)
-    before, after = (sum(operations(stage.value) for stage in part) for part in (kernel.stages, stages))
-    if after > REPEATED * before:
+    most = REPEATED * sum(operations(stage.value) for stage in kernel.stages)
+    # What one stage has grown to is inlined no further: it would grow with every operator that reads it.
+    stages = inline_stages(kernel.stages, kernel.outputs, lambda stage: operations(stage.value) <= most)
+    inlined = all(stage.buffer in kernel.outputs or stage.reduction is not None for stage in stages)
+    if not inlined or sum(operations(stage.value) for stage in stages) > most:
         stages = fuse(kernel.stages, kernel.outputs)
     scheduled = schedule_stages(kernel, stages, target)
     return replace(scheduled, source=replace(scheduled.function, in_place=overwritable(kernel)))

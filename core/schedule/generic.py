@@ -77,7 +77,7 @@ def with_epilogues(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[
         readers = [other for other in result if other is not stage and _uses(stage.buffer, [other])]
         joined = None
         if len(readers) == 1 and stage.reduction is not None and stage.buffer not in outputs:
-            joined = _joined(stage, readers[0])
+            joined = with_epilogue(stage, readers[0])
         if joined is None:
             position += 1
         else:
@@ -86,7 +86,7 @@ def with_epilogues(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[
     return tuple(result)
 
 
-def _joined(stage: Stage, reader: Stage) -> Stage | None:
+def with_epilogue(stage: Stage, reader: Stage) -> Stage | None:
     """Return the reduction with its only reader as epilogue, None if the reader is not elementwise behind it."""
     same = constant_shape(stage.buffer) == constant_shape(reader.buffer)
     if stage.reduction is None or reader.reduction is not None or not same:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from graft.core.schedule.vectorize import both, zero_of
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
-from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
 
 
 def inline_stages(
@@ -37,12 +37,22 @@ def inline_into(stage: Stage, producers: dict[Buffer, Stage]) -> Stage:
 
 
 def inliner(producers: dict[Buffer, Stage]) -> ExpressionMap:
-    """Return the map that replaces loads of the producers' buffers, at scalar indices, by their values."""
+    """Return the map that replaces loads of the producers' buffers, at scalar indices, by their values.
+
+    Loads of one element get one value, however often they are written: a chain of operators that each read the one
+    before twice would else grow to two to the power of its length.
+    """
+    interned: dict[Hashable, Expression] = {}
+    intern = ExpressionMap(lambda node: interned.setdefault(structural_key(node), node))
+    values: dict[int, Expression] = {}
 
     def rule(node: Expression) -> Expression:
         if not isinstance(node, Load) or node.buffer not in producers:
             return node
-        return value_at(producers[node.buffer], node.indices, node.mask)
+        place = intern(node)
+        if id(place) not in values:
+            values[id(place)] = value_at(producers[node.buffer], node.indices, node.mask)
+        return values[id(place)]
 
     return ExpressionMap(rule)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from graft.core.schedule.accumulate import ACCUMULATORS, is_ordered, reduce_inner, reduce_kept, reduce_scalar
+from graft.core.schedule.accumulate import ACCUMULATORS, reduce_inner, reduce_kept, reduce_scalar
 from graft.core.schedule.columns import reads_row_by_row, reduce_columns
 from graft.core.schedule.flat import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops import SERIAL_WORK, Places, Vectors, along, outer_loops, store_at
@@ -25,6 +25,7 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Store,
     Unary,
+    is_ordered,
 )
 from graft.core.tensor_ir.rewrite import Simplifier
 from graft.core.tensor_ir.visit import children
@@ -103,7 +104,8 @@ def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int) -> LoopAxi
         return None
     amount = operations(*stage.expressions)
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
-    regrouped = () if is_ordered(stage.operator, stage.value.type) else stage.reduced
+    ordered = stage.operator is not None and is_ordered(stage.operator, stage.value.type)
+    regrouped = () if ordered else stage.reduced
     for axis in (*reversed(stage.axes), *reversed(regrouped)):
         if axis.count is not None:
             continue

@@ -14,7 +14,7 @@ from graft.core.schedule.product import Contraction
 from graft.core.schedule.tiling import Split, Tile
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage
-from graft.core.tensor_ir.visit import free_variables, loads, substitute, walk_expressions
+from graft.core.tensor_ir.visit import children, free_variables, loads, substitute, walk_expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,11 @@ def _packed(source: Buffer, pieces: list[np.ndarray], axes: tuple[int, ...], par
     return PackedFactor(source, buffer, np.ascontiguousarray(contents), axes, leading)
 
 
+def _computes(node: Expression) -> bool:
+    """Whether a node is an operation on numbers of a custom datatype, or gives one."""
+    return not isinstance(node, Load) and any(one.type.is_custom for one in (node, *children(node)))
+
+
 def evaluate(
     kernel: Kernel, parts: Contraction, factor: Expression, other: Expression, own: int
 ) -> tuple[Buffer, np.ndarray, tuple[int, ...]] | None:
@@ -104,8 +109,8 @@ def evaluate(
     if len(used) != 1 or not used <= kernel.constants.keys():
         return None
     (source,) = used
-    if any(node.type.is_custom and not isinstance(node, Load) for node in walk_expressions(factor)):
-        return None  # arithmetic of a custom datatype, which the interpreter does not know
+    if any(_computes(node) for node in walk_expressions(factor)):
+        return None  # arithmetic or casts of a custom datatype, which the interpreter does not know
     others = [other, *(stage.value for stage in parts.epilogue.every)]
     if any(load.buffer is source for load in loads(*others)):
         return None

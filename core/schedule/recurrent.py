@@ -24,10 +24,11 @@ WEIGHTS = (1, 2)
 def schedule_recurrent(lowering: Lowering, constants: dict[Buffer, np.ndarray], name: str) -> Scheduled:
     """Return the function of an RNN, LSTM or GRU called ``name``.
 
-    ``constants`` holds the weights that are known at compile time; if W and R are both there, they are packed.
+    ``constants`` holds the weights that are known at compile time; if W and R are both there, they are packed, each in
+    its own form: not where they are one.
     """
     sources = [lowering.input(number) for number in WEIGHTS]
-    if not all(source in constants for source in sources):
+    if sources[0] is sources[1] or not all(source in constants for source in sources):
         function = recurrent_function(lowering)
         return Scheduled(replace(function, name=name))
     layer = layer_of(lowering)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from graft.core.schedule.accumulate import identity_of, is_ordered
+from graft.core.schedule.accumulate import identity_of
 from graft.core.schedule.flat import constant_extent
 from graft.core.schedule.generic import fuse, schedule_stages, space
 from graft.core.schedule.inline import constant_shape
@@ -30,7 +30,7 @@ def schedule_reduction(kernel: Kernel, target: Target) -> Scheduled:
 def split(stage: Stage) -> Sequence[Stage]:
     """Return a large reduction to few elements as partial results and their reduction, any other stage as it is."""
     shape = constant_shape(stage.buffer)
-    if stage.reduction is None or is_ordered(stage.reduction.operator, stage.value.type):
+    if stage.reduction is None or stage.reduction.is_ordered:
         return [stage]
     if shape is None or prod(shape) * 2 > TASKS or space(stage) < 4 * SERIAL_WORK:
         return [stage]

@@ -68,12 +68,9 @@ def _shared_stage(earlier: Stage, later: Stage, stages: Sequence[Stage]) -> tupl
 
 def _replace(value: Expression, common: Expression, read: ExpressionMap) -> Expression:
     """Replace a node, known by identity, before what is below it is touched."""
-
-    class Outermost(ExpressionMap):
-        def __call__(self, expression: Expression) -> Expression:
-            return read.rule(expression) if expression is common else super().__call__(expression)
-
-    return Outermost(lambda node: node)(value)
+    outermost = ExpressionMap(lambda node: node)
+    outermost.define(common, read.rule(common))
+    return outermost(value)
 
 
 def _outermost_first(root: Expression) -> list[Expression]:

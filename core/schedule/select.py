@@ -24,8 +24,6 @@ def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = Non
     """
     scheduled: Scheduled | None
     match kernel.anchor:
-        case Trait.REDUCTION | Trait.POOLING | Trait.ROW_WISE if any(s.value.type.is_custom for s in kernel.stages):
-            return schedule_generic(kernel, target)  # the others regroup sums
         case Trait.CONTRACTION | Trait.CONVOLUTION if kernel.node is not None and kernel.node.op_type in INTEGER:
             from graft.core.schedule.channels_last import schedule_integers
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from graft.core.operators import build as b
+from graft.core.schedule.accumulate import joined
 from graft.core.schedule.epilogue import Epilogue
 from graft.core.target import Target
 from graft.core.tensor_ir.ir import (
@@ -351,7 +352,9 @@ class Partial:
         """Return what adds the sums so far to the accumulators."""
         pairs = self._pairs()
         return Block(
-            tuple(Store(totals, place, b.add(Load(self.buffer, own), Load(totals, place))) for place, own in pairs)
+            tuple(
+                Store(totals, place, joined("add", Load(self.buffer, own), Load(totals, place))) for place, own in pairs
+            )
         )
 
     def load(self, totals: Buffer) -> Statement:
@@ -362,7 +365,10 @@ class Partial:
         """Return what adds the accumulators to the sums."""
         pairs = self._pairs()
         return Block(
-            tuple(Store(self.buffer, own, b.add(Load(self.buffer, own), Load(totals, place))) for place, own in pairs)
+            tuple(
+                Store(self.buffer, own, joined("add", Load(self.buffer, own), Load(totals, place)))
+                for place, own in pairs
+            )
         )
 
     def store(self, totals: Buffer) -> Statement:

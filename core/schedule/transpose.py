@@ -124,12 +124,11 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Express
 
 def _replaced(value: Expression, taken: dict[int, Variable]) -> Expression:
     """Replace loads, known by identity, by the vectors that hold them."""
-
-    class Taken(ExpressionMap):
-        def __call__(self, expression: Expression) -> Expression:
-            return taken[id(expression)] if id(expression) in taken else super().__call__(expression)
-
-    return Taken(lambda node: node)(value)
+    replaced = ExpressionMap(lambda node: node)
+    for load in loads(value):
+        if id(load) in taken:
+            replaced.define(load, taken[id(load)])
+    return replaced(value)
 
 
 def _bind(bindings: list[tuple[Variable, Expression]], value: Expression) -> Variable:

@@ -6,6 +6,7 @@ import math
 from functools import cache
 
 from graft.core.tensor_ir.exponential import FLOAT32, Format, copy_sign
+from graft.core.tensor_ir.quarter_turns import half_pi, pi, quarter_turns
 from graft.core.tensor_ir.scalar_math import Value, select
 
 SIN = (-0.1666666716337204, 0.008333378471434116, -0.00019852565310429782, 2.826414629453211e-06)
@@ -29,75 +30,60 @@ From 2^47 on they are multiples of 2^24, so the scaled ones are whole and whole 
 
 
 @cache
-def _pi(bits: int) -> int:
-    """Return pi times ``2^bits``, rounded down (Machin's formula)."""
-    one = 1 << (bits + 16)
-
-    def arctan_of_inverse(number: int) -> int:
-        total, term, divisor = 0, one // number, 1
-        while term:
-            total += term // divisor if divisor % 4 == 1 else -(term // divisor)
-            term //= number * number
-            divisor += 2
-        return total
-
-    return 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239)) >> 16
-
-
-@cache
 def _turns(shift: int) -> tuple[float, float]:
     """Return ``2^shift * 2 / pi`` modulo 4 as the sum of two float64."""
     bits = 320
-    scaled = ((1 << (2 * bits + 1)) // _pi(bits) << shift) % (4 << bits)
+    scaled = ((1 << (2 * bits + 1)) // pi(bits) << shift) % (4 << bits)
     high = scaled / (1 << bits)
     numerator, denominator = high.as_integer_ratio()
     low = (scaled - (numerator << bits) // denominator) / (1 << bits)
     return high, low
 
 
-@cache
-def _half_pi_parts() -> tuple[float, float, float]:
-    """Return pi/2 as three float64, of which the first two have 33 significant bits."""
-    bits, rest, parts = 200, _pi(199), []
-    for _ in range(2):
-        drop = rest.bit_length() - 33
-        part = rest >> drop << drop
-        parts.append(part / (1 << bits))
-        rest -= part
-    return parts[0], parts[1], rest / (1 << bits)
-
-
-def _quadrant(x: Value, kind: Format) -> tuple[Value, Value]:
-    """Return the reduced argument and the quadrant (0 to 3, in float64) of an angle."""
+def _quadrant(x: Value, kind: Format) -> tuple[Value, Value, Value]:
+    """Return the reduced argument, what its rounding lost, and the quadrant (0 to 3, in float64) of an angle."""
     if kind is FLOAT32:
-        wide = x.cast("float64")
-        high, low = (wide.constant(part) for part in _turns(0))
-        size = abs(wide)
-        for chunk in range(1, 5):
-            beyond = size > 2.0 ** (47 + _CHUNK * (chunk - 1))
-            parts = _turns(_CHUNK * chunk)
-            high, low = select(beyond, parts[0], high), select(beyond, parts[1], low)
-        for chunk in range(1, 5):
-            beyond = size > 2.0 ** (47 + _CHUNK * (chunk - 1))
-            wide = select(beyond, wide * 2.0**-_CHUNK, wide)
-        product = wide * high
-        error = wide.times_plus(high, -product)
-        count = product.unary("round_even")
-        angle = ((product - count) + wide.times_plus(low, error)) * (math.pi / 2)
-        return angle.cast("float32"), count - (count * 0.25).unary("floor") * 4.0
-    count = (x * (2 / math.pi)).unary("round_even")
-    angle = x
-    for part in _half_pi_parts():
-        angle = count.times_plus(-part, angle)
-    return angle, count - (count * 0.25).unary("floor") * 4.0
+        angle, count = _float32_turns(x)
+        lost = angle.constant(0.0)
+    else:
+        turns, rest, count = quarter_turns(x)
+        high, low = half_pi()
+        angle = turns * high
+        lost = rest.times_plus(high, turns.times_plus(low, turns.times_plus(high, -angle)))
+    return angle, lost, count - (count * 0.25).unary("floor") * 4.0
 
 
-def _sine_and_cosine(angle: Value, kind: Format) -> tuple[Value, Value]:
+def _float32_turns(x: Value) -> tuple[Value, Value]:
+    """Return the reduced argument of a float32 angle, and the number of quarter turns in float64."""
+    wide = x.cast("float64")
+    high, low = (wide.constant(part) for part in _turns(0))
+    size = abs(wide)
+    for chunk in range(1, 5):
+        beyond = size > 2.0 ** (47 + _CHUNK * (chunk - 1))
+        parts = _turns(_CHUNK * chunk)
+        high, low = select(beyond, parts[0], high), select(beyond, parts[1], low)
+    for chunk in range(1, 5):
+        beyond = size > 2.0 ** (47 + _CHUNK * (chunk - 1))
+        wide = select(beyond, wide * 2.0**-_CHUNK, wide)
+    product = wide * high
+    error = wide.times_plus(high, -product)
+    count = product.unary("round_even")
+    angle = ((product - count) + wide.times_plus(low, error)) * (math.pi / 2)
+    return angle.cast("float32"), count
+
+
+def _sine_and_cosine(angle: Value, lost: Value, kind: Format) -> tuple[Value, Value]:
     """Return sine and cosine of a reduced angle."""
     square = angle * angle
-    sine = (angle * square).times_plus(square.polynomial(SIN if kind is FLOAT32 else SIN_TAYLOR), angle)
-    series = square.polynomial(COS if kind is FLOAT32 else COS_TAYLOR)
-    return sine, (square * square).times_plus(series, square.times_plus(-0.5, 1.0))
+    if kind is FLOAT32:
+        sine = (angle * square).times_plus(square.polynomial(SIN), angle)
+        return sine, (square * square).times_plus(square.polynomial(COS), square.times_plus(-0.5, 1.0))
+    sine = angle + (angle * square).times_plus(square.polynomial(SIN_TAYLOR), lost)
+    half = square * 0.5
+    near = 1.0 - half
+    # What the two roundings lost: of 1 - half, and of the angle.
+    rest = ((1.0 - near) - half) - angle * lost
+    return sine, near + (square * square).times_plus(square.polynomial(COS_TAYLOR), rest)
 
 
 def _tiny(kind: Format) -> float:
@@ -106,8 +92,8 @@ def _tiny(kind: Format) -> float:
 
 def sin(x: Value, kind: Format) -> Value:
     """Return the sine."""
-    angle, quadrant = _quadrant(x, kind)
-    sine, cosine = _sine_and_cosine(angle, kind)
+    angle, lost, quadrant = _quadrant(x, kind)
+    sine, cosine = _sine_and_cosine(angle, lost, kind)
     swapped = quadrant.equals(1.0) | quadrant.equals(3.0)
     value = select(swapped, cosine, sine)
     return select(abs(x) < _tiny(kind), x, select(quadrant >= 2.0, -value, value))
@@ -115,8 +101,8 @@ def sin(x: Value, kind: Format) -> Value:
 
 def cos(x: Value, kind: Format) -> Value:
     """Return the cosine."""
-    angle, quadrant = _quadrant(x, kind)
-    sine, cosine = _sine_and_cosine(angle, kind)
+    angle, lost, quadrant = _quadrant(x, kind)
+    sine, cosine = _sine_and_cosine(angle, lost, kind)
     swapped = quadrant.equals(1.0) | quadrant.equals(3.0)
     value = select(swapped, sine, cosine)
     return select(quadrant.equals(1.0) | quadrant.equals(2.0), -value, value)
@@ -124,8 +110,8 @@ def cos(x: Value, kind: Format) -> Value:
 
 def tan(x: Value, kind: Format) -> Value:
     """Return the tangent."""
-    angle, quadrant = _quadrant(x, kind)
-    sine, cosine = _sine_and_cosine(angle, kind)
+    angle, lost, quadrant = _quadrant(x, kind)
+    sine, cosine = _sine_and_cosine(angle, lost, kind)
     swapped = quadrant.equals(1.0) | quadrant.equals(3.0)
     value = select(swapped, -cosine, sine) / select(swapped, sine, cosine)
     return select(abs(x) < _tiny(kind), x, value)

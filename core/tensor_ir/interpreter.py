@@ -35,6 +35,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.machine import run_function
 from graft.core.tensor_ir.numerics import Array
+from graft.core.tensor_ir.visit import unknown
 
 __all__ = ["CHUNK", "bind_symbols", "run_function", "run_stages", "static_value"]
 
@@ -159,10 +160,9 @@ class _Grid:
 
     def evaluate(self, expression: Expression) -> Array:
         """Return the values of an expression; a shared subexpression is computed once."""
-        value = self.known.get(id(expression))
-        if value is None:
-            value = self.known[id(expression)] = np.asarray(self._compute(expression))
-        return value
+        for node in unknown(expression, self.known):
+            self.known[id(node)] = np.asarray(self._compute(node))
+        return self.known[id(expression)]
 
     def _compute(self, expression: Expression) -> Array:
         match expression:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from graft.core.types import BOOL, INT64, Type, element_bits
+from graft.core.types import INT64, Type, element_bits
 
 # ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
 
@@ -128,7 +128,7 @@ class Unary:
     @property
     def type(self) -> Type:
         """The operand's type."""
-        return self.value.type
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Binary:
     @property
     def type(self) -> Type:
         """The operands' type, or bool of the same lanes for a comparison."""
-        return BOOL.with_lanes(self.left.type.lanes) if self.operator in COMPARISONS else self.left.type
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Select:
     @property
     def type(self) -> Type:
         """The type of both arms."""
-        return self.on_true.type
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Cast:
     @property
     def type(self) -> Type:
         """``dtype`` with the operand's lanes."""
-        return Type(self.dtype, self.value.type.lanes)
+        return _type_below(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +308,7 @@ class CallExtern:
 
     ``prefetch(address, level)`` has no effect but on time: the address, which may be outside the buffer, is soon read;
     level 3 is the first-level cache, 2 the second, 0 a stream. Backends may leave it out.
+    ``fail_index(index, axis, extent, low, high)`` ends the function: the index is not in ``[low, high]``.
     """
 
     name: str
@@ -322,7 +323,8 @@ class Function:
     """A scheduled kernel: ``parameters`` are input buffers, then ``outputs`` output buffers.
 
     No two parameters overlap, but the only output may be the memory of one of the inputs whose numbers ``in_place``
-    has: an element of these is read last where the element of its place is stored.
+    has: an element of these is read last where the element of its place is stored. If it ``is_exact``, every operation
+    is rounded where it stands, alike on every machine: no product is joined with a sum unless by ``fma``.
     """
 
     name: str
@@ -331,6 +333,7 @@ class Function:
     body: Statement
     origin: tuple[str, ...] = ()
     in_place: tuple[int, ...] = ()
+    is_exact: bool = False
 
     def __str__(self) -> str:
         from graft.core.tensor_ir.text import print_function
@@ -367,6 +370,19 @@ class Reduction:
     axes: tuple[Axis, ...]
     initial: Expression
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether terms are combined one after the other, as the axes run."""
+        return is_ordered(self.operator, self.initial.type)
+
+
+def is_ordered(operator: BinaryOperator, kind: Type) -> bool:
+    """Whether terms of a type must be combined one after the other.
+
+    Each sum of a custom datatype is rounded, and which of two its least and greatest are is its own affair (NaN).
+    """
+    return kind.is_custom and operator in ("add", "mul", "min", "max")
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -389,6 +405,26 @@ class Stage:
         from graft.core.tensor_ir.text import print_stages
 
         return print_stages([self])
+
+
+def _type_below(expression: Expression) -> Type:
+    """Return the type of an expression whose operand decides it, however deep: without recursion."""
+    dtype: str | None = None
+    while True:
+        if isinstance(expression, Binary):
+            if dtype is None and expression.operator in COMPARISONS:
+                dtype = "bool"
+            expression = expression.left
+        elif isinstance(expression, Unary):
+            expression = expression.value
+        elif isinstance(expression, Cast):
+            dtype = dtype or expression.dtype
+            expression = expression.value
+        elif isinstance(expression, Select):
+            expression = expression.on_true
+        else:
+            below = expression.type
+            return below if dtype is None else Type(dtype, below.lanes)
 
 
 def access_lanes(indices: tuple[Expression, ...], mask: Expression | None) -> int:

@@ -42,7 +42,7 @@ from graft.core.tensor_ir.ir import (
     access_lanes,
 )
 from graft.core.tensor_ir.numerics import Array
-from graft.core.tensor_ir.visit import children
+from graft.core.tensor_ir.visit import children, unknown
 from graft.core.types import BOOL, INT64, Type
 
 Extern: TypeAlias = Callable[..., Any]
@@ -70,6 +70,12 @@ def run_function(
     with np.errstate(all="ignore"):
         machine.statement(function.body)()
     return results
+
+
+def _fail_index(index: int, axis: int, extent: int, low: int, high: int) -> None:
+    raise IndexError(
+        f"index {index} is out of range: axis {axis} has extent {extent}, so that {low} to {high} are legal"
+    )
 
 
 def poisoned(dtype: str, shape: tuple[int, ...]) -> Array:
@@ -201,6 +207,9 @@ class _Machine:
     def _call(self, name: str, arguments: tuple[Expression, ...]) -> _Action:
         if name == "prefetch":
             return lambda: None
+        if name == "fail_index":
+            values = [self.expression(argument) for argument in arguments]
+            return lambda: _fail_index(*(int(value()) for value in values))
         assert name in self.externs, f"no extern '{name}' was given"
         function = self.externs[name]
         getters: list[Callable[[], Any]] = []
@@ -257,18 +266,16 @@ class _Machine:
         known: dict[int, int],
     ) -> int:
         """Append an expression to the tape and return its register; a shared subexpression is computed once."""
-        if isinstance(expression, Variable):
-            return self.home(expression)
-        if id(expression) in known:
-            return known[id(expression)]
-        if isinstance(expression, Constant):
-            home = self.register(_python(numerics.constant(expression.value, expression.type.dtype), expression.type))
-        else:
-            sources = tuple(self._compile(child, tape, known) for child in children(expression))
-            home = self.register()
-            tape.append((home, self._operation(expression), sources))
-        known[id(expression)] = home
-        return home
+        for node in unknown(expression, known):
+            if isinstance(node, Variable):
+                home = self.home(node)
+            elif isinstance(node, Constant):
+                home = self.register(_python(numerics.constant(node.value, node.type.dtype), node.type))
+            else:
+                home = self.register()
+                tape.append((home, self._operation(node), tuple([known[id(child)] for child in children(node)])))
+            known[id(node)] = home
+        return known[id(expression)]
 
     def _operation(self, expression: Expression) -> Callable[..., Any]:
         match expression:

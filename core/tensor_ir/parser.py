@@ -177,8 +177,9 @@ class _Parser:
         self.expect("(")
         outputs = self.many(self.buffer, ")")
         in_place = tuple(self.many(self.integer)) if self.accept("in_place") else ()
+        is_exact = self.accept("exact")
         origin = self.strings() if self.accept("from") else ()
-        return Function(name, (*inputs, *outputs), len(outputs), self.block(), origin, in_place)
+        return Function(name, (*inputs, *outputs), len(outputs), self.block(), origin, in_place, is_exact)
 
     def buffer(self) -> Buffer:
         """Read the declaration of a buffer; unknown names in its shape become symbolic extents."""

@@ -6,15 +6,13 @@ much as it can. Floating-point values never change, not even in the last bit or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from graft.core.tensor_ir.algebra import binary_bounds, decide, fold, identity, splat_value, unbroadcast
 from graft.core.tensor_ir.ir import (
     COMPARISONS,
     Binary,
-    Bitcast,
     Block,
     Broadcast,
     Cast,
@@ -22,14 +20,12 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Function,
-    Horizontal,
     If,
     Intrinsic,
     Let,
     Load,
     Ramp,
     Select,
-    Shuffle,
     Statement,
     Store,
     Unary,
@@ -43,8 +39,10 @@ from graft.core.tensor_ir.visit import (
     map_statement,
     statement_children,
     statement_expressions,
+    structural_key,
     substitute,
     substitution,
+    unknown,
     walk_expressions,
     walk_statements,
     with_children,
@@ -144,7 +142,7 @@ class Simplifier:
         self.ranges: dict[Variable, Interval | None] = dict(ranges or {})
         self.values: dict[Variable, Expression] = {}
         self._known: dict[int, tuple[Expression, Expression]] = {}
-        self._interned: dict[tuple[Any, ...], Expression] = {}
+        self._interned: dict[Hashable, Expression] = {}
         self._forms: dict[int, tuple[Expression, Linear]] = {}
         self._atoms: list[Expression] = []
         self._numbers: dict[int, int] = {}
@@ -170,13 +168,16 @@ class Simplifier:
 
     def __call__(self, expression: Expression) -> Expression:
         """Return the simplified expression."""
-        known = self._known.get(id(expression))
-        if known is None:
-            operands = tuple(map(self, children(expression)))
-            known = (expression, self._intern(self._rule(with_children(expression, operands))))
-            self._known[id(expression)] = known
-            self._known.setdefault(id(known[1]), (known[1], known[1]))
-        return known[1]
+        known = self._known
+        done = known.get(id(expression))
+        if done is not None:
+            return done[1]
+        for node in unknown(expression, known):
+            operands = tuple([known[id(operand)][1] for operand in children(node)])
+            result = self._intern(self._rule(with_children(node, operands)))
+            known[id(node)] = (node, result)
+            known.setdefault(id(result), (result, result))
+        return known[id(expression)][1]
 
     def interval(self, expression: Expression) -> Interval | None:
         """Return the bounds of a simplified int64 expression, None if it has none."""
@@ -189,30 +190,7 @@ class Simplifier:
     # ---- Interning
 
     def _intern(self, expression: Expression) -> Expression:
-        match expression:
-            case Variable():
-                return expression
-            case Constant(value, kind):
-                key: tuple[Any, ...] = (Constant, float(value).hex() if isinstance(value, float) else value, kind)
-            case Load(buffer, indices, mask):
-                key = (Load, buffer, *(id(index) for index in indices), id(mask) if mask is not None else None)
-            case Ramp(base, stride, lanes):
-                key = (Ramp, id(base), stride, lanes)
-            case Broadcast(value, lanes):
-                key = (Broadcast, id(value), lanes)
-            case Unary(operator, value) | Horizontal(operator, value):
-                key = (type(expression), operator, id(value))
-            case Cast(value, dtype) | Bitcast(value, dtype):
-                key = (type(expression), dtype, id(value))
-            case Intrinsic(name, arguments, kind):
-                key = (Intrinsic, name, kind, *(id(argument) for argument in arguments))
-            case Shuffle(vectors, lanes):
-                key = (Shuffle, lanes, *(id(vector) for vector in vectors))
-            case Binary(operator, left, right):
-                key = (Binary, operator, id(left), id(right))
-            case Select(condition, on_true, on_false):
-                key = (Select, id(condition), id(on_true), id(on_false))
-        return self._interned.setdefault(key, expression)
+        return self._interned.setdefault(structural_key(expression), expression)
 
     # ---- Linear forms
 

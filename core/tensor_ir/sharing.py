@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graft.core.tensor_ir.ir import Broadcast, Constant, Expression, Let, Ramp, Statement, Store, Variable
-from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions, with_children
+from graft.core.tensor_ir.visit import children, statement_expressions, unknown, walk_expressions, with_children
 
 
 def bind_shared(statement: Statement) -> Statement:
@@ -62,6 +62,8 @@ class _Naming:
 
     def inside(self, node: Expression) -> Expression:
         """Return the node itself with what is shared below it replaced."""
-        if id(node) not in self._known:
-            self._known[id(node)] = with_children(node, tuple(map(self, children(node))))
+        for inner in unknown(node, self._known):
+            operands = children(inner)
+            new = tuple([self._names.get(id(one)) or self._known[id(one)] for one in operands])
+            self._known[id(inner)] = with_children(inner, new)
         return self._known[id(node)]

@@ -74,6 +74,7 @@ def print_function(function: Function) -> str:
         ", ".join(map(printer.declare, buffers)) for buffers in (function.input_buffers, function.output_buffers)
     )
     over = f" in_place {', '.join(map(str, function.in_place))}" if function.in_place else ""
+    over += " exact" if function.is_exact else ""
     head = f"function {quoted(function.name)}({inputs}) -> ({outputs}){over}{_origin(function.origin)}"
     return "\n".join([f"{head} {{", *printer.body(function.body, "  "), "}", ""])
 

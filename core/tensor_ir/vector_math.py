@@ -13,8 +13,8 @@ benchmarks.vector_math``; a test takes samples of every exponent), over samples 
 | log, log2, log1p | 0.9, 1.2, 1.0 | 1 | exponent and mantissa in [sqrt 1/2, sqrt 2), polynomial in ``m - 1`` |
 | tanh, sigmoid | 2.7, 2.5 | 2 | from expm1 and exp |
 | erf | 1.1 | 2 | odd polynomial below 15/16 (1), above it ``1 - exp(p(x))`` |
-| sin, cos | 1.6 | 1 | reduction by pi/2 in float64 with the bits of 2/pi that matter; in float64 for abs(x) < 2^30 |
-| tan | 3.8 | 3 | sine by cosine |
+| sin, cos | 1.6 | 0.85 | reduction by pi/2 with the bits of 2/pi that matter (Payne and Hanek), for every number |
+| tan | 3.8 | 2 | sine by cosine |
 | asin, acos, atan | 2.3, 1.3, 2.6 | 2 | reduction to abs(x) < 1/2 or tan(pi/8), odd polynomial |
 | sinh, cosh, asinh, acosh, atanh | 2.4, 1.5, 1.8, 2.5, 2.0 | 2 | from exp, expm1, log and log1p |
 | pow | 0.6 | 1e-12 relative | float32 through float64; ``exp2(y log2 x)`` |

@@ -6,7 +6,7 @@ linear in the number of distinct nodes; a rebuild keeps what did not change and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never, get_args
 
@@ -94,23 +94,36 @@ class ExpressionMap:
         self.rule = rule
         self._known: dict[int, tuple[Expression, Expression]] = {}
 
+    def define(self, expression: Expression, result: Expression) -> None:
+        """Map a node, known by identity, to ``result``, whatever is below it."""
+        self._known[id(expression)] = (expression, result)
+
     def __call__(self, expression: Expression) -> Expression:
         """Return the mapped expression."""
-        known = self._known.get(id(expression))
-        if known is not None:
-            return known[1]
-        parts, rebuilt = _SHAPES[type(expression)]
-        operands = parts(expression)
-        mapped = expression
-        if operands:
-            new = tuple([self(operand) for operand in operands])
-            for before, after in zip(operands, new, strict=True):
-                if before is not after:
-                    mapped = rebuilt(expression, new)
+        known = self._known
+        done = known.get(id(expression))
+        if done is not None:
+            return done[1]
+        stack = [expression]  # of its own: expressions are as deep as chains of operators are long
+        while stack:
+            node = stack[-1]
+            if id(node) in known:
+                stack.pop()
+                continue
+            parts, rebuilt = _SHAPES[type(node)]
+            operands = parts(node)
+            waiting = [operand for operand in operands if id(operand) not in known]
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            mapped = node
+            for operand in operands:
+                if known[id(operand)][1] is not operand:
+                    mapped = rebuilt(node, tuple([known[id(one)][1] for one in operands]))
                     break
-        result = self.rule(mapped)
-        self._known[id(expression)] = (expression, result)
-        return result
+            known[id(node)] = (node, self.rule(mapped))
+            stack.pop()
+        return known[id(expression)][1]
 
 
 def substitute(expression: Expression, values: Mapping[Variable, Expression]) -> Expression:
@@ -216,6 +229,57 @@ def walk_expressions(*roots: Expression) -> Iterator[Expression]:
         else:
             stack.append((node, True))
             stack.extend((operand, False) for operand in reversed(children(node)))
+
+
+def unknown(root: Expression, known: Container[int]) -> Iterator[Expression]:
+    """Yield the nodes of an expression whose ``id`` is not in ``known``, operands before their users.
+
+    The caller adds each before it takes the next; so a walk that remembers nodes needs no recursion, whose depth would
+    be that of the expression: that of a chain of operators in one kernel.
+    """
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if id(node) in known:
+            stack.pop()
+            continue
+        waiting = [operand for operand in children(node) if id(operand) not in known]
+        if waiting:
+            stack += reversed(waiting)
+        else:
+            yield node
+            stack.pop()
+
+
+def structural_key(expression: Expression) -> Hashable:
+    """Return a key that expressions share if they are the same operation on the same objects; so equal ones become one.
+
+    A float is known by its bits: 0.0 is not -0.0.
+    """
+    match expression:
+        case Variable():
+            return expression
+        case Constant(value, kind):
+            return (Constant, float(value).hex() if isinstance(value, float) else value, kind)
+        case Load(buffer, indices, mask):
+            return (Load, buffer, *(id(index) for index in indices), id(mask) if mask is not None else None)
+        case Ramp(base, stride, lanes):
+            return (Ramp, id(base), stride, lanes)
+        case Broadcast(value, lanes):
+            return (Broadcast, id(value), lanes)
+        case Unary(operator, value) | Horizontal(operator, value):
+            return (type(expression), operator, id(value))
+        case Cast(value, dtype) | Bitcast(value, dtype):
+            return (type(expression), dtype, id(value))
+        case Intrinsic(name, arguments, kind):
+            return (Intrinsic, name, kind, *(id(argument) for argument in arguments))
+        case Shuffle(vectors, lanes):
+            return (Shuffle, lanes, *(id(vector) for vector in vectors))
+        case Binary(operator, left, right):
+            return (Binary, operator, id(left), id(right))
+        case Select(condition, on_true, on_false):
+            return (Select, id(condition), id(on_true), id(on_false))
+    assert_never(expression)
 
 
 def free_variables(*roots: Expression) -> set[Variable]:

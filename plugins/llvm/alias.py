@@ -32,8 +32,9 @@ class Aliases:
         """Return a stage that reads no alias; an elementwise one takes the shape of what it reads of this kernel."""
         found = [load.buffer for load in loads(*stage_expressions(stage)) if load.buffer in self._of]
         plain = map_stage(stage, ExpressionMap(self._load)) if found else stage
-        if elementwise and found and dims(plain.buffer) != dims(self._of[found[0]]):
-            return self._moved(plain, self._of[found[0]])
+        like = next((one for one in map(self.get, found) if _are_alike(dims(one), dims(plain.buffer))), plain.buffer)
+        if elementwise and dims(like) != dims(plain.buffer):
+            return self._moved(plain, like)
         self._of[stage.buffer] = plain.buffer
         return plain
 
@@ -59,6 +60,11 @@ class Aliases:
         buffer = replace(stage.buffer, shape=like.shape)
         self._of[stage.buffer] = buffer
         return replace(map_stage(stage, ExpressionMap(rule)), buffer=buffer, axes=axes)
+
+
+def _are_alike(left: Sequence[int], right: Sequence[int]) -> bool:
+    """Whether shapes differ in dimensions of 1 only; an operand that is broadcast does not."""
+    return [extent for extent in left if extent != 1] == [extent for extent in right if extent != 1]
 
 
 def moved_index(place: Sequence[Expression], source: Sequence[int], target: Sequence[int]) -> tuple[Expression, ...]:

@@ -60,10 +60,15 @@ class _Finder:
         return [*before, scores, *between, softmax, product, *turned]
 
     def whole(self, attention: NodeView) -> list[NodeView]:
-        """Return an operator Attention with the transpositions around it (cases 2 and 3)."""
+        """Return an operator Attention with the transpositions around it (cases 2 and 3).
+
+        One whose caches are read keeps its result: a group's last node is the only one that stores anything.
+        """
         before = self._transposes(attention, (0, 1, 2))
         after = self._reader(attention.outputs[0])
-        return [*before, attention, *([after] if after is not None and _is_transpose(after) else [])]
+        if after is None or not _is_transpose(after) or any(map(self._is_used, attention.outputs[1:])):
+            return [*before, attention]
+        return [*before, attention, after]
 
     def _chain(self, softmax: NodeView) -> list[NodeView] | None:
         """The product and the elementwise operators before Softmax, the product first (case 1)."""
@@ -102,7 +107,10 @@ class _Finder:
             node = None if value is None or self._reader(value) is None else self._producer(value)
             if node is not None and _is_transpose(node):
                 found.append(node)
-        return found
+        return list(dict.fromkeys(found))
+
+    def _is_used(self, value: ValueView) -> bool:
+        return value.value in self.readers or value.value in self.outputs
 
     def _producer(self, value: ValueView) -> NodeView | None:
         producer = value.value.producer()

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import Cost, OperatorTable
 from graft.core.reject import Reject
 from graft.core.schedule.elementwise import overwritable
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -29,13 +29,15 @@ from graft.errors import TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.llvm.cache import KernelCache, source_digest
+from graft.plugins.llvm.cost import region_costs
 from graft.plugins.llvm.fusion import Group, Uses, fuse
 from graft.plugins.llvm.horizontal import join_horizontally
+from graft.plugins.llvm.index_checks import IndexChecks
 from graft.plugins.llvm.integers import in_integers
 from graft.plugins.llvm.layout import values_last
 from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
 from graft.plugins.llvm.placement import Placed
-from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside
+from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside, symbol
 from graft.plugins.llvm.rounding import rounded_nodes
 from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name, element_type
@@ -56,6 +58,7 @@ class LlvmBackend(Backend):
 
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
+    fallback: ClassVar[bool] = True
 
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
         """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
@@ -120,6 +123,10 @@ class LlvmBackend(Backend):
             cache.trim()
         return CompiledRegion(modules, procedure, kernels.constants, {**kernels.seconds, **codegen.by_stage})
 
+    def cost(self, region: Region) -> Sequence[Cost]:
+        """Return one cost for each kernel."""
+        return region_costs(region, self._table, self._without)
+
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
         """Measure candidates for the parameters of the regions' schedules; raise TuningError for another processor."""
         from graft.plugins.llvm.tuning import tune_regions
@@ -132,7 +139,9 @@ class LlvmBackend(Backend):
                 cpu=target.cpu,
             )
         if options.tuned is None:
-            raise TuningError("tuning needs a database to keep what it finds in; leave tuned on")
+            raise TuningError(
+                "tuning needs a database to keep what it finds in; leave tuned on, with a cache directory of your own"
+            )
         regions = [in_integers(region, target.without) for region in regions]
         return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
 
@@ -212,8 +221,10 @@ class RegionKernels:
     _known: dict[str, Shared] = field(default_factory=dict)
     _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
+    _index_checks: IndexChecks = field(init=False)
 
     def __post_init__(self) -> None:
+        self._index_checks = IndexChecks(symbol(self.region.name))
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
         precision = self.target.precision
@@ -241,6 +252,9 @@ class RegionKernels:
                 continue
             with self._timed("lower"):
                 lowered = self._lowered(values, number, shared, outside, uses)
+            if "index-checks" not in self.target.without:
+                for node in (node for one in shared for node in (*one.before, *one.nodes)):
+                    self._check_indices(node)
             for one in lowered:
                 self._call(one, *self._schedule(one))
             for part, begin in group.parts:
@@ -372,6 +386,14 @@ class RegionKernels:
         started = perf_counter()
         yield
         self.seconds[stage] += perf_counter() - started
+
+    def _check_indices(self, node: NodeView) -> None:
+        """Call the checks of a node's indices, which come before what reads them."""
+        for check in self._index_checks.of(node):
+            if check.is_new and (self.codegen is None or self.codegen.find(check.structure, check.name) is None):
+                self._define(check.function(), check.structure, {})
+            read = (self._index(check.value.value),)
+            self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
 
     def _call(self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray]) -> None:
         inputs = []

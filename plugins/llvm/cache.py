@@ -1,19 +1,21 @@
 """Objects of kernels kept on disk, for the next compilation of the same kernels in any process.
 
 An entry is found by the sha256 of everything its object depends on (`kernel_key`): the kernel's structure, the target,
-LLVM, and the source of this compiler. Files are written under another name and renamed, so that readers see whole
-entries only; a damaged one is as good as none. The oldest go when there are too many bytes.
+LLVM, and the source of this compiler. Readers see whole entries only (`graft.runtime.files`); a damaged one is as good
+as none. Entries are run, so only those are believed that nobody else can have made (`graft.runtime.private`).
+The oldest go when there are too many bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-import tempfile
+import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -21,7 +23,19 @@ from pathlib import Path
 import numpy as np
 
 from graft.core.target import Target
+from graft.errors import GraftError
 from graft.plugins.llvm.packing import Places, Strided
+from graft.runtime.files import writing
+from graft.runtime.private import (
+    FILE_MODE,
+    NotPrivateError,
+    inner_folder,
+    private_folder,
+    read_private,
+    why_not_private,
+)
+
+log = logging.getLogger("graft.llvm")
 
 LIMIT_BYTES = 512 << 20
 KEPT = 0.8
@@ -48,66 +62,106 @@ class KernelCache:
 
     def get(self, key: str) -> Entry | None:
         """Return the entry of a key, None if there is none that is whole; reading makes it young again."""
-        path = self._path(key)
         try:
-            data = path.read_bytes()
-            os.utime(path)
+            with private_folder(self.directory) as folder, inner_folder(key[:2], folder) as inner:
+                data = read_private(key[2:], inner)
+                with suppress(OSError):
+                    os.utime(key[2:], dir_fd=inner, follow_symlinks=False)
+        except NotPrivateError as error:
+            _warn(self.directory, str(error))
+            return None
         except OSError:
             return None
         return _decode(data)
 
     def put(self, key: str, entry: Entry) -> None:
         """Keep an entry."""
-        path = self._path(key)
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-            try:
-                with os.fdopen(handle, "wb") as file:
+        try:
+            with private_folder(self.directory, make=True) as folder, inner_folder(key[:2], folder, make=True):
+                # Nobody else can exchange a folder on the way to a private one: its path stays right.
+                path = self.directory / key[:2] / key[2:]
+                with writing(path, "kernel", durable=False, mode=FILE_MODE) as file:
                     file.write(_encode(entry))
-                os.replace(name, path)
-            except BaseException:
-                os.unlink(name)
-                raise
+        except NotPrivateError as error:
+            _warn(self.directory, str(error))
+        except (OSError, GraftError) as error:
+            log.info("a kernel is not kept: %s", error)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing is read from the directory or kept there, None if it is used."""
+        return why_not_private(self.directory)
 
     def trim(self) -> int:
         """Remove the entries used longest ago if all are larger than the limit; return the bytes that went."""
-        files = sorted(self._files(), key=lambda row: row[1])
-        total = sum(size for _, _, size in files)
+        files = sorted(self._files(), key=lambda file: file.used)
+        total = sum(file.size for file in files)
         removed = 0
         if total <= self.limit:
             return 0
-        for path, _, size in files:
+        for file in files:
             if total - removed <= self.limit * KEPT:
                 break
-            with suppress(OSError):
-                path.unlink()
-                removed += size
+            removed += file.size if self._remove(file) else 0
         return removed
 
     def clear(self) -> int:
         """Remove all entries; return how many there were."""
-        count = 0
-        for path, _, _ in list(self._files()):
-            with suppress(OSError):
-                path.unlink()
-                count += 1
-        return count
+        return sum(self._remove(file) for file in self._files())
 
     def size(self) -> tuple[int, int]:
         """Return the number of entries and their bytes."""
-        sizes = [size for _, _, size in self._files()]
+        sizes = [file.size for file in self._files()]
         return len(sizes), sum(sizes)
 
-    def _path(self, key: str) -> Path:
-        return self.directory / key[:2] / key[2:]
+    def _files(self) -> list[_File]:
+        """Everything in the directory, abandoned temporary files too; links, which may lead out, are not followed."""
+        found = []
+        for folder in _names(self.directory):
+            with suppress(OSError), _opened(self.directory / folder) as descriptor:
+                for name in os.listdir(descriptor):
+                    facts = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                    if not stat.S_ISDIR(facts.st_mode):
+                        found.append(_File(folder, name, facts.st_mtime, facts.st_size))
+        return found
 
-    def _files(self) -> Iterator[tuple[Path, float, int]]:
-        """Yield path, time of last use and size of everything in the directory, abandoned temporary files too."""
-        for path in self.directory.glob("*/*"):
-            with suppress(OSError):
-                facts = path.stat()
-                yield path, facts.st_mtime, facts.st_size
+    def _remove(self, file: _File) -> bool:
+        with suppress(OSError), _opened(self.directory / file.folder) as descriptor:
+            os.unlink(file.name, dir_fd=descriptor)
+            return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file in a folder of the cache: name, time of last use, size."""
+
+    folder: str
+    name: str
+    used: float
+    size: int
+
+
+def _names(directory: Path) -> list[str]:
+    with suppress(OSError):
+        return os.listdir(directory)
+    return []
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Open a folder that is no link."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _warn(directory: Path, reason: str) -> None:
+    """Say once in a process that a directory is not used."""
+    log.warning("the cache of kernels '%s' is not used, for what is in it would be run: %s", directory, reason)
 
 
 def kernel_key(structure: str, target: Target, version: str) -> str:

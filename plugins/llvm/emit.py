@@ -15,11 +15,12 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from graft.core.target import Target
+from graft.core.tensor_ir.fused import unfused
 from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
-from graft.plugins.llvm.emit_builder import ModuleText
+from graft.plugins.llvm.emit_builder import ModuleText, has_fused
 from graft.plugins.llvm.emit_function import emit_function
 from graft.plugins.llvm.object import link
 
@@ -35,13 +36,17 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
     """Return one LLVM module with all of ``functions``."""
     module = ModuleText(target)
     for function in functions:
-        emit_function(module, _expanded(function))
+        module.is_exact = function.is_exact
+        emit_function(module, _expanded(function, target))
     return f'target triple = "{_triple(target)}"\n\n{module.text()}'
 
 
-def _expanded(function: Function) -> Function:
+def _expanded(function: Function, target: Target) -> Function:
     """Return the function with transcendental functions as arithmetic; what they share stays shared, not bound."""
-    return replace(function, body=map_statement(function.body, expansion()))
+    body = map_statement(function.body, expansion())
+    if not has_fused(target):
+        body = map_statement(body, unfused(is_exact=function.is_exact))
+    return replace(function, body=body)
 
 
 def compile_functions(functions: Sequence[Function], target: Target) -> bytes:

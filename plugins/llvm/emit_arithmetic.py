@@ -10,12 +10,7 @@ from graft.core.types import SIGNED, Type, element_bits
 from graft.plugins.llvm.emit_builder import SMALL_FLOATS, Builder, Value, literal, register_type
 from graft.plugins.llvm.emit_cast import cast
 
-_FLOAT_INSTRUCTION = {
-    "add": "fadd contract",
-    "sub": "fsub contract",
-    "mul": "fmul contract",
-    "div": "fdiv",
-}
+_FLOAT_INSTRUCTION = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_COMPARISON = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round_even": "roundeven"}
 
@@ -110,7 +105,10 @@ def _compare(builder: Builder, operator: str, left: Value, right: Value) -> Valu
 def _float_binary(builder: Builder, operator: str, left: Value, right: Value) -> Value:
     kind = register_type(left.type)
     if operator in _FLOAT_INSTRUCTION:
-        return Value(builder.let(f"{_FLOAT_INSTRUCTION[operator]} {kind} {left.text}, {right.text}"), left.type)
+        instruction = _FLOAT_INSTRUCTION[operator]
+        if operator != "div" and not builder.module.is_exact:
+            instruction += " contract"
+        return Value(builder.let(f"{instruction} {kind} {left.text}, {right.text}"), left.type)
     if operator in ("min", "max"):
         return _float_extremum(builder, operator, left, right)
     assert operator == "fmod", operator

@@ -112,6 +112,11 @@ def _bfloat16_bits(number: float) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
+def has_fused(target: Target) -> bool:
+    """Whether a target has fused multiply-adds."""
+    return target.arch != "x86_64" or bool(target.features & {"fma", "avx512f"})
+
+
 @dataclass(slots=True)
 class ModuleText:
     """An LLVM module under construction: declarations of intrinsics and finished functions."""
@@ -120,6 +125,8 @@ class ModuleText:
     declarations: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     work: Work = field(default_factory=Work)
+    is_exact: bool = False
+    """Whether the function that is emitted `is_exact`."""
     overlapping: set[Buffer] = field(default_factory=set)
     """Parameters that may be the same memory: an output and what it may be written over."""
 

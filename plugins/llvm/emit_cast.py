@@ -28,11 +28,28 @@ def cast(builder: Builder, value: Value, dtype: str) -> Value:
 
 
 def _as_float(builder: Builder, value: Value) -> Value:
-    """Return a float32 or float64 that holds ``value`` exactly (64-bit integers: rounded to float64)."""
+    """Return a float32 or float64 that holds ``value`` exactly; of a 64-bit integer rounded to odd."""
     if value.type.is_float:
         return value
-    exact = "float32" if element_bits(value.type.dtype) <= 16 else "float64"
-    return cast(builder, value, exact)
+    bits = 1 if value.type.dtype == "bool" else element_bits(value.type.dtype)
+    if bits == 64:
+        value = _with_sticky_bit(builder, value)
+    return cast(builder, value, "float32" if bits <= 16 else "float64")
+
+
+def _with_sticky_bit(builder: Builder, value: Value) -> Value:
+    """Return a 64-bit integer of at most 53 significant bits: the others of a longer one are or-ed into their last."""
+    kind, condition = register_type(value.type), register_type(Type("bool", value.type.lanes))
+    low = builder.let(f"and {kind} {value.text}, {literal(0x7FF, value.type)}")
+    carried = builder.let(f"add {kind} {low}, {literal(0x7FF, value.type)}")
+    high = builder.let(f"and {kind} {builder.let(f'or {kind} {value.text}, {carried}')}, {literal(~0x7FF, value.type)}")
+    shift = "ashr" if value.type.dtype in SIGNED else "lshr"
+    top = builder.let(f"{shift} {kind} {value.text}, {literal(53, value.type)}")
+    small = builder.let(f"icmp eq {kind} {top}, {literal(0, value.type)}")
+    if value.type.dtype in SIGNED:
+        negative = builder.let(f"icmp eq {kind} {top}, {literal(-1, value.type)}")
+        small = builder.let(f"or {condition} {small}, {negative}")
+    return Value(builder.let(f"select {condition} {small}, {kind} {value.text}, {kind} {high}"), value.type)
 
 
 def _convert(builder: Builder, value: Value, to: Type) -> Value:

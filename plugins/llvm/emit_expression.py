@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
+    COMPARISONS,
     Binary,
     Bitcast,
     Broadcast,
@@ -24,10 +25,19 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_arithmetic, emit_dot, emit_memory
-from graft.plugins.llvm.emit_builder import SMALL_FLOATS, Builder, ModuleText, Value, literal, register_type
+from graft.plugins.llvm.emit_builder import (
+    SMALL_FLOATS,
+    Builder,
+    ModuleText,
+    Value,
+    has_fused,
+    literal,
+    register_type,
+)
 from graft.plugins.llvm.emit_cast import cast
 
 
@@ -58,12 +68,21 @@ class ExpressionEmitter(Builder):
 
     def value(self, expression: Expression) -> Value:
         """Return the value of an expression, emitting it unless this statement already has."""
-        known = self._emitted.get(id(expression))
+        emitted = self._emitted
+        known = emitted.get(id(expression))
         if known is not None:
             return known[1]
-        result = self._emit(expression)
-        self._emitted[id(expression)] = (expression, result)
-        return result
+        stack = [expression]
+        while stack:
+            node = stack[-1]
+            waiting = [one for one in _emitted_first(node) if id(one) not in emitted]
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            if id(node) not in emitted:
+                emitted[id(node)] = (node, self._emit(node))
+            stack.pop()
+        return emitted[id(expression)][1]
 
     def _emit(self, expression: Expression) -> Value:
         match expression:
@@ -168,7 +187,7 @@ class ExpressionEmitter(Builder):
             wide = self._fma(*(cast(self, value, "float32") for value in (left, right, addend)))
             return cast(self, wide, left.type.dtype)
         kind = register_type(left.type)
-        native = self.module.target.arch != "x86_64" or self.module.has("fma") or self.module.has("avx512f")
+        native = has_fused(self.module.target)
         arguments = [(kind, value.text) for value in (left, right, addend)]
         return Value(self.intrinsic("fma" if native else "fmuladd", kind, arguments, [kind]), left.type)
 
@@ -232,6 +251,19 @@ class ExpressionEmitter(Builder):
             high = self._shuffle([value], tuple(range(half, 2 * half)))
             value = emit_arithmetic.binary(self, operator, low, high)  # type: ignore[arg-type]
         return value if rest is None else emit_arithmetic.binary(self, operator, value, rest)  # type: ignore[arg-type]
+
+
+def _emitted_first(node: Expression) -> tuple[Expression, ...]:
+    """The operands that are emitted before a node whatever they are; those of the others depend on what they mean."""
+    if type(node) in _BY_MEANING:
+        return ()
+    if type(node) is Binary and node.operator in COMPARISONS and node.left.type.dtype == "int64":
+        return ()
+    return children(node)
+
+
+_BY_MEANING = frozenset({Load, Ramp, Constant, Variable})
+"""An access and its indices are one address, where that is linear; a comparison of indices may be a mask."""
 
 
 def _c_type(type: Type, *, before: bool = False) -> str:

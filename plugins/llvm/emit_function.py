@@ -42,7 +42,8 @@ SERIAL_WORK = 16 * 1024
 APART_WORK = 256
 """A loop behind a register tile of so much work is worth the call of a function."""
 ERROR_MEMORY = 1
-_API_PARALLEL_FOR, _API_SCRATCH = 8, 16
+_API_PARALLEL_FOR, _API_SCRATCH, _API_FAIL = 8, 16, 32
+_INDEX_TEXT = "index %lld is out of range: axis %lld has extent %lld, so that %lld to %lld are legal"
 _TENSOR_SHAPE, _TENSOR_OFFSET = 24, 40
 ATTRIBUTES = 'nounwind "no-builtins" "prefer-vector-width"="512"'
 
@@ -170,11 +171,27 @@ class FunctionEmitter(ExpressionEmitter):
                 ]
                 self.intrinsic("prefetch", "void", operands, ["ptr"])
                 return
+            case CallExtern("fail_index", arguments):
+                self._fail(_INDEX_TEXT, [self.value(argument) for argument in arguments])
+                return
         raise CompileError(
             f"function '{self.name}' calls the external symbol '{call.name}'; native code of the built-in compiler "
             "has no external symbols",
             symbol=call.name,
         )
+
+    def _fail(self, text: str, arguments: list[Value]) -> None:
+        """Return the status of the runtime's ``fail`` with a message: a format and int64 numbers."""
+        size = len(text) + 1
+        self.module.declarations[text] = f'@index_text = private constant [{size} x i8] c"{text}\\00"'
+        api = self.let("load ptr, ptr %context, align 8")
+        slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_FAIL}")
+        fail = self.let(f"load ptr, ptr {slot}, align 8")
+        operands = ", ".join(f"i64 {argument.text}" for argument in arguments)
+        status = self.fresh("failed")
+        self.emit(f"%{status} = call i32 (ptr, ptr, ...) {fail}(ptr %context, ptr @index_text, {operands})")
+        self.emit(f"ret i32 %{status}")
+        self.label(self.fresh("after"))
 
     # ---- Memory ----
 

@@ -30,6 +30,8 @@ ANCHORS = (
     (Trait.INJECTIVE, Trait.ELEMENTWISE),
 )
 """The traits of anchors, in the order in which they choose what follows them."""
+LARGEST_GROUP = 64
+"""Nodes of one kernel up to which others follow: what a kernel costs to compile grows faster than its length."""
 LARGEST_DIAMOND = 24
 """Nodes up to which the end of a diamond is looked for."""
 
@@ -261,7 +263,7 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
             return same and (table.has(node, Trait.ELEMENTWISE) or is_view(node, uses, table))
 
         more = uses.next_joint(outputs[0], joins) or _moved(outputs[0], trait, uses, table)
-        if not more:
+        if not more or len(group.nodes) + len(more) > LARGEST_GROUP:
             break
         group.nodes += more
         uses.taken |= {node.node for node in more}
@@ -290,6 +292,7 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
         node.node in uses.turning
         or not table.has(node, Trait.INJECTIVE)
         or node.input(0) != ValueView(value)
+        or value in node.node.inputs[1:]
         or node.op_type == "Concat"
     ):
         return []

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.build import constant
-from graft.core.operators.lower import buffer_of, lower, lowering_of
+from graft.core.operators.lower import buffer_of, lower, lowering_of, neutral_stage, of_nothing
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.operators.table import Lowering, OperatorTable, Trait
 from graft.core.schedule.horizontal import beside
@@ -103,7 +103,11 @@ class Values:
             stored = {buffer: self._narrowed(buffer) for buffer in outputs if buffer in moved.values()}
             inlined = storing(inlined, stored)
             outputs = tuple(stored.get(buffer, buffer) for buffer in outputs)
-        kernel = _kernel(group, name, _needed(inlined, outputs), outputs, anchor_stage, self)
+        trait = group.trait
+        if any(map(of_nothing, inlined)):  # the schedules of products and windows need something to divide into tiles
+            inlined = [neutral_stage(stage) if of_nothing(stage) else stage for stage in inlined]
+            trait = Trait.REDUCTION
+        kernel = _kernel(group, trait, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         prepared = prepare(kernel, accumulation(group.nodes))
         kernel = prepared.kernel
         inputs = tuple(self.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
@@ -205,14 +209,20 @@ def _needed(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> list[Stage]:
 
 
 def _kernel(
-    group: Group, name: str, stages: Sequence[Stage], outputs: Sequence[Buffer], anchor_stage: int, values: Values
+    group: Group,
+    trait: Trait,
+    name: str,
+    stages: Sequence[Stage],
+    outputs: Sequence[Buffer],
+    anchor_stage: int,
+    values: Values,
 ) -> Kernel:
     computed = {stage.buffer for stage in stages}
     read = [load.buffer for stage in stages for load in loads(*stage_expressions(stage))]
     inputs = tuple(buffer for buffer in dict.fromkeys(read) if buffer not in computed)
     origin = group.origin or tuple(dict.fromkeys(node.name for node in group.nodes))
     return Kernel(
-        name, inputs, tuple(outputs), tuple(stages), group.trait, group.anchor, anchor_stage,
+        name, inputs, tuple(outputs), tuple(stages), trait, group.anchor, anchor_stage,
         values.constants(inputs), origin,
     )  # fmt: skip
 
@@ -223,6 +233,8 @@ def lowered_beside(parts: Sequence[Lowered], name: str, target: Target, inner: C
     known = {buffer: value for part in parts for buffer, value in zip(part.kernel.inputs, part.inputs, strict=True)}
     if any(made.get(value, buffer) is not buffer for buffer, value in known.items()):
         return None  # a view of what another one computes
+    if any(part.kernel.anchor is not part.group.trait for part in parts):
+        return None  # a product of nothing
     kernel = beside([part.kernel for part in parts], name, target, {made[value] for value in inner})
     if kernel is None:
         return None
@@ -237,4 +249,9 @@ def kernel_name(region: str, number: int, group: Group) -> str:
     """Return the symbol of a kernel: region, number, and the operators in it."""
     operators = [node.op_type.lower() for node in group.nodes]
     shown = "_".join(operators[:4]) + ("_more" if len(operators) > 4 else "")
-    return _NOT_IN_A_NAME.sub("_", f"{region}_{number}_{shown}")
+    return symbol(f"{region}_{number}_{shown}")
+
+
+def symbol(name: str) -> str:
+    """Return ``name`` as one that object files may have."""
+    return _NOT_IN_A_NAME.sub("_", name)

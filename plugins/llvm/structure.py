@@ -24,6 +24,7 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.visit import unknown
 
 
 def structure_of(kernel: Kernel) -> str:
@@ -71,11 +72,10 @@ class _Writer:
         return self.number(("stage", self.buffer(stage.buffer), axes, reduction, value, bound, epilogue))
 
     def expression(self, expression: Expression) -> int:
-        known = self._written.get(id(expression))
-        if known is None:
-            known = (expression, self.number(self._form(expression)))
-            self._written[id(expression)] = known  # holding the expression keeps its id taken
-        return known[1]
+        written = self._written
+        for node in unknown(expression, written):
+            written[id(node)] = (node, self.number(self._form(node)))  # holding the expression keeps its id taken
+        return written[id(expression)][1]
 
     def _form(self, expression: Expression) -> Hashable:
         write = self.expression

@@ -11,6 +11,7 @@ from graft.plugins.onednn import library
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.operators.table import Cost
     from graft.core.target import CompileOptions
     from graft.core.view import NodeView
     from graft.partition.region import Region
@@ -50,6 +51,12 @@ class OneDnnBackend(Backend):
 
         graph, constants = lower_graph(*serialize(region))
         return Module(region.name, KIND, (region.name,), graph.to_json(), constants, self.name, self.install)
+
+    def cost(self, region: Region) -> Sequence[Cost]:
+        """Return one cost for each primitive."""
+        from graft.plugins.onednn.cost import region_costs
+
+        return region_costs(region)
 
     def available(self) -> str | None:
         """Return None if oneDNN can be opened here, else what to install."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graft.core.reject import Reject
+from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
 from graft.plugins.onednn.lowering import is_per_channel
 from graft.plugins.onednn.windows import window
@@ -249,6 +250,11 @@ def _mean(node: NodeView) -> Reject | None:
     return None
 
 
+def _shaped(node: NodeView) -> Reject | None:
+    """Check an operator whose second input says what its output's shape is."""
+    return _constants(node, 1)
+
+
 def _always(node: NodeView) -> Reject | None:
     return None
 
@@ -267,11 +273,22 @@ def _eltwise(node: NodeView) -> Reject | None:
     known = [np.empty(0) if value is None else one for value, one in zip(node.inputs, values, strict=True)]
     names = ("alpha", "beta", "approximate")
     attributes = {name: node.attribute(name) for name in names if node.attribute(name) is not None}
-    if eltwise(node.op_type, attributes, [None, *known[1:]]) is None:
+    found = eltwise(node.op_type, attributes, [None, *known[1:]])
+    if found is None:
         return Reject("constant-required", f"{node.op_type} with parameters that are computed at run time")
     if node.op_type == "Pow" and _target(node) != _shape(node, 0):
         return Reject("shape", "Pow broadcasts its first input")
-    return None
+    return _accurate(node, ELTWISE[found.algorithm])
+
+
+def _accurate(node: NodeView, stated: Accuracy) -> Reject | None:
+    """Refuse what is less accurate than is claimed; the last of all checks, for the user may allow it."""
+    text = f"{node.op_type} is computed within {stated}, and {LIMIT} is asked for"
+    return None if stated.within(LIMIT) else Reject("accuracy", text)
+
+
+def _log_softmax(node: NodeView) -> Reject | None:
+    return _accurate(node, PRIMITIVES["log_softmax"])
 
 
 CHECKS: Mapping[str, Callable[[NodeView], Reject | None]] = {
@@ -283,17 +300,17 @@ CHECKS: Mapping[str, Callable[[NodeView], Reject | None]] = {
     "GlobalMaxPool": _pooling,
     "GlobalAveragePool": _pooling,
     "Softmax": _always,
-    "LogSoftmax": _always,
+    "LogSoftmax": _log_softmax,
     "LayerNormalization": _layer_normalization,
     "LRN": _lrn,
     "BatchNormalization": _batch_normalization,
     "Concat": _concat,
-    "Reshape": _always,
+    "Reshape": _shaped,
     "Flatten": _always,
-    "Squeeze": _always,
-    "Unsqueeze": _always,
+    "Squeeze": _shaped,
+    "Unsqueeze": _shaped,
     "Transpose": _always,
-    "Split": _always,
+    "Split": _shaped,
     "Slice": _slice,
     "ReduceMean": _mean,
 }

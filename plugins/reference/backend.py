@@ -6,16 +6,27 @@ with such a module needs onnx where it runs; programs without one do not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import Cost
 from graft.core.reject import Reject
 from graft.core.target import CompileOptions
 from graft.core.view import NodeView
+from graft.partition.costs import Work, kernel_cost
 from graft.partition.region import Region
 from graft.plugins.backend import Backend
 from graft.plugins.reference.model import constants_of, model_of
 from graft.plugins.reference.operators import implementation
 from graft.runtime.procedure import Module
+
+CALL_SECONDS = 5e-5
+"""What the evaluation of one operator costs besides its work."""
+FLOPS_PER_SECOND = 1e9
+"""Much less than NumPy's products, much more than its loops in Python."""
+BYTES_PER_SECOND = 2e9
 
 
 class ReferenceBackend(Backend):
@@ -23,6 +34,7 @@ class ReferenceBackend(Backend):
 
     name = "reference"
     priority = 0
+    fallback = True
     install = "pip install onnx"
 
     def supports(self, node: NodeView) -> bool | Reject:
@@ -43,6 +55,12 @@ class ReferenceBackend(Backend):
         """Return the region as an ONNX model; its numeric constants are handed over, its strings embedded."""
         data = model_of(region).SerializeToString(deterministic=True)
         return Module(region.name, "reference", (region.name,), data, constants_of(region), install=self.install)
+
+    def cost(self, region: Region) -> Sequence[Cost]:
+        """Return one cost for each operator: a call of Python, and NumPy on one thread."""
+        work = Work(OPERATORS)
+        done = [kernel_cost([node], work) for node in region.nodes()]
+        return [Cost(0, 0, CALL_SECONDS + one.flops / FLOPS_PER_SECOND + one.bytes / BYTES_PER_SECOND) for one in done]
 
     def fingerprint(self) -> str:
         """Return the version of onnx."""

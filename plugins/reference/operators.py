@@ -29,9 +29,52 @@ def implementation(node: NodeView) -> Reject | None:
     version = node.node.version or (graph.opset_imports.get(node.domain) if graph is not None else None)
     if domain == "" and node.op_type == "ImageDecoder" and importlib.util.find_spec("PIL") is None:
         return Reject("no-pattern", "onnx.reference decodes images with Pillow; pip install pillow")
+    if (ignored := _ignored(node)) is not None:
+        return Reject("attribute", f"onnx.reference ignores '{ignored}' of {node.op_type}")
     if _exists(domain, node.op_type, version or onnx.defs.onnx_opset_version()):
         return None
     return Reject("no-pattern", f"onnx.reference does not implement {node.op_type} of opset {version}")
+
+
+_RECURRENT = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+"""The recurrent layers and the functions that onnx.reference computes them with."""
+
+
+def _ignored(node: NodeView) -> str | None:
+    """Return what a node asks for and onnx.reference computes without."""
+    if node.domain == "ai.onnx.ml":
+        return _ignored_by_classifier(node)
+    if node.domain not in ("", "ai.onnx") or node.op_type not in _RECURRENT:
+        return None
+    if node.input(4) is not None:
+        return "sequence_lens"
+    if node.attribute("clip") is not None:
+        return "clip"
+    if node.op_type == "LSTM" and node.attribute("input_forget", 0):
+        return "input_forget"
+    usual = _RECURRENT[node.op_type] * (2 if node.attribute("direction", "forward") == "bidirectional" else 1)
+    given = [name.lower() for name in node.attribute("activations") or usual]
+    single = node.op_type == "RNN" and given == ["affine"]
+    return None if single or given == [name.lower() for name in usual] else "activations"
+
+
+def _ignored_by_classifier(node: NodeView) -> str | None:
+    """Two classes from one score: what onnx.reference and ONNX Runtime agree on is taken, nothing else."""
+    transform = node.attribute("post_transform", "NONE")
+    strings = node.attribute("classlabels_strings") or []
+    if node.op_type == "LinearClassifier":
+        labels = node.attribute("classlabels_ints") or strings
+        one_score = len(labels) == 2 and len(node.attribute("intercepts") or []) == 1
+        return "post_transform" if one_score and transform != "LOGISTIC" else None
+    if node.op_type != "TreeEnsembleClassifier":
+        return None
+    labels, classes = node.attribute("classlabels_int64s") or strings, set(node.attribute("class_ids") or [])
+    if len(labels) != 2 or len(classes) != 1:
+        return None
+    signed = any(weight < 0 for weight in node.attribute("class_weights") or [])
+    if classes != {0}:
+        return "class_ids"
+    return None if transform == ("LOGISTIC" if signed else "NONE") else "post_transform"
 
 
 @cache

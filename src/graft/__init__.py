@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graft.core.reject import Reject
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
+    from graft.explaining import explain
     from graft.partition.plan import Plan
     from graft.partition.policy import Policy
     from graft.partition.region import Region
@@ -44,6 +45,7 @@ __all__ = [
     "TuneOptions",
     "bench",
     "compile",
+    "explain",
     "hookimpl",
     "load",
     "plan",
@@ -66,6 +68,7 @@ _HOMES = {
     "TuneOptions": "graft.core.tuning.options",
     "bench": "graft.benchmark",
     "compile": "graft.api",
+    "explain": "graft.explaining",
     "hookimpl": "graft.plugins.hooks",
     "load": "graft.core.load",
     "plan": "graft.api",

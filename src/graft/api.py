@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
+from graft.core.database import why_not_usable
 from graft.core.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
+from graft.core.target import tuned_database
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import PlanError, TuningError, UnsupportedError
 from graft.faults import forgiven_of, without_faulty
+from graft.partition.costs import Work
+from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.plan import Plan
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
     from graft.core.target import CompileOptions
     from graft.partition.estimators import Estimator
+    from graft.partition.placement import PlanTimes
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 
@@ -115,10 +120,11 @@ def plan(
 ) -> Plan:
     """Return where every operator would run and why.
 
-    ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions. ``place`` (``greedy``,
-    ``model``, ``measured``) overrides ``policy.placement``. Only ``measured`` compiles and runs anything: regions that
-    might be, with ``threads`` threads, once each on this machine. With ``precision`` as for `compile` the plan says
-    which operators it rounds the factors of.
+    ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions. ``place`` (``auto``,
+    ``greedy``, ``model``, ``measured``) overrides ``policy.placement``; named backends are taken greedily in their
+    order, all installed ones by cost (``auto``), if neither says so. Only ``measured`` compiles and runs anything:
+    plans that might be, with ``threads`` threads, for at most ``policy.measure_seconds``. With ``precision`` as for
+    `compile` the plan says which operators it rounds the factors of.
     """
     result = partitioned(
         model, backends, shapes=shapes, policy=policy, place=place, threads=threads, precision=precision,
@@ -141,36 +147,45 @@ def partitioned(
     """Partition as `plan` does and return the partitioned model too."""
     manager = manager or plugins()
     chosen = choose(backends, manager)
-    wishes = placed(policy, place)
+    wishes = placed(policy, place, named=backends is not None)
     options = compile_options(threads, False, precision=precision)
     prepared = prepare(model, shapes, manager)
 
     def place_by(able: Sequence[Backend]) -> Partitioned:
-        estimator = estimator_for(wishes, able, options, manager)
-        result = partition(prepared, able, policy=wishes, estimator=estimator, operators=OPERATORS)
+        result = partition(
+            prepared, able, policy=wishes, estimator=estimator_for(able, options),
+            times=times_for(wishes, able, options, manager), operators=OPERATORS,
+        )  # fmt: skip
         return with_precision(result, able, options.target)
 
     return without_faulty(place_by, chosen, forgiven_of(chosen, named=backends is not None))[0]
 
 
-def placed(policy: Policy | None, place: PlacementMode | None) -> Policy:
-    """Return a policy with a mode of placement; None leaves the policy's own. Raise PlanError for an unknown mode."""
+def placed(policy: Policy | None, place: PlacementMode | None, named: bool = True) -> Policy:
+    """Return a policy with a mode of placement: ``place``, the policy's own, or what follows from the backends.
+
+    Without a wish, placement is ``auto`` unless the user ``named`` backends. Raises PlanError for an unknown mode.
+    """
     policy = policy or Policy()
-    if place is not None and place not in PLACEMENTS:
-        raise PlanError(f"unknown placement '{place}'; choose one of {', '.join(PLACEMENTS)}", place=place)
-    return policy if place is None else replace(policy, placement=place)
+    mode = place or policy.placement or (None if named else "auto")
+    if mode is not None and mode not in PLACEMENTS:
+        raise PlanError(f"unknown placement '{mode}'; choose one of {', '.join(PLACEMENTS)}", place=mode)
+    return replace(policy, placement=mode)
 
 
-def estimator_for(
+def estimator_for(backends: Sequence[Backend], options: CompileOptions) -> Estimator:
+    """Return the model of what regions cost here, with as many threads as the program will have."""
+    return Roofline(backends, Work(OPERATORS), options.threads)
+
+
+def times_for(
     policy: Policy, backends: Sequence[Backend], options: CompileOptions, manager: PluginManager | None
-) -> Estimator | None:
-    """Return what measures regions where the policy asks for it, else None: the core has a model of its own."""
-    if policy.placement != "measured":
-        return None
-    from graft.measure import measured_here
+) -> PlanTimes:
+    """Return what knows the times of plans on this machine, and measures them within the policy's time."""
+    from graft.measure import times_here
 
     load = partial(program_of, threads=options.threads, backends=backends, manager=manager)
-    return measured_here(backends, options, load)
+    return times_here(backends, options, load, policy.measure_seconds)
 
 
 @takes(
@@ -199,14 +214,15 @@ def compile(
 ) -> Program:
     """Compile a model to a program that is ready to run and to save.
 
-    ``backends`` are in order of preference: names or `Backend` objects; all installed ones by default. ``threads`` is
-    the number of threads the program uses, all available ones by default; ``cpu`` is the processor to compile for:
-    ``native``, or one of `graft.core.target.LEVELS` (``x86-64-v3``, ``armv8-a``) for an artifact that runs elsewhere.
-    ``precision`` is that of float32 matrix products and convolutions in the built-in compiler: ``bf16`` rounds their
-    factors to bfloat16, sums in float32 and keeps images between convolutions in bfloat16. With ``strict`` a region
-    that its backend fails to compile is an error; otherwise it goes to the next backend. ``plan`` is a saved decision
-    to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for `plan`. With
-    ``cache``, kernels that were compiled before are found in the user's cache directory.
+    ``backends`` are in order of preference: names or `Backend` objects; by default all installed ones that take part
+    unnamed, placed by cost. ``threads`` is the number of threads the program uses, all available ones by default;
+    ``cpu`` is the processor to compile for: ``native``, or one of `graft.core.target.LEVELS` (``x86-64-v3``,
+    ``armv8-a``) for an artifact that runs elsewhere. ``precision`` is that of float32 matrix products and convolutions
+    in the built-in compiler: ``bf16`` rounds their factors to bfloat16, sums in float32 and keeps images between
+    convolutions in bfloat16. With ``strict`` a region that its backend fails to compile or to load is an error;
+    otherwise it goes to the next backend. ``plan`` is a saved decision to follow, on its own backends unless others are
+    given; ``place`` is a mode of placement, as for `plan`. With ``cache``, kernels that were compiled before are found
+    in the user's cache directory.
 
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.
@@ -221,7 +237,7 @@ def compile(
         tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
         keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
-    return program_of(compiled.description, options.threads, backends, manager)
+    return compiled.load(partial(program_of, threads=options.threads, backends=backends, manager=manager))
 
 
 def program_of(
@@ -263,19 +279,23 @@ def compile_model(
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
     forgiven = forgiven_of(chosen, named, strict)
     options = compile_options(threads, strict, cpu, cache, tuned, without, precision)
-    wishes = placed(policy, place)
+    wishes = placed(policy, place, named=backends is not None or plan is not None)
     measuring = tune_options(tune)
     if measuring is not None and not tuned:
         raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")
-    estimator = None
-    if plan is None:
-        estimator, chosen = without_faulty(lambda able: estimator_for(wishes, able, options, manager), chosen, forgiven)
+    if measuring is not None and options.tuned is None:
+        raise TuningError(
+            f"tuning needs a database to keep what it finds in: {why_not_usable(tuned_database())}; set XDG_CACHE_HOME "
+            "to a folder of your own"
+        )
+    times, chosen = without_faulty(lambda able: times_for(wishes, able, options, manager), chosen, forgiven)
     compiler = Compiler(
         chosen,
         options,
         policy=wishes,
         plan=plan,
-        estimator=estimator,
+        estimator=estimator_for(chosen, options),
+        times=times,
         forgiven=forgiven,
         manager=manager,
         keep_intermediates=None if keep_intermediates is None else Path(keep_intermediates),

@@ -1,27 +1,31 @@
 """The way of a model: load, normalise, partition, compile every region, stitch.
 
-A region that its backend cannot compile goes to the next backend: the failure becomes a refusal and the model is
-partitioned again, so the final plan is the one that runs. Regions that did not change are not compiled again.
+A region that its backend cannot compile, or whose module cannot be loaded here, goes to the next backend: the failure
+becomes a refusal and the model is partitioned again, so the final plan is the one that runs. Regions that did not
+change are not compiled again.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graft.core.database import usable
 from graft.core.load import Source, load
 from graft.core.normalize import PASSES, normalize
 from graft.core.operators.all import OPERATORS
 from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
+from graft.core.save import save_with_data
 from graft.core.shapes import require_static
 from graft.core.skeleton import LARGE_BYTES
 from graft.core.target import (
@@ -45,13 +49,16 @@ from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.precision import with_precision
 from graft.runtime.dtypes import ELEMENT_TYPES
+from graft.runtime.files import make_folder, write
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.stitch import Stitcher
 
 if TYPE_CHECKING:
     from graft.partition.estimators import Estimator
+    from graft.partition.placement import PlanTimes
     from graft.partition.plan import Plan
     from graft.plugins.manager import PluginManager
+    from graft.runtime.program import Program
 
 
 log = logging.getLogger("graft.compiler")
@@ -81,6 +88,28 @@ class CompiledModel:
     """What tuning has found, where it was asked for and a backend has something to tune."""
     reuse: bool = True
     """Whether results that are not live at the same time may have the same memory."""
+    without: Callable[[Sequence[tuple[Region, GraftError]]], CompiledModel] | None = None
+    """Compiles again where some regions' modules cannot be loaded, or raises why they cannot."""
+
+    def load(self, load: Callable[[ProgramDescription], Program]) -> Program:
+        """Return what ``load`` makes of the program, regions that cannot be loaded here going to the next backend."""
+        try:
+            return load(self.description)
+        except GraftError:
+            failures = self._unloadable(load)
+            if self.without is None or not failures:
+                raise
+        return self.without(failures).load(load)
+
+    def _unloadable(self, load: Callable[[ProgramDescription], Program]) -> list[tuple[Region, GraftError]]:
+        """Return the regions that cannot be loaded, each tried by itself."""
+        failures: list[tuple[Region, GraftError]] = []
+        for region in self.regions.values():
+            try:
+                load(self.stitch_region(region))
+            except GraftError as error:
+                failures.append((region, error))
+        return failures
 
     @property
     def total_seconds(self) -> float:
@@ -168,10 +197,10 @@ class Compiler:
     """Compiles models with a fixed choice of backends and options.
 
     ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
-    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions where the
-    policy places by cost. A region of a plan that its backend fails to compile is an error, for the plan says that it
-    is to have it. ``tune`` has the backends measure before they compile. Backends named in ``forgiven`` are left out
-    where they are at fault; the faults of others are errors.
+    GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions and
+    ``times`` knows plans where the policy places by cost. A region of a plan that its backend fails to compile is an
+    error, for the plan says that it is to have it. ``tune`` has the backends measure before they compile. Backends
+    named in ``forgiven`` are left out where they are at fault; the faults of others are errors.
     """
 
     def __init__(
@@ -182,6 +211,7 @@ class Compiler:
         policy: Policy | None = None,
         plan: Plan | None = None,
         estimator: Estimator | None = None,
+        times: PlanTimes | None = None,
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
         tune: TuneOptions | None = None,
@@ -192,6 +222,7 @@ class Compiler:
         self._policy = policy
         self._plan = plan
         self._estimator = estimator
+        self._times = times
         self._manager = manager
         self._keep = keep_intermediates
         self._tune = tune
@@ -209,7 +240,10 @@ class Compiler:
         with self._timed("normalize"):
             model = simplified(loaded, source, shapes, self._manager, self._options.target.without)
         self._write("01_normalized.onnx", model)
-        refusals: dict[tuple[str, str], Reject] = {}
+        return self._compiled(model, {})
+
+    def _compiled(self, model: ir.Model, refusals: dict[tuple[str, str], Reject]) -> CompiledModel:
+        """Compile a prepared model; what fails joins ``refusals``."""
         while True:
             partitioned = self._partition(model, refusals)
             if self._tune is not None and not refusals:
@@ -230,14 +264,22 @@ class Compiler:
             description = self._with_facts(description, partitioned, stitcher.weights)
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
-            self._report, reuse,
+            self._report, reuse, partial(self._without, model, refusals),
         )  # fmt: skip
+
+    def _without(
+        self, model: ir.Model, refusals: dict[tuple[str, str], Reject], failures: Sequence[tuple[Region, GraftError]]
+    ) -> CompiledModel:
+        """Compile again what could not be loaded, by other backends."""
+        for region, error in failures:
+            self._refuse(region, error, refusals)
+        return self._compiled(model, refusals)
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
         def place(backends: Sequence[Backend]) -> Partitioned:
             result = partition(
                 model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
-                operators=OPERATORS,
+                times=self._times, operators=OPERATORS,
             )  # fmt: skip
             return with_precision(result, backends, self._options.target)
 
@@ -287,14 +329,7 @@ class Compiler:
             try:
                 compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
-                if self._options.strict or self._plan is not None or isinstance(error, DatabaseError):
-                    raise
-                log.warning("%s; the region goes to the next backend", error)
-                reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
-                known = len(refusals)
-                refusals.update({(name, region.backend): reason for name in region.origin})
-                if len(refusals) == known:
-                    raise
+                self._refuse(region, error, refusals)
                 failed = True
                 continue
             seconds = perf_counter() - started
@@ -306,6 +341,17 @@ class Compiler:
             if self._manager is not None:
                 self._manager.region_compiled(region, compiled, seconds)
         return failed
+
+    def _refuse(self, region: Region, error: GraftError, refusals: dict[tuple[str, str], Reject]) -> None:
+        """Make a failure the reason why the backend does not get the region's nodes; raise it where that is no way."""
+        if self._options.strict or self._plan is not None or isinstance(error, DatabaseError):
+            raise error
+        log.warning("%s; the region goes to the next backend", error)
+        reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
+        known = len(refusals)
+        refusals.update({(name, region.backend): reason for name in region.origin})
+        if len(refusals) == known:
+            raise error
 
     def _with_facts(
         self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
@@ -327,17 +373,17 @@ class Compiler:
     def _write(self, name: str, model: ir.Model) -> None:
         """Save an intermediate model if the user asked for them."""
         if self._keep is not None:
-            self._keep.mkdir(parents=True, exist_ok=True)
-            ir.save(model, self._keep / name, external_data=f"{name}.data")
+            make_folder(self._keep, "intermediate results")
+            save_with_data(model, self._keep / name, "intermediate model")
 
     def _keep_region(self, region: Region, compiled: Module | CompiledRegion) -> None:
         """Save what a backend made of a region if the user asked for it."""
         if self._keep is None:
             return
-        self._keep.mkdir(parents=True, exist_ok=True)
+        make_folder(self._keep, "intermediate results")
         for module in compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,):
             suffix = module.kind.replace(":", "_")
-            (self._keep / f"03_{region.name}.{module.name}.{suffix}").write_bytes(module.data)
+            write(self._keep / f"03_{region.name}.{module.name}.{suffix}", module.data, "module")
 
 
 def compile_options(
@@ -365,7 +411,7 @@ def compile_options(
         threads or available_threads(),
         strict,
         cache_directory() if cache else None,
-        tuned_database() if tuned else None,
+        usable(tuned_database(), "tuned parameters") if tuned else None,
     )
 
 

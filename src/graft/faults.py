@@ -20,7 +20,13 @@ class LeftOut(Backend):
 
     def __init__(self, backend: Backend, reason: str) -> None:
         self.reason = reason
-        vars(self).update(name=backend.name, priority=backend.priority, constants=backend.constants)
+        vars(self).update(
+            name=backend.name,
+            priority=backend.priority,
+            by_default=backend.by_default,
+            fallback=backend.fallback,
+            constants=backend.constants,
+        )
 
     def available(self) -> str:
         """Return the fault."""

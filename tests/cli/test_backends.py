@@ -42,7 +42,8 @@ def test_backends_alone_lists(graft):
 
 def test_show_describes_one_backend(graft, npu):
     assert graft("backends", "show", "npu", "--plugin", npu).out == (
-        "npu\n  plugin      npu (file npu.py)\n  priority    100\n  available   yes\n  operators   MatMul\n"
+        "npu\n  plugin      npu (file npu.py)\n  priority    100\n  default     yes\n  available   yes\n"
+        "  operators   MatMul\n"
     )
 
 
@@ -82,3 +83,15 @@ def test_a_backend_that_is_left_out_is_not_there(graft, npu):
 def test_list_shows_a_plugin_file_by_its_name(graft, npu):
     rows = json.loads(graft("backends", "list", "--plugin", npu, "--json").out)["plugins"]
     assert [row["provides"] for row in rows if row["name"] == "npu"] == [str(npu)]
+
+
+def test_show_says_which_backends_take_part_only_when_named(graft, npu, model):
+    npu.write_text(npu.read_text().replace('name = "npu"', 'name = "npu"\n    by_default = False'))
+    out = graft("backends", "show", "npu", "--plugin", npu).out
+    assert "  default     no: takes part only when named, as in -b npu\n" in out
+    assert (
+        json.loads(graft("backends", "show", "npu", "--plugin", npu, "--json").out)["backends"][0]["by_default"]
+        is False
+    )
+    assert "npu" not in graft("plan", model, "--plugin", npu).out
+    assert graft("plan", model, "--plugin", npu, "-b", "npu,reference").out.startswith("npu 1/3 ops")

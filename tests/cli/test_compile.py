@@ -47,7 +47,7 @@ def test_a_place_that_cannot_be_written_is_a_failure(graft, model, tmp_path):
     outcome = graft("compile", model, "-b", "reference", "-o", tmp_path / "none" / "out.graft")
     assert outcome.code == 1
     assert outcome.err.startswith(
-        f"graft: cannot write artifact '{tmp_path}/none/out.graft': No such file or directory"
+        f"graft: cannot write artifact '{tmp_path}/none/out.graft': there is no folder '{tmp_path}/none', make it first"
     )
 
 

@@ -10,7 +10,7 @@ CALLS = (
     "backends", "backends list", "backends show", "backends doctor", "plan MODEL", "plan MODEL --why",
     "plan MODEL --nodes", "plan MODEL -o plan.json", "plan MODEL --html plan.html", "plan diff PLAN PLAN",
     "compile MODEL -o m.graft", "compile MODEL -o m.graft --time", "run MODEL", "run ARTIFACT --output out",
-    "verify MODEL", "verify ARTIFACT", "verify MODEL --per-region", "bench MODEL --seconds 0.01",
+    "verify MODEL", "verify ARTIFACT --model MODEL", "verify MODEL --per-region", "bench MODEL --seconds 0.01",
     "bench ARTIFACT --seconds 0.01", "inspect MODEL", "inspect ARTIFACT", "inspect MODEL --text",
     "inspect MODEL --stage normalized", "profile MODEL --runs 1", "profile ARTIFACT -o trace.json --runs 1",
     "report MODEL -o report.html", "report ARTIFACT -o report.html", "datatypes list",
@@ -18,10 +18,12 @@ CALLS = (
     "cache tuned", "cache clear --what all",
 )  # fmt: skip
 FAILURES = (
-    "backends show none", "plan none.onnx", "plan MODEL -b none", "plan MODEL --require-coverage 100 --require-backend none",
+    "backends show none", "plan none.onnx", "plan MODEL -b none",
+    "plan MODEL --require-coverage 100 --require-backend none",
     "compile none.onnx -o x", "compile MODEL -o /dev/null/x", "run MODEL --input z=[1]", "run ARTIFACT -b llvm",
     "verify MODEL --model MODEL", "bench ARTIFACT --compare onnxruntime", "inspect none", "profile MODEL --input x=1",
-    "report MODEL -o /dev/null/x", "datatypes convert MODEL --type none -o p.onnx", "datatypes sweep MODEL --types none",
+    "report MODEL -o /dev/null/x", "datatypes convert MODEL --type none -o p.onnx",
+    "datatypes sweep MODEL --types none",
     "cache nonsense",
 )  # fmt: skip
 

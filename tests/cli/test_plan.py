@@ -155,7 +155,7 @@ def test_placement_by_the_model_keeps_a_backend_that_says_it_is_slow_out(graft, 
     assert graft(*arguments, "model").out.startswith("npu 0/3 ops")
 
 
-def test_placement_by_measuring_runs_regions_once_and_remembers(graft, model, npu, tmp_path, monkeypatch):
+def test_placement_by_measuring_runs_plans_once_and_remembers(graft, model, npu, tmp_path, monkeypatch):
     from graft.measure import default_database
     from graft.partition.times import TimesDatabase
 
@@ -166,7 +166,7 @@ def test_placement_by_measuring_runs_regions_once_and_remembers(graft, model, np
     assert graft(*arguments).out.startswith("npu 0/3 ops")
     assert default_database() == tmp_path / "cache" / "graft" / "times.sqlite3"
     times = dict(TimesDatabase(default_database()))
-    assert {key.split()[0] for key in times} == {"npu", "reference"}
+    assert {key.split()[0] for key in times} == {"plan"}
     assert graft(*arguments).out.startswith("npu 0/3 ops")
     assert dict(TimesDatabase(default_database())) == times
 
@@ -202,3 +202,43 @@ def test_a_file_that_is_no_plan_is_named(graft, model, tmp_path):
     assert (outcome.code, outcome.err) == (
         1, f"graft: '{path}': the file is not a plan: its format is not 'graft.plan' (-v shows the traceback)\n"
     )  # fmt: skip
+
+
+EXPLAINED = """\
+Relu (node 'act'): reference
+
+BACKEND  CODE        REASON
+npu      no-pattern  npu has no rule for Relu
+
+BACKEND  COMPOSITE        CODE        WHAT BECAME OF IT
+npu      npu.matmul_relu  no-pattern  matched 1 of 2 operators, then at Sigmoid (node 'sig'): wanted MatMul
+"""
+
+
+@pytest.fixture
+def relu_npu(tmp_path):
+    (tmp_path / "relu_npu.py").write_text(
+        "import graft\nfrom graft.patterns import is_op, wildcard\n"
+        "class Npu(graft.JsonBackend):\n    name = 'npu'\n"
+        "    @graft.supports(is_op('Relu')(is_op('MatMul')(wildcard(), wildcard())), name='npu.matmul_relu')\n"
+        "    def matmul_relu(self, match): return True\n"
+        "    def load(self, graph, constants): raise NotImplementedError\n"
+    )
+    return tmp_path / "relu_npu.py"
+
+
+def test_explain_says_how_near_every_composite_came(graft, model, relu_npu):
+    wish = ("plan", model, "-b", "npu,reference", "--plugin", relu_npu, "--explain")
+    assert graft(*wish, "act").out == EXPLAINED
+    data = json.loads(graft(*wish, "act", "--json").out)
+    assert [row["composite"] for row in data["patterns"]] == ["npu.matmul_relu"]
+    assert data["reasons"] == {"npu": ["no-pattern", "npu has no rule for Relu"]}
+
+
+def test_explain_of_a_node_that_the_simplified_model_lacks_names_the_nearest(graft, model, relu_npu):
+    outcome = graft("plan", model, "-b", "npu,reference", "--plugin", relu_npu, "--explain", "acct")
+    assert outcome.code == 1
+    assert outcome.err == (
+        "graft: the simplified model has no node 'acct'; did you mean 'act'?; "
+        "`graft inspect MODEL --stage normalized --text` prints that model\n"
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from graft.core.database import APPLICATION, VERSION, Database
+from graft.core.database import APPLICATION, VERSION, Database, usable, why_not_usable
 from graft.errors import DatabaseError
 
 
@@ -109,3 +110,44 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(DatabaseError, match=r"the database of numbers '.*' cannot be used"):
         numbers(tmp_path / "file" / "numbers.sqlite3").write("INSERT INTO numbers VALUES ('a', 1)")
+
+
+def test_a_database_that_others_may_change_is_not_used(tmp_path, caplog):
+    path = tmp_path / "shared" / "times.sqlite3"
+    assert usable(path, "measured times") == path
+    path.parent.mkdir()
+    path.parent.chmod(0o777)
+    assert usable(path, "measured times") is None
+    assert usable(path, "measured times") is None
+    assert [record.message for record in caplog.records] == [
+        f"the database of measured times '{path}' is not used: the folder '{path.parent}' may be written by everybody "
+        "(mode 0777)"
+    ]
+    path.parent.chmod(0o755)
+    path.touch()
+    path.chmod(0o666)
+    assert why_not_usable(path) == f"the file '{path}' may be written by everybody (mode 0666)"
+    path.chmod(0o600)
+    assert usable(path, "measured times") == path
+
+
+def test_a_database_that_cannot_be_written_is_not_used(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "deeper" / "times.sqlite3"
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert why_not_usable(path) == f"'{tmp_path}' cannot be written"
+    assert usable(path, "written times") is None
+    assert not caplog.records, "there is nothing that is not used"
+    path.parent.mkdir()
+    path.touch()
+    assert usable(path, "written times") is None
+    assert [record.message for record in caplog.records] == [
+        f"the database of written times '{path}' is not used: '{path}' cannot be written"
+    ]
+
+
+def test_without_a_cache_directory_there_is_no_database(caplog):
+    assert usable(None, "measured times") is None
+    assert why_not_usable(None) == (
+        "there is no cache directory, for neither XDG_CACHE_HOME nor HOME is an absolute path"
+    )
+    assert not caplog.records

@@ -25,6 +25,7 @@ class Toy:
     operators: frozenset[str] = frozenset()
     patterns: Sequence[Composite] = ()
     missing: str | None = None
+    fallback: bool = False
     answer: Callable[[NodeView], bool | Reject] | None = field(default=None, compare=False)
 
     def supports(self, node: NodeView) -> bool | Reject:
@@ -40,8 +41,8 @@ def toy(name: str, *operators: str, patterns: Sequence[Composite] = ()) -> Toy:
     return Toy(name, frozenset(operators), tuple(patterns))
 
 
-def everything(name: str = "rest") -> Toy:
-    return Toy(name, answer=lambda node: True)
+def everything(name: str = "rest", fallback: bool = False) -> Toy:
+    return Toy(name, answer=lambda node: True, fallback=fallback)
 
 
 def model_of(text: str) -> ir.Model:

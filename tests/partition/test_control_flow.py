@@ -104,7 +104,7 @@ def test_a_backend_that_runs_control_flow_gets_the_whole_node() -> None:
 
 def test_values_that_are_not_tensors_stay_inside_one_region_of_one_backend() -> None:
     model = model_of(SEQUENCE)
-    result = partition(model, [toy("npu", "Relu", "Exp", "SequenceAt"), everything("reference")])
+    result = partition(model, [toy("npu", "Relu", "Exp", "SequenceAt"), everything("reference", fallback=True)])
     placed = {row.node: row.backend for row in result.plan.placements}
     assert placed == {"a": "npu", "s": "reference", "b": "npu", "t": "reference", "l": "reference", "y": "npu"}
     assert result.plan["l"].reasons["npu"] == Reject(
@@ -120,7 +120,7 @@ def test_values_that_are_not_tensors_stay_inside_one_region_of_one_backend() -> 
 def test_what_lies_between_sequence_operators_goes_with_them() -> None:
     text = SEQUENCE.replace("b = Exp(a)", "f = SequenceAt(s, i)  b = Exp(f)")
     model = model_of(text)
-    result = partition(model, [toy("npu", "Relu", "Exp"), everything("reference")])
+    result = partition(model, [toy("npu", "Relu", "Exp"), everything("reference", fallback=True)])
     assert result.plan["b"].backend == "reference"
     assert result.plan["b"].reasons["npu"].code == "no-pattern"
     run_both(model, result.model, x=np.array([-1, 2], np.float32), i=np.array(1))
@@ -140,7 +140,7 @@ def test_a_loop_that_carries_a_sequence_is_taken_whole() -> None:
       y = SequenceAt(r, i)
     }"""
     model = model_of(text)
-    result = partition(model, [toy("npu", "Exp"), everything("reference")])
+    result = partition(model, [toy("npu", "Exp"), everything("reference", fallback=True)])
     assert {row.node: row.backend for row in result.plan.placements} == {
         "s": "reference", "r": "reference", "more": "reference", "u": "reference", "p": "reference", "y": "reference",
     }  # fmt: skip

@@ -113,7 +113,7 @@ def test_the_partitioned_model_computes_the_same_in_onnx_runtime(name: str) -> N
 
 def test_bounds_on_regions_reduce_their_number() -> None:
     source = graft.load(path_of("light_inception_v1"))
-    bounded = partition(source, [*VENDORS, everything()], policy=Policy(min_region_ops=4, unbounded=("rest",))).plan
+    bounded = partition(source, [*VENDORS, everything(fallback=True)], policy=Policy(min_region_ops=4)).plan
     free = partitioned("light_inception_v1").plan
     assert len(bounded.regions()) < len(free.regions())
     for name in bounded.regions("conv"):

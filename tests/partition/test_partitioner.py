@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
 from graft.core.view import NodeView
 from graft.errors import PatternError, PlanError, PluginError, UnsupportedError
-from graft.partition.partitioner import partition
+from graft.partition.partitioner import collection_paused, partition
 from graft.partition.policy import Policy
+from graft.partition.problem import Problem
 from graft.partition.region import regions
 from graft.patterns import Composite, absent, is_constant, is_op, outputs, wildcard
 from graft.patterns.match import Match
@@ -172,7 +176,7 @@ def test_refusals_break_up_composites_too() -> None:
 
 def test_small_regions_go_to_the_next_backend() -> None:
     model = small("a = Relu(x)\nb = Exp(a)\nc = Relu(b)\nd = Tanh(c)\ny = Exp(d)")
-    backends = [toy("npu", "Relu", "Tanh"), toy("gpu", "Relu", "Tanh", "Exp"), everything("reference")]
+    backends = [toy("npu", "Relu", "Tanh"), toy("gpu", "Relu", "Tanh", "Exp"), everything("reference", fallback=True)]
     plan = partition(model, backends, policy=Policy(min_region_ops=2)).plan
     assert plan["a"].reasons["npu"] == Reject("region-too-small", "the region has 1 operator, at least 2 wanted")
     assert [row.backend for row in plan.placements] == ["gpu", "gpu", "npu", "npu", "reference"]
@@ -181,21 +185,25 @@ def test_small_regions_go_to_the_next_backend() -> None:
 
 def test_regions_below_a_bound_of_work_go_to_the_next_backend() -> None:
     model = small("a = MatMul(x, x)\nb = Exp(a)\ny = Add(b, x)", "float[4,4] x", "float[4,4] y")
-    plan = partition(model, [toy("npu", "MatMul", "Add"), everything("llvm")], policy=Policy(min_region_flops=100)).plan
+    plan = partition(
+        model, [toy("npu", "MatMul", "Add"), everything("llvm", fallback=True)], policy=Policy(min_region_flops=100)
+    ).plan
     assert plan["a"].backend == "npu"
     assert plan["y"].reasons["npu"] == Reject("region-too-small", "the region has 16 FLOPs, at least 100 wanted")
 
 
 def test_the_largest_regions_are_kept_where_their_number_is_bounded() -> None:
     model = small("a = Relu(x)\nb = Exp(a)\nc = Relu(b)\nd = Tanh(c)\ne = Exp(d)\ny = Relu(e)")
-    plan = partition(model, [toy("npu", "Relu", "Tanh"), everything("llvm")], policy=Policy(max_regions=1)).plan
+    plan = partition(
+        model, [toy("npu", "Relu", "Tanh"), everything("llvm", fallback=True)], policy=Policy(max_regions=1)
+    ).plan
     assert [row.backend for row in plan.placements] == ["llvm", "llvm", "npu", "npu", "llvm", "llvm"]
     assert plan["a"].reasons["npu"] == Reject("region-too-small", "1 larger region is enough")
 
 
 def test_operators_and_nodes_can_be_excluded() -> None:
     model = small("a = Relu(x)\nb = Exp(a)\ny = Tanh(b)")
-    backends = [toy("npu", "Relu", "Exp", "Tanh"), toy("gpu", "Relu", "Exp", "Tanh"), everything("llvm")]
+    backends = [toy("npu", "Relu", "Exp", "Tanh"), toy("gpu", "Relu", "Exp", "Tanh"), everything("llvm", fallback=True)]
     plan = partition(model, backends, policy=Policy(exclude_op=("Exp",), exclude_node=("npu:y",))).plan
     assert [row.backend for row in plan.placements] == ["npu", "llvm", "gpu"]
     assert plan["b"].reasons["npu"] == Reject("user-excluded", "operator 'Exp' is excluded by the user")
@@ -340,3 +348,27 @@ def test_a_value_that_also_leads_elsewhere_is_never_computed_again(leak: str) ->
     backends = [toy("npu", patterns=[Composite("npu.exp_add", EXP_ADD)]), everything()]
     plan = partition(model, backends, policy=Policy(duplicate_dominated=True)).plan
     assert plan["y"].reasons["npu"].code == "fused-use"
+
+
+def test_a_search_that_is_given_up_is_a_reason_and_no_error() -> None:
+    deep = wildcard()
+    for _ in range(17):
+        deep = deep + wildcard()
+    body = "v0 = Identity(x)\nu0 = Relu(x)\n"
+    body += "".join(f"v{i + 1} = Add(v{i}, u{i})\nu{i + 1} = Add(u{i}, v{i})\n" for i in range(17)) + "y = Sub(v17, x)"
+    npu = toy("npu", patterns=[Composite("npu.deep", is_op("Sub")(deep, is_op("Relu")))])
+    plan = partition(small(body), [npu, everything()]).plan
+    assert plan["y"].reasons["npu"] == Reject(
+        "size",
+        "the search for npu.deep at Sub (node 'y') was given up: a pattern took more than 200000 steps at one node; "
+        "give its alternatives different operators",
+    )
+
+
+def test_plans_that_a_search_drops_are_freed() -> None:
+    model = small("a = Relu(x)\ny = Exp(a)")
+    problem = Problem(model, (toy("npu", "Relu"), everything()), Policy(), {}, OPERATORS)
+    with collection_paused():
+        kept = [weakref.ref(problem.solve().model.graph) for _ in range(4)]
+        problem.solve()
+        assert [reference() for reference in kept] == [None] * 4

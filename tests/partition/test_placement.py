@@ -1,31 +1,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost
 from graft.core.reject import Reject
 from graft.errors import PlanError
-from graft.partition.costs import value_bytes
-from graft.partition.estimators import Measured
+from graft.partition.costs import Work, value_bytes
+from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.placement import handed_over
 from graft.partition.plan import Plan
-from graft.partition.policy import Policy
+from graft.partition.policy import PlacementMode, Policy
 from graft.partition.region import Region, regions
 from graft.partition.structure import structure
-from graft.partition.times import TimesDatabase
 from graft.patterns import Composite, is_op, wildcard
 from tests.partition.graphs import BINARY, UNARY, Toy, everything, random_models, small, toy
 
-MODEL, MEASURED = Policy(placement="model"), Policy(placement="measured")
+MODEL = Policy(placement="model")
 
 
 @dataclass
@@ -34,6 +33,7 @@ class Prices:
 
     table: dict[str, float] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    margin: float = 0.0
 
     def region_seconds(self, region: Region) -> float:
         total = 1.0
@@ -97,11 +97,11 @@ PRICES = st.dictionaries(
     st.sampled_from([f"{backend}.{name}" for backend in ("b0", "b1", "rest") for name in (*UNARY, *BINARY)]),
     st.floats(0.5, 200),
 )
-OPERATORS = st.lists(st.sets(st.sampled_from((*UNARY, *BINARY))), min_size=1, max_size=2)
+TAKEN = st.lists(st.sets(st.sampled_from((*UNARY, *BINARY))), min_size=1, max_size=2)
 
 
 @settings(max_examples=25, deadline=None)
-@given(random_models(8), OPERATORS, PRICES)
+@given(random_models(8), TAKEN, PRICES)
 def test_it_is_never_dearer_than_greed_or_the_best_single_backend(
     model: ir.Model, operators: list[set[str]], table: dict[str, float]
 ) -> None:
@@ -113,16 +113,79 @@ def test_it_is_never_dearer_than_greed_or_the_best_single_backend(
             assert found <= price(partition(model, backends), prices) + 1e-9
 
 
-def test_without_an_estimator_the_backends_cost_or_a_roofline_decides() -> None:
-    class Slow(Toy):
-        def cost(self, region: Region) -> Cost | None:
-            return Cost(10**12, 0)
+class Costly(Toy):
+    """A backend that says what its regions cost."""
 
+    def __init__(self, name: str, costs: Cost | list[Cost], fallback: bool = False) -> None:
+        super().__init__(name, answer=lambda node: True, fallback=fallback)
+        object.__setattr__(self, "costs", costs)
+
+    def cost(self, region: Region) -> Cost | list[Cost]:
+        return self.costs  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_model_reads_what_backends_say_their_regions_cost() -> None:
     model = small("a = Relu(x)\ny = Exp(a)")
-    slow = Slow("npu", frozenset({"Relu", "Exp"}))
-    assert partition(model, [slow, everything()], policy=MODEL).plan["a"].backend == "rest"
-    fast = toy("npu", "Relu", "Exp")
-    assert partition(model, [fast, everything()], policy=MODEL).plan["a"].backend == "npu"
+    slow, fast = Costly("npu", Cost(10**12, 0)), Costly("npu", [Cost(10**3, 0), Cost(0, 10**3)])
+    rest = Costly("rest", Cost(10**9, 0), fallback=True)
+    assert partition(model, [slow, rest], policy=MODEL).plan["a"].backend == "rest"
+    assert partition(model, [fast, rest], policy=MODEL).plan["a"].backend == "npu"
+
+
+def test_kernels_one_after_another_cost_their_sum_and_threads_share_all_but_fixed_seconds() -> None:
+    region = regions(partition(small("y = Relu(x)"), [everything()]).model)[0]
+
+    def seconds(threads: int, *costs: Cost) -> float:
+        backend = Costly("rest", list(costs))
+        return Roofline([backend], Work(OPERATORS), threads).region_seconds(region)
+
+    product, copy, fixed = Cost(10**10, 10), Cost(10, 10**9), Cost(0, 0, 0.3)
+    assert seconds(1, product, copy) == pytest.approx(seconds(1, product) + seconds(1, copy), rel=1e-4)
+    assert seconds(2, product) == pytest.approx(seconds(1, product) / 2, rel=1e-3)
+    assert seconds(2, fixed) == pytest.approx(seconds(1, fixed), rel=1e-3)
+
+
+def test_a_backend_that_does_not_say_what_it_costs_is_no_match_for_a_fallback_that_does() -> None:
+    model = small("a = Relu(x)\ny = Exp(a)", "float[512,512] x", "float[512,512] y")
+    rest = Costly("rest", Cost(2 * 512 * 512, 2 * 4 * 512 * 512), fallback=True)
+    assert partition(model, [toy("npu", "Relu", "Exp"), rest], policy=MODEL).plan.coverage("npu") == 0
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(0.9, "rest"), (0.8, "npu")])
+def test_another_backend_than_the_fallback_must_be_cheaper_by_more_than_the_margin(gain: float, chosen: str) -> None:
+    model = small("y = Relu(x)")
+    npu, rest = Costly("npu", Cost(int(gain * 10**10), 0)), Costly("rest", Cost(10**10, 0), fallback=True)
+    assert partition(model, [npu, rest], policy=MODEL).plan["y"].backend == chosen
+
+
+def test_what_the_first_fallback_cannot_do_goes_to_the_backend_that_is_cheaper_at_it() -> None:
+    model = small("a = Relu(x)\ny = Exp(a)")
+    first = Toy("first", frozenset({"Relu"}), fallback=True)
+    backends = [toy("npu", "Relu", "Exp"), first, everything("last", fallback=True)]
+    prices = Prices({"first.Relu": 1.0, "npu.Relu": 100.0, "npu.Exp": 1.0, "last.Relu": 100.0, "last.Exp": 100.0})
+    plan = partition(model, backends, policy=Policy(placement="auto", search_budget=4), estimator=prices).plan
+    assert [row.backend for row in plan.placements] == ["first", "npu"]
+
+
+def test_with_fallbacks_alone_nothing_is_priced() -> None:
+    prices = Prices()
+    partition(small("y = Relu(x)"), [everything(fallback=True)], policy=MODEL, estimator=prices)
+    assert prices.asked == []
+
+
+def test_the_order_of_backends_that_was_not_asked_for_says_what_the_fallback_alone_would_gain() -> None:
+    model = small("y = Relu(x)")
+    backends = [Costly("npu", Cost(10**10, 0)), Costly("rest", Cost(10**10 // 2, 0), fallback=True)]
+    estimator = Roofline(backends, Work(OPERATORS))
+    plan = partition(model, backends, estimator=estimator).plan
+    assert plan["y"].backend == "npu"
+    assert plan.faster == "rest alone: about 2.0x faster by the model (--place auto)"
+    assert plan.summary() == f"npu 1/1 ops (100.0 %, 1 region, 100 % of FLOPs) · {plan.faster}"
+    assert Plan.from_json(plan.to_json()) == plan
+    assert partition(model, backends, plan=plan).plan == plan
+    assert partition(model, backends[::-1], estimator=estimator).plan.faster == ""
+    asked_for = Policy(placement="greedy")
+    assert partition(model, backends, policy=asked_for, estimator=estimator).plan.faster == ""
 
 
 def test_the_search_looks_at_no_more_plans_than_allowed() -> None:
@@ -142,56 +205,64 @@ def test_the_search_looks_at_no_more_plans_than_allowed() -> None:
     assert 0 < counted <= 3 * one
 
 
-def measure_by_size(calls: list[str]) -> Callable[[Region], float]:
-    def measure(region: Region) -> float:
-        calls.append(region.name)
-        return 1e-6 * len(region.nodes())
+@dataclass
+class Clock:
+    """Times by the backends of a plan, in the order in which they are first met."""
 
-    return measure
+    known: dict[tuple[str, ...], float]
+    measurable: dict[tuple[str, ...], float] = field(default_factory=dict)
+    measured: list[tuple[str, ...]] = field(default_factory=list)
 
+    def recorded(self, result: Partitioned) -> float | None:
+        return self.known.get(backends_of(result))
 
-def test_regions_of_one_structure_are_measured_once_and_remembered(tmp_path: Path) -> None:
-    model = small("a = Relu(x)\nb = Exp(a)\nc = Relu(b)\ny = Exp(c)")
-    backends = [toy("npu", "Relu"), everything()]
-    calls: list[str] = []
-    times = TimesDatabase(tmp_path / "cache" / "times.sqlite3")
-    first = partition(model, backends, policy=MEASURED, estimator=Measured(measure_by_size(calls), times))
-    assert len(calls) == len(times)
-    assert sum(call.startswith("npu") for call in calls) == 1
-    again: list[str] = []
-    known = TimesDatabase(times.path)
-    second = partition(model, backends, policy=MEASURED, estimator=Measured(measure_by_size(again), known))
-    assert again == []
-    assert second.plan == first.plan
-    other: list[str] = []
-    newer = Measured(measure_by_size(other), known, {"npu": "2.0", "rest": "2.0"})
-    partition(model, backends, policy=MEASURED, estimator=newer)
-    assert len(other) == len(calls)
+    def measure(self, results: Sequence[Partitioned]) -> None:
+        for one in results:
+            self.measured.append(backends_of(one))
+            if (seconds := self.measurable.get(backends_of(one))) is not None:
+                self.known[backends_of(one)] = seconds
 
 
-def test_a_region_that_cannot_be_measured_is_not_chosen_and_asked_for_again() -> None:
-    model = small("a = Relu(x)\ny = Exp(a)")
-    asked: list[str] = []
-
-    def measure(region: Region) -> float:
-        asked.append(region.backend)
-        return math.inf if region.backend == "npu" else 1e-6
-
-    times: dict[str, float] = {}
-    for _ in range(2):
-        backends = [toy("npu", "Relu"), everything()]
-        plan = partition(model, backends, policy=MEASURED, estimator=Measured(measure, times)).plan
-        assert plan["a"].backend == "rest"
-    assert asked.count("npu") == 2
-    assert all(key.startswith("rest") for key in times)
+def backends_of(result: Partitioned) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(region.backend for region in regions(result.model)))
 
 
-def test_measuring_without_a_measure_is_an_error() -> None:
+RIVALS = (Costly("npu", Cost(10**10, 0)), Costly("rest", Cost(10**9, 0), fallback=True))
+
+
+def placed(mode: PlacementMode, clock: Clock) -> str:
+    return partition(small("y = Relu(x)"), RIVALS, policy=Policy(placement=mode), times=clock).plan["y"].backend
+
+
+@pytest.mark.parametrize(
+    ("npu", "rest", "chosen"),
+    [(1.0, 2.0, "npu"), (0.98, 1.0, "rest"), (None, 1.0, "rest"), (1.0, None, "rest"), (math.inf, 1.0, "rest")],
+)
+def test_recorded_times_decide_where_both_plans_have_one(npu: float | None, rest: float | None, chosen: str) -> None:
+    known = {(name,): seconds for name, seconds in (("npu", npu), ("rest", rest)) if seconds is not None}
+    clock = Clock(known)
+    assert placed("auto", clock) == chosen
+    assert clock.measured == []
+    assert placed("model", clock) == "rest"
+
+
+def test_measuring_begins_with_the_fallback_alone_and_believes_what_it_finds() -> None:
+    clock = Clock({}, {("npu",): 1.0, ("rest",): 2.0})
+    assert placed("measured", clock) == "npu"
+    assert clock.measured[0] == ("rest",)
+
+
+def test_greedy_placement_says_what_was_measured_where_it_was() -> None:
+    estimator = Roofline(RIVALS, Work(OPERATORS))
+    clock = Clock({("npu",): 3.0, ("rest",): 2.0})
+    plan = partition(small("y = Relu(x)"), RIVALS, estimator=estimator, times=clock).plan
+    assert plan.faster == "rest alone: about 1.5x faster as measured here (--place auto)"
+
+
+def test_measuring_without_times_is_an_error() -> None:
     with pytest.raises(PlanError) as caught:
-        partition(small("y = Relu(x)"), [everything()], policy=MEASURED)
-    assert str(caught.value) == (
-        "placement 'measured' needs an estimator that measures regions; pass estimator=Measured(...)"
-    )
+        partition(small("y = Relu(x)"), [everything()], policy=Policy(placement="measured"))
+    assert str(caught.value) == ("placement 'measured' needs times of plans; pass times=graft.measure.times_here(...)")
 
 
 def test_the_structure_of_a_region_does_not_depend_on_names() -> None:

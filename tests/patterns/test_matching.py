@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -23,6 +25,7 @@ from graft.patterns import (
     repeat,
     wildcard,
 )
+from graft.patterns.machine import StepLimitError
 from graft.patterns.match import Match
 from graft.patterns.search import extract, match, matches
 from tests.patterns.graphs import graph_of, root
@@ -408,8 +411,9 @@ def test_a_pattern_without_end_is_stopped() -> None:
     deep = wildcard()
     for _ in range(17):
         deep = deep + wildcard()
-    body = "v0 = Identity(x)\n" + "".join(f"v{i + 1} = Add(v{i}, v{i})\n" for i in range(17)) + "y = Sub(v17, x)"
-    with pytest.raises(PatternError) as caught:
+    body = "v0 = Identity(x)\nu0 = Relu(x)\n"
+    body += "".join(f"v{i + 1} = Add(v{i}, u{i})\nu{i + 1} = Add(u{i}, v{i})\n" for i in range(17)) + "y = Sub(v17, x)"
+    with pytest.raises(StepLimitError) as caught:
         match(is_op("Sub")(deep, is_op("Relu")), root(graph_of(body)))
     assert str(caught.value) == (
         "a pattern took more than 200000 steps at one node; give its alternatives different operators"
@@ -464,3 +468,128 @@ def test_constants_of_several_numbers_match_element_by_element() -> None:
     assert match(is_op("Mul")(wildcard(), is_constant([1, 2, 3])), root(graph)) is not None
     assert match(is_op("Mul")(wildcard(), is_constant([1, 2])), root(graph)) is None
     assert match(is_op("Mul")(wildcard(), is_constant(where=lambda c: bool(np.all(c > 0)))), root(graph)) is not None
+
+
+def test_patterns_of_one_match_that_are_outputs_are_several_values() -> None:
+    x = wildcard()
+    products = outputs(*(is_op("MatMul")(x, is_constant()) for _ in range(3)))
+    weights = {
+        "inputs": "float[3,3] x",
+        "more": "<float[3,3] w, float[3,3] v, float[3,3] u>",
+        "outputs": "float[3,3] y",
+    }
+    weights["more"] = "<" + ", ".join(f"float[1,1] {name} = {{1}}" for name in "wvu") + ">"
+    assert hits(products, "y = MatMul(x, w)", **weights) is None
+    three = "a = MatMul(x, w)\nb = MatMul(x, v)\ny = MatMul(x, u)"
+    assert sorted(hits(products, three, **weights) or []) == ["a", "b", "y"]
+
+
+def test_every_arm_below_a_dominator_comes_from_the_parent() -> None:
+    pattern = dominates(is_op("Conv"), is_op("Relu", "Exp", "Add"), is_op("Add"))
+    given = {"inputs": "float[1,1,3,3] x, float[1,1,2,2] w, float[1,1,2,2] z", "outputs": "float[1,1,2,2] y"}
+    constants = {"more": "<float[1] one = {1}>"}
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, c)", **given) is not None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, z)", **given) is None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ne = Exp(z)\ny = Add(r, e)", **given) is None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, one)", **given, **constants) is not None
+    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ne = Exp(one)\ny = Add(r, e)", **given, **constants) is None
+
+
+def test_long_chains_repeat_without_recursion() -> None:
+    body = "".join(f"v{i + 1} = Relu(v{i})\n" for i in range(3000)) + "y = Exp(v3000)"
+    chain = repeat(lambda inner: is_op("Relu")(inner), is_input().named("start"))
+    node = root(graph_of(body, inputs="float[2,3] v0"))
+    found = match(is_op("Exp")(chain), node)
+    assert found is not None
+    assert len(found.members) == 3001
+    assert dominates(is_op("Relu"), wildcard(), is_op("Exp")) is not None
+    long = match(dominates(is_input(), is_op("Relu"), is_op("Exp")), node)
+    assert long is not None
+    assert len(long.members) == 3001
+
+
+def test_a_sum_of_many_finds_its_terms_without_trying_all_orders() -> None:
+    names = [f"x{i}" for i in range(9)]
+    body = "r = Relu(x0)\ny = Sum(" + ", ".join([*names[1:], "r"]) + ")"
+    given = {"inputs": ", ".join(f"float[2,3] {name}" for name in names)}
+    assert hits(is_op("Sum")(is_op("Relu"), *(wildcard() for _ in range(8))), body, **given) == ["r", "y"]
+    assert hits(is_op("Sum")(*(wildcard() for _ in range(8)), is_op("Exp")), body, **given) is None
+    plain = body.replace("Relu", "Exp")
+    wanted = is_op("Sum")(*(wildcard() for _ in range(8)), is_op("Exp")(wildcard()).has_dtype("int8"))
+    assert hits(wanted, plain, **given) is None
+    ways = matches(is_op("Sum")(*(wildcard() for _ in range(9))), root(graph_of(plain, **given)))
+    assert len(list(ways)) == 1
+
+
+def test_arguments_of_a_sum_still_find_every_order_that_differs() -> None:
+    graph = graph_of("r = Relu(x)\ne = Relu(z)\ny = Sum(x, r, e)", inputs="float[2,3] x, float[2,3] z")
+    pattern = is_op("Sum")(is_op("Relu").named("a"), is_op("Relu").named("b"), wildcard())
+    found = [(one["a"].name, one["b"].name) for one in matches(pattern, root(graph))]
+    assert sorted(found) == [("e", "r"), ("r", "e")]
+    some = is_op("Sum")(wildcard(), is_op("Relu")(wildcard()), ...)
+    assert len(list(matches(some, root(graph)))) == 4
+
+
+def test_attributes_left_out_have_the_defaults_that_onnx_states_in_words() -> None:
+    conv = {"inputs": "float[1,1,4,4] x, float[1,1,3,3] w", "outputs": "float[1,1,2,2] y"}
+    plain, padded = "y = Conv(x, w)", 'y = Conv <auto_pad = "SAME_UPPER"> (x, w)'
+    defaults = {
+        "strides": [1, 1], "dilations": [1, 1], "pads": [0, 0, 0, 0], "kernel_shape": [3, 3], "group": 1,
+    }  # fmt: skip
+    for name, value in defaults.items():
+        assert hits(is_op("Conv").has_attr({name: value}), plain, **conv) == ["y"]
+    assert hits(is_op("Conv").has_attr(strides=[2, 2]), plain, **conv) is None
+    assert hits(is_op("Conv").has_attr(pads=[0, 0, 0, 0]), padded, **conv) is None
+    assert hits(is_op("MaxPool").has_attr(strides=[1, 1]), "y = MaxPool <kernel_shape = [2, 2]> (x)", **conv) == ["y"]
+    assert hits(is_op("Transpose").has_attr(perm=[1, 0]), "y = Transpose(x)", outputs="float[3,2] y") == ["y"]
+
+
+def test_predicates_may_answer_with_numpy_booleans() -> None:
+    graph = graph_of("y = Mul(x, c)", more="<float[3] c = {1, 2, 3}>")
+    pattern = is_op("Mul")(wildcard().where(lambda x: np.bool_(True)), is_constant(where=lambda c: (c > 0).all()))
+    assert match(pattern, root(graph), check=lambda found: np.True_) is not None
+    assert match(pattern, root(graph), check=lambda found: np.False_) is None
+
+
+def big(value: object) -> bool:
+    raise KeyError("size")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (
+            is_op("Mul")(wildcard().where(big), wildcard()),
+            "the predicate 'big' of a pattern raised KeyError for 'x': 'size'",
+        ),
+        (
+            is_op("Mul")(wildcard(), is_constant(where=big)),
+            "the predicate 'big' of a pattern raised KeyError for constant 'c': 'size'",
+        ),
+    ],
+)
+def test_predicates_that_fail_are_named(pattern: Pattern, message: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        match(pattern, root(graph_of("y = Mul(x, c)", more="<float[3] c = {1, 2, 3}>")))
+    assert str(caught.value) == message
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda p: p.has_dtype("FLOAT"), "has_dtype: 'FLOAT' is not an element type; did you mean 'float32'?"),
+        (lambda p: p.has_dtype("flaot16"), "has_dtype: 'flaot16' is not an element type; did you mean 'float16'?"),
+        (lambda p: p.has_shape((1, 3)), "has_shape takes the dimensions one by one; write has_shape(1, 3)"),
+        (
+            lambda p: p.has_shape(1.5),
+            "has_shape: 1.5 is not a dimension; write a number, a name, None for any or ... for several",
+        ),
+        (lambda p: p.has_rank("3"), "has_rank takes one or more numbers, as in has_rank(3, 4), got '3'"),
+        (lambda p: p.where(3), "where takes a function of a value, got 3"),
+    ],
+)
+def test_demands_that_can_never_hold_are_errors(build: Callable[[Pattern], Pattern], message: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        build(wildcard())
+    assert str(caught.value) == message

@@ -38,11 +38,11 @@ def test_a_predicate_that_raises_is_an_error(tmp_path):
     assert finding.trace.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_a_misspelt_operator_is_warned_about(tmp_path):
+def test_a_misspelt_operator_is_an_error(tmp_path):
     text = "import graft\n" + backend() + COMPILES
     text += "    @graft.supports('Matmul')\n    def product(self, node): return True\n"
-    warning = "backend 'npu': 'Matmul' of 'product' is not an ONNX operator; did you mean 'MatMul'?"
-    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "warning", warning)]
+    error = "backend 'npu': supports('Matmul') on 'Npu.product' names an unknown operator; did you mean 'MatMul'?"
+    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "error", error)]
 
 
 def test_two_composites_of_one_name_are_an_error(tmp_path):

@@ -1,3 +1,4 @@
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -169,3 +170,37 @@ def test_what_a_backend_adds_is_reached_through_the_fence():
     with pytest.raises(PluginError) as caught:
         fenced.simulate(0)
     assert caught.value.message.startswith("plugin 'extended' raised ZeroDivisionError in simulate: ")
+
+
+class Typo(Backend):
+    name = "typo"
+
+    @supports("MatMull")
+    def product(self, node):
+        return True
+
+
+def test_a_misspelt_operator_is_an_error_with_the_nearest_name():
+    with pytest.raises(PluginError) as caught:
+        Typo().supports(node("Relu"))
+    assert caught.value.message == (
+        "backend 'typo': supports('MatMull') on 'Typo.product' names an unknown operator; did you mean 'MatMul'?"
+    )
+
+
+def test_operators_of_other_domains_are_taken_as_they_are():
+    class Other(Backend):
+        name = "other"
+
+        @supports("com.acme::Glue", "ai.onnx::Relu")
+        def glue(self, node):
+            return True
+
+    assert Other().supports(node("Relu"))
+
+
+def test_numpy_booleans_count_as_answers():
+    for answer, expected in ((np.True_, None), (np.False_, Reject("no-pattern", "careless gave no reason"))):
+        fenced = FencedBackend(Careless(answer), "careless")
+        assert fenced.patterns[0].check(node("Relu")) == expected
+        assert (fenced.supports(node("Relu")) is True) is (expected is None)

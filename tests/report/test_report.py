@@ -129,7 +129,9 @@ def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none" / "page.html"
     with pytest.raises(GraftError) as caught:
         write_html(report(), path)
-    assert str(caught.value) == f"cannot write report '{path}': No such file or directory"
+    assert str(caught.value) == (
+        f"cannot write report '{path}': there is no folder '{path.parent}', make it first; nothing was written"
+    )
 
 
 def test_an_artifact_shows_its_contents(tmp_path: Path) -> None:

@@ -145,5 +145,5 @@ def test_an_unwritable_place_is_named(tmp_path):
     with pytest.raises(ArtifactError) as caught:
         save(description(), missing)
     assert str(caught.value) == (
-        f"cannot write artifact '{missing}': No such file or directory; 'a.graft' is as it was before"
+        f"cannot write artifact '{missing}': there is no folder '{missing.parent}', make it first; nothing was written"
     )

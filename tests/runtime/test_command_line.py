@@ -104,7 +104,10 @@ def test_wrong_options_are_usage_errors_in_one_line(
         (["--input", "x=@none.npy"], "input 'x': cannot read 'none.npy': No such file or directory"),
         (["--input", "z=[1]"], "no input 'z'; the program takes 'x'"),
         (["--input", "x=[1]", "--input", "x=[2]"], "input 'x' is given twice; give it once"),
-        (["--output", "/dev/null/x"], "cannot write outputs to '/dev/null/x': Not a directory"),
+        (
+            ["--output", "/dev/null/x"],
+            "cannot make the folder '/dev/null/x' for outputs: Not a directory; name another",
+        ),
     ],
 )
 def test_failures_are_told_in_one_line(

@@ -51,6 +51,8 @@ enum {
   DNNL_USE_SHIFT = 4,
   DNNL_QUERY_IMPLEMENTATION = 8,
   DNNL_QUERY_STRIDES = 14,
+  DNNL_QUERY_RANK = 256,
+  DNNL_QUERY_SIZES = 257,
   DNNL_QUERY_INNER_BLOCKS = 263,
   DNNL_QUERY_ARG_DESC = 255
 };
@@ -84,7 +86,6 @@ enum {
   X(DnnlStatus, memory_desc_create_with_strides, (DnnlDesc *, int, const int64_t *, DnnlEnum, const int64_t *))       \
   X(DnnlStatus, memory_desc_create_with_tag, (DnnlDesc *, int, const int64_t *, DnnlEnum, DnnlEnum))                  \
   X(DnnlStatus, memory_desc_clone, (DnnlDesc *, DnnlConstDesc))                                                       \
-  X(DnnlStatus, memory_desc_permute_axes, (DnnlDesc *, DnnlConstDesc, const int *))                                   \
   X(DnnlStatus, memory_desc_reshape, (DnnlDesc *, DnnlConstDesc, int, const int64_t *))                               \
   X(DnnlStatus, memory_desc_query, (DnnlConstDesc, DnnlEnum, void *))                                                 \
   X(DnnlStatus, memory_desc_destroy, (DnnlDesc))                                                                      \

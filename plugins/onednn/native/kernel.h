@@ -18,6 +18,7 @@ typedef struct Kernel {
   int32_t node;
   const Node *self;
   Shape shape;       /* of the destination as the primitive sees it */
+  int32_t dropped;   /* axes of extent 1 at the end that `shape` leaves out */
   bool reshaped;     /* the destination is row-major under `shape`, and stays so under the node's own shape */
   int32_t replaced;  /* the value whose buffer the destination overwrites (sum), -1 for none */
   DnnlDesc replaced_view;
@@ -42,6 +43,9 @@ int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status);
 const Shape *kernel_shape(const Kernel *kernel, int32_t input);
 /* Adds input number `input` as argument `arg`; takes `view`. */
 int32_t kernel_operand(Kernel *kernel, int32_t arg, int32_t input, DnnlDesc view);
+/* An operand's shape with ones in front, under the axes of the destination as the primitive sees it: those of the node,
+ * or fewer where the first are folded into one (products) or the last are of extent 1 and left out (binary). */
+void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result);
 /* Sets `source` to the layout in which input 0 lies, and `target` to any layout of the node's shape. */
 int32_t kernel_unary(Kernel *kernel);
 /* Reads exactly `count` integers, each in [least, 2^31). */

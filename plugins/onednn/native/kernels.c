@@ -21,6 +21,14 @@ int32_t kernel_operand(Kernel *kernel, int32_t arg, int32_t input, DnnlDesc view
   return GRAFT_OK;
 }
 
+void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result) {
+  *result = (Shape){.rank = kernel->shape.rank};
+  for (int32_t i = 0; i < result->rank; i++) {
+    int32_t from = i - (result->rank + kernel->dropped - shape->rank);
+    result->sizes[i] = from >= 0 ? shape->sizes[from] : 1;
+  }
+}
+
 int32_t kernel_unary(Kernel *kernel) {
   const Module *module = kernel->module;
   DnnlConstDesc current = onednn_current(module, kernel->self->inputs[0])->desc;

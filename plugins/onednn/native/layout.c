@@ -36,35 +36,6 @@ void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size) {
   return grown;
 }
 
-int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
-  int64_t strides[DNNL_MAX_RANK];
-  int64_t step = 1;
-  for (int32_t i = shape->rank - 1; i >= 0; i--) {
-    strides[i] = step;
-    step *= shape->sizes[i];
-  }
-  DnnlStatus status = module->dnnl.memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, strides);
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
-}
-
-int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
-  int64_t strides[DNNL_MAX_RANK];
-  int64_t step = shape->sizes[1];
-  strides[1] = 1;
-  for (int32_t i = shape->rank - 1; i >= 2; i--) {
-    strides[i] = step;
-    step *= shape->sizes[i];
-  }
-  strides[0] = step;
-  DnnlStatus status = module->dnnl.memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, strides);
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
-}
-
-int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
-  DnnlStatus status = module->dnnl.memory_desc_create_with_tag(desc, shape->rank, shape->sizes, DNNL_F32, DNNL_ANY);
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
-}
-
 int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32_t *buffer) {
   Buffer *grown = onednn_grow(module->buffers, module->buffer_count, &module->buffer_capacity, sizeof *grown);
   if (grown == NULL) {
@@ -76,12 +47,6 @@ int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32
   return GRAFT_OK;
 }
 
-static int32_t copy_desc(Module *module, int32_t node, DnnlConstDesc desc, DnnlDesc *copy) {
-  *copy = NULL;
-  DnnlStatus status = desc == NULL ? DNNL_SUCCESS : module->dnnl.memory_desc_clone(copy, desc);
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
-}
-
 int32_t onednn_store(Module *module, int32_t value, int32_t buffer, DnnlConstDesc desc, DnnlConstDesc view) {
   Stored *grown = onednn_grow(module->stored, module->stored_count, &module->stored_capacity, sizeof *grown);
   if (grown == NULL) {
@@ -90,8 +55,8 @@ int32_t onednn_store(Module *module, int32_t value, int32_t buffer, DnnlConstDes
   module->stored = grown;
   Stored *stored = &grown[module->stored_count++];
   *stored = (Stored){.value = value, .buffer = buffer};
-  int32_t code = copy_desc(module, value, desc, &stored->desc);
-  return code == GRAFT_OK ? copy_desc(module, value, view, &stored->view) : code;
+  int32_t code = onednn_canonical(module, value, desc, &stored->desc);
+  return code == GRAFT_OK && view != NULL ? onednn_canonical(module, value, view, &stored->view) : code;
 }
 
 const Stored *onednn_current(const Module *module, int32_t value) {
@@ -219,7 +184,12 @@ int32_t onednn_fetch(Module *module, int32_t node, int32_t value, DnnlConstDesc 
     from = view;
   }
   *buffer = source;
-  int32_t code = same(module, from, desc) ? GRAFT_OK : reorder(module, node, source, from, desc, buffer);
+  DnnlDesc to = NULL;
+  int32_t code = onednn_canonical(module, node, desc, &to);
+  if (code == GRAFT_OK && !same(module, from, desc)) {
+    code = reorder(module, node, source, from, to, buffer);
+  }
+  module->dnnl.memory_desc_destroy(to);
   return code == GRAFT_OK ? onednn_store(module, value, *buffer, desc, view) : code;
 }
 
@@ -239,9 +209,8 @@ static int32_t fill_step(Module *module, Step *step, DnnlRecipe recipe, const St
   int32_t position = (int32_t)module->step_count - 1;
   for (int32_t i = 0; i < count; i++) {
     StepArg *arg = &step->args[step->arg_count];
-    int32_t code = copy_desc(module, step->node, args[i].desc, &arg->desc);
-    if (code != GRAFT_OK) {
-      return code;
+    if (dnnl->memory_desc_clone(&arg->desc, args[i].desc) != DNNL_SUCCESS) {
+      return onednn_fail(module, step->node, "describing a tensor", DNNL_SUCCESS);
     }
     arg->arg = args[i].arg;
     arg->buffer = args[i].buffer;

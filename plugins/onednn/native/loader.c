@@ -140,6 +140,19 @@ static int32_t build(Module *module) {
   return code == GRAFT_OK ? onednn_plan_workspace(module) : code;
 }
 
+typedef struct Building {
+  Module *module;
+  int32_t code;
+} Building;
+
+static void run_build(void *argument) {
+  Building *building = argument;
+  const Module *module = building->module;
+  int32_t previous = onednn_enter(&module->dnnl, module->thread_count);
+  building->code = build(building->module);
+  onednn_leave(&module->dnnl, previous);
+}
+
 static void free_steps(Module *module) {
   for (size_t i = 0; i < module->step_count; i++) {
     for (int32_t j = 0; j < module->steps[i].arg_count; j++) {
@@ -203,9 +216,10 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
     code = host->fail(host, "region '%s': oneDNN gives no processor engine", module->graph.symbol);
   }
   if (code == GRAFT_OK) {
-    int32_t previous = onednn_enter(&module->dnnl, module->thread_count);
-    code = build(module);
-    onednn_leave(&module->dnnl, previous);
+    Building building = {module, GRAFT_OK};
+    bool ran = onednn_with_workers(module->thread_count, run_build, &building);
+    code = ran ? building.code
+               : host->fail(host, "region '%s': no thread to be had in a forked process", module->graph.symbol);
   }
   module->host = NULL;
   module->source = NULL;

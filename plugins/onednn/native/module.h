@@ -113,16 +113,28 @@ int32_t onednn_open(Dnnl *dnnl, const GraftLoaderHost *host, const char *region)
 int32_t onednn_enter(const Dnnl *dnnl, int32_t threads); /* returns what onednn_leave needs */
 void onednn_leave(const Dnnl *dnnl, int32_t previous);
 
+/* fork.c */
+typedef void (*OnednnTask)(void *argument);
+/* Runs a task in which oneDNN uses `threads` threads, apart from a thread that was forked; false: no thread to be had. */
+bool onednn_with_workers(int32_t threads, OnednnTask task, void *argument);
+
 /* graph.c */
 int32_t onednn_graph_parse(Graph *graph, const GraftLoaderHost *host, const GraftModuleSource *source);
 void onednn_graph_free(Graph *graph);
 
-/* layout.c */
-int32_t onednn_fail(Module *module, int32_t node, const char *what, DnnlStatus status);
-void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size);
+/* descriptions.c */
+int32_t onednn_strided(Module *module, int32_t node, const Shape *shape, const int64_t *strides, DnnlDesc *desc);
 int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
 int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc); /* rank >= 2 */
 int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
+/* The strides of a plain description; false for one with inner blocks. They live as long as `desc`. */
+bool onednn_strides(const Module *module, DnnlConstDesc desc, const int64_t **strides);
+/* A copy of `desc`, the same for all plain descriptions that oneDNN calls equal. */
+int32_t onednn_canonical(Module *module, int32_t node, DnnlConstDesc desc, DnnlDesc *copy);
+
+/* layout.c */
+int32_t onednn_fail(Module *module, int32_t node, const char *what, DnnlStatus status);
+void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size);
 int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32_t *buffer);
 /* Records that `value` lies in `buffer` as `desc` says; copies the descriptions. */
 int32_t onednn_store(Module *module, int32_t value, int32_t buffer, DnnlConstDesc desc, DnnlConstDesc view);

@@ -45,14 +45,11 @@ static int32_t add_source(Kernel *kernel, int32_t arg, int32_t input, DnnlConstD
     return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
                                   : kernel_fail(kernel, "describing a tensor", status);
   }
-  if (shape->rank > kernel->shape.rank) {
+  if (shape->rank > kernel->self->shape.rank) {
     return kernel_fail(kernel, "an operand has too many axes", DNNL_SUCCESS);
   }
-  Shape padded = {.rank = kernel->shape.rank};
-  for (int32_t i = 0; i < padded.rank; i++) {
-    int32_t from = i - (padded.rank - shape->rank);
-    padded.sizes[i] = from >= 0 ? shape->sizes[from] : 1;
-  }
+  Shape padded;
+  kernel_pad_rank(kernel, shape, &padded);
   int32_t code = leader != NULL && arg == ARG_SRC_1 ? onednn_any_layout(module, kernel->node, &padded, desc)
                                                     : onednn_row_major(module, kernel->node, &padded, desc);
   if (code == GRAFT_OK) {
@@ -61,9 +58,26 @@ static int32_t add_source(Kernel *kernel, int32_t arg, int32_t input, DnnlConstD
   return code == GRAFT_OK ? kernel_operand(kernel, arg, input, view) : code;
 }
 
+/* One pixel per channel is a matrix: with axes of extent 1 behind, oneDNN cannot tell channels that are innermost from
+ * channels in planes, and its kernel of binary operators mixes the two up in broadcasts. */
+static void fold_single_pixels(Kernel *kernel) {
+  bool single = kernel->shape.rank > 2;
+  for (int32_t i = 2; i < kernel->shape.rank; i++) {
+    single = single && kernel->shape.sizes[i] == 1;
+  }
+  if (single) {
+    kernel->dropped = kernel->shape.rank - 2;
+    kernel->shape.rank = 2;
+    kernel->reshaped = true;
+  }
+}
+
 /* The layout that both whole sources take: that of a value made in this region, where there is one. */
 static DnnlConstDesc leading_layout(const Kernel *kernel) {
   DnnlConstDesc leader = NULL;
+  if (kernel->reshaped) {
+    return NULL;
+  }
   for (int32_t input = 1; input >= 0; input--) {
     const Stored *stored = onednn_current(kernel->module, kernel->self->inputs[input]);
     bool made_here = kernel->module->buffers[stored->buffer].kind == BUFFER_WORKSPACE;
@@ -79,6 +93,7 @@ int32_t describe_binary(Kernel *kernel) {
   DnnlDesc second = NULL;
   DnnlEnum algorithm = onednn_binary(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
   int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown binary algorithm", DNNL_SUCCESS) : GRAFT_OK;
+  fold_single_pixels(kernel);
   DnnlConstDesc leader = leading_layout(kernel);
   if (code == GRAFT_OK) {
     code = add_source(kernel, ARG_SRC, 0, leader, &kernel->source);
@@ -87,7 +102,8 @@ int32_t describe_binary(Kernel *kernel) {
     code = add_source(kernel, ARG_SRC_1, 1, leader, &second);
   }
   if (code == GRAFT_OK) {
-    code = onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
+    code = kernel->reshaped ? onednn_row_major(module, kernel->node, &kernel->shape, &kernel->target)
+                            : onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);

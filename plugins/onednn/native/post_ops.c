@@ -44,23 +44,16 @@ static bool may_replace(const Kernel *kernel, int32_t input) {
   return ours && kernel->replaced < 0 && elements(&node->shape) == elements(&kernel->shape);
 }
 
-/* The operand's shape under the rank of the destination: the same, with leading ones, or (reshaped destination) the
- * rows folded into one axis. */
+/* The operand's shape under the rank of the destination: the same, or with ones for the axes that it lacks. */
 static int32_t operand_shape(const Kernel *kernel, const Shape *shape, Shape *result) {
-  const Shape *target = &kernel->shape;
-  if (equal_shapes(shape, target) || elements(shape) == elements(target)) {
-    *result = *target;
+  if (elements(shape) == elements(&kernel->shape)) {
+    *result = kernel->shape;
     return GRAFT_OK;
   }
-  *result = (Shape){.rank = target->rank};
-  for (int32_t i = 0; i < target->rank; i++) {
-    int32_t from = i - (target->rank - shape->rank);
-    result->sizes[i] = from >= 0 && from < shape->rank ? shape->sizes[from] : 1;
-  }
-  if (elements(result) != elements(shape)) {
-    return kernel_fail(kernel, "an operand of a post-operation does not fit the result", DNNL_SUCCESS);
-  }
-  return GRAFT_OK;
+  kernel_pad_rank(kernel, shape, result);
+  return elements(result) == elements(shape)
+             ? GRAFT_OK
+             : kernel_fail(kernel, "an operand of a post-operation does not fit the result", DNNL_SUCCESS);
 }
 
 static int32_t append_operand(Kernel *kernel, DnnlPostOps post_ops, DnnlEnum algorithm, int32_t index, int32_t input) {

@@ -67,9 +67,7 @@ static int32_t matrix_view(Kernel *kernel, Shape *shape, bool transposed, DnnlDe
     swap_last(strides, shape->rank);
     swap_last(shape->sizes, shape->rank);
   }
-  DnnlStatus status =
-      kernel->module->dnnl.memory_desc_create_with_strides(view, shape->rank, shape->sizes, DNNL_F32, strides);
-  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix", status);
+  return onednn_strided(kernel->module, kernel->node, shape, strides, view);
 }
 
 /* Adds a matrix as operand; `desc` gets what the primitive is told: any layout for a constant, else the bytes as

@@ -160,6 +160,23 @@ static int32_t run_steps(GraftContext *context, const Module *module, const Inst
                                                      module->graph.symbol, (int)status);
 }
 
+typedef struct Call {
+  GraftContext *context;
+  const Module *module;
+  const Instance *instance;
+  const DLTensor *const *inputs;
+  DLTensor *const *outputs;
+  int32_t code;
+} Call;
+
+static void run_call(void *argument) {
+  Call *call = argument;
+  const Module *module = call->module;
+  int32_t previous = onednn_enter(&module->dnnl, module->thread_count);
+  call->code = run_steps(call->context, module, call->instance, call->inputs, call->outputs);
+  onednn_leave(&module->dnnl, previous);
+}
+
 int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs) {
   Module *module = state;
   int32_t checked = check_tensors(context, &module->graph, inputs, outputs);
@@ -171,9 +188,9 @@ int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *in
     return context->api->fail(context, "region '%s': memory ran out for %llu bytes of workspace",
                               module->graph.symbol, (unsigned long long)module->workspace_bytes);
   }
-  int32_t previous = onednn_enter(&module->dnnl, module->thread_count);
-  int32_t code = run_steps(context, module, instance, inputs, outputs);
-  onednn_leave(&module->dnnl, previous);
+  Call call = {context, module, instance, inputs, outputs, GRAFT_OK};
+  bool ran = onednn_with_workers(module->thread_count, run_call, &call);
   give_back(module, instance);
-  return code;
+  return ran ? call.code : context->api->fail(context, "region '%s': no thread to be had in a forked process",
+                                              module->graph.symbol);
 }

@@ -18,18 +18,38 @@ static int64_t elements(const Shape *shape) {
   return total;
 }
 
+/* The bytes to describe anew, with their strides: as they lie, or row-major where the layout has inner blocks, which
+ * only oneDNN's own tags may have. */
+static int32_t plain_source(Module *module, int32_t node, int64_t *strides, int32_t *buffer) {
+  int32_t value = module->graph.nodes[node].inputs[0];
+  const Shape *shape = &module->graph.nodes[value].shape;
+  const Stored *source = onednn_current(module, value);
+  const int64_t *found = NULL;
+  bool plain = onednn_strides(module, source->desc, &found);
+  int64_t step = 1;
+  for (int32_t i = shape->rank - 1; i >= 0; i--) {
+    strides[i] = plain ? found[i] : step;
+    step *= shape->sizes[i];
+  }
+  *buffer = source->buffer;
+  return plain ? GRAFT_OK : onednn_fetch_row_major(module, node, value, buffer);
+}
+
 int32_t onednn_reshape(Module *module, int32_t node) {
   const Node *self = &module->graph.nodes[node];
-  const Stored *source = onednn_current(module, self->inputs[0]);
+  int32_t value = self->inputs[0];
+  const Stored *source = onednn_current(module, value);
+  const int64_t *strides = NULL;
   DnnlDesc desc = NULL;
   int32_t buffer = source->buffer;
-  if (elements(&module->graph.nodes[self->inputs[0]].shape) != elements(&self->shape)) {
+  if (elements(&module->graph.nodes[value].shape) != elements(&self->shape)) {
     return onednn_fail(module, node, "the shapes before and after have different sizes", DNNL_SUCCESS);
   }
-  if (module->dnnl.memory_desc_reshape(&desc, source->desc, self->shape.rank, self->shape.sizes) == DNNL_SUCCESS) {
+  if (onednn_strides(module, source->desc, &strides) &&
+      module->dnnl.memory_desc_reshape(&desc, source->desc, self->shape.rank, self->shape.sizes) == DNNL_SUCCESS) {
     return keep(module, node, buffer, desc);
   }
-  int32_t code = onednn_fetch_row_major(module, node, self->inputs[0], &buffer);
+  int32_t code = onednn_fetch_row_major(module, node, value, &buffer);
   if (code == GRAFT_OK) {
     code = onednn_row_major(module, node, &self->shape, &desc);
   }
@@ -39,9 +59,10 @@ int32_t onednn_reshape(Module *module, int32_t node) {
 int32_t onednn_transpose(Module *module, int32_t node) {
   const Node *self = &module->graph.nodes[node];
   const JsonValue *list = graft_json_member(self->attributes, "permutation");
-  const Stored *source = onednn_current(module, self->inputs[0]);
   const Shape *shape = &module->graph.nodes[self->inputs[0]].shape;
-  int positions[DNNL_MAX_RANK];
+  int64_t before[DNNL_MAX_RANK];
+  int64_t strides[DNNL_MAX_RANK];
+  int32_t buffer = -1;
   int64_t seen = 0;
   bool valid = graft_json_count(list) == (size_t)shape->rank && self->shape.rank == shape->rank;
   for (int32_t i = 0; i < shape->rank && valid; i++) {
@@ -49,36 +70,19 @@ int32_t onednn_transpose(Module *module, int32_t node) {
     valid = from >= 0 && from < shape->rank && !(seen & (int64_t)1 << from) &&
             self->shape.sizes[i] == shape->sizes[from];
     seen |= valid ? (int64_t)1 << from : 0;
-    positions[valid ? from : 0] = i;
   }
   if (!valid) {
     return onednn_fail(module, node, "'permutation' does not fit the shapes", DNNL_SUCCESS);
   }
+  int32_t code = plain_source(module, node, before, &buffer);
+  for (int32_t i = 0; i < shape->rank; i++) {
+    strides[i] = before[graft_json_integer(graft_json_item(list, (size_t)i), 0)];
+  }
   DnnlDesc desc = NULL;
-  DnnlStatus status = module->dnnl.memory_desc_permute_axes(&desc, source->desc, positions);
-  return status == DNNL_SUCCESS ? keep(module, node, source->buffer, desc)
-                                : onednn_fail(module, node, "permuting axes", status);
-}
-
-/* The strides of the source: those of its layout, or of its row-major bytes where the layout has inner blocks. */
-static int32_t strided_source(Module *module, int32_t node, int64_t *strides, int32_t *buffer) {
-  const Node *self = &module->graph.nodes[node];
-  const Shape *shape = &module->graph.nodes[self->inputs[0]].shape;
-  const Stored *source = onednn_current(module, self->inputs[0]);
-  const int64_t(*found)[DNNL_MAX_RANK] = NULL;
-  int blocks = 1;
-  DnnlStatus status = module->dnnl.memory_desc_query(source->desc, DNNL_QUERY_INNER_BLOCKS, &blocks);
-  if (status == DNNL_SUCCESS && blocks == 0) {
-    status = module->dnnl.memory_desc_query(source->desc, DNNL_QUERY_STRIDES, (void *)&found);
+  if (code == GRAFT_OK) {
+    code = onednn_strided(module, node, &self->shape, strides, &desc);
   }
-  int64_t step = 1;
-  for (int32_t i = shape->rank - 1; i >= 0; i--) {
-    strides[i] = found != NULL && status == DNNL_SUCCESS ? (*found)[i] : step;
-    step *= shape->sizes[i];
-  }
-  *buffer = source->buffer;
-  return found != NULL && status == DNNL_SUCCESS ? GRAFT_OK
-                                                 : onednn_fetch_row_major(module, node, self->inputs[0], buffer);
+  return code == GRAFT_OK ? keep(module, node, buffer, desc) : code;
 }
 
 static int32_t new_part(Module *module, int32_t of, uint64_t offset, uint64_t bytes, int32_t *part) {
@@ -105,7 +109,7 @@ int32_t onednn_slice(Module *module, int32_t node) {
   if (!valid) {
     return onednn_fail(module, node, "'offsets' does not fit the shapes", DNNL_SUCCESS);
   }
-  int32_t code = strided_source(module, node, strides, &buffer);
+  int32_t code = plain_source(module, node, strides, &buffer);
   if (code != GRAFT_OK) {
     return code;
   }
@@ -114,10 +118,9 @@ int32_t onednn_slice(Module *module, int32_t node) {
     start += (uint64_t)(graft_json_integer(graft_json_item(offsets, (size_t)i), 0) * strides[i]);
   }
   DnnlDesc desc = NULL;
-  DnnlStatus status = module->dnnl.memory_desc_create_with_strides(&desc, self->shape.rank, self->shape.sizes,
-                                                                   DNNL_F32, strides);
-  if (status != DNNL_SUCCESS) {
-    return onednn_fail(module, node, "describing a part", status);
+  code = onednn_strided(module, node, &self->shape, strides, &desc);
+  if (code != GRAFT_OK) {
+    return code;
   }
   code = new_part(module, buffer, start * sizeof(float), module->dnnl.memory_desc_get_size(desc), &buffer);
   if (code != GRAFT_OK) {

@@ -256,6 +256,15 @@ static PyObject *program_threads(PyObject *object, void *unused) {
   return PyLong_FromLong(((ProgramObject *)object)->program->thread_count);
 }
 
+/* For tests and benchmarks: what graft_pool_counts says. */
+static PyObject *program_pool_counts(PyObject *object, void *unused) {
+  (void)unused;
+  const Pool *pool = ((ProgramObject *)object)->program->pool;
+  PoolCounts counts = pool ? graft_pool_counts(pool) : (PoolCounts){0};
+  return Py_BuildValue("{sKsKsKsK}", "jobs", counts.jobs, "helped", counts.helped, "parted", counts.parted, "lent",
+                       counts.lent);
+}
+
 /* ---- Life ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *program_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
@@ -328,6 +337,7 @@ static PyGetSetDef program_getters[] = {
     {"arena_bytes", program_arena, NULL, "The planned bytes of the arenas of all procedures.", NULL},
     {"arena_bound", program_arena, NULL, "The lower bound of arena_bytes.", "bound"},
     {"threads", program_threads, NULL, "The number of threads that the program uses.", NULL},
+    {"pool_counts", program_pool_counts, NULL, "What its threads did so far: jobs, helped, parted, lent.", NULL},
     {0},
 };
 

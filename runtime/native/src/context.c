@@ -104,7 +104,8 @@ static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain
   }
   int64_t most = count / (grain > 0 ? grain : 1);
   int32_t parts = most < context->thread_count ? (int32_t)most : context->thread_count;
-  if (parts < 2 || !context->pool) {
+  parts = context->pool ? graft_pool_parts(context->pool, parts) : 1;
+  if (parts < 2) {
     return run_task(context, task, closure, 0, count);
   }
   Loop loop; /* the text is large and needs no zeros */

@@ -2,7 +2,6 @@
 #ifndef GRAFT_PLATFORM_H
 #define GRAFT_PLATFORM_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,13 +12,9 @@ int32_t graft_processor_count(void);
 /* A monotonic clock. */
 int64_t graft_nanoseconds(void);
 
-/* Sleeps until woken, if *word is still `expected`; may return early. */
-void graft_wait(atomic_uint *word, unsigned expected);
+/* Sleeps until woken, if *word is still `expected`, and at most so long (0: without end); may return early. */
+void graft_wait(atomic_uint *word, unsigned expected, int64_t nanoseconds);
 void graft_wake(atomic_uint *word, int32_t count);
-
-/* Lets a thread run on the processors that the caller may use, less the one that it runs on now (if there is another): a
- * kernel that wakes a thread beside its waker leaves it waiting there while the waker spins. */
-void graft_keep_away(pthread_t thread);
 
 /* Maps a private copy of `image`: the first text_size bytes readable and executable, the rest readable. Both sizes are
  * multiples of the page size. Returns NULL and the name of the call that failed. */

@@ -49,23 +49,13 @@ int64_t graft_nanoseconds(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-void graft_wait(atomic_uint *word, unsigned expected) {
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+void graft_wait(atomic_uint *word, unsigned expected, int64_t nanoseconds) {
+  struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nanoseconds ? &time : NULL, NULL, 0);
 }
 
 void graft_wake(atomic_uint *word, int32_t count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
-
-void graft_keep_away(pthread_t thread) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int here = sched_getcpu();
-  if (here < 0 || sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) < 2) {
-    return;
-  }
-  CPU_CLR((size_t)here, &set);
-  pthread_setaffinity_np(thread, sizeof set, &set);
 }
 
 void *graft_map_image(const void *image, size_t size, size_t text_size, const char **failed) {

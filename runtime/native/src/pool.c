@@ -1,12 +1,20 @@
 #include "pool.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
+#include "affinity.h"
 #include "memory.h"
 #include "platform.h"
 
-enum { SPIN_NANOSECONDS = 200000, SPINS_PER_CLOCK = 32 };
+enum {
+  SPINS_PER_CLOCK = 32,
+  SPIN_NANOSECONDS = 200000, /* before a thread sleeps */
+  GAP_NANOSECONDS = 30000,   /* between two looks at the clock: another thread had the processor meanwhile */
+  LOOK_NANOSECONDS = 25000,  /* between two looks at the workers that a caller waits on */
+  DOZE_NANOSECONDS = 1000000, /* between them once the caller sleeps */
+  RESTS_PER_LOSS = 20,        /* without workers, for the time lost on one that lost its processor */
+  CROWD_NANOSECONDS = 4000000 /* without workers, after callers took all processors */
+};
 
 /* Part p of job g is free while its ticket is 2g and taken once it is 2g + 1. A ticket of the running job can only be
  * taken before that job ends, so whoever takes it may read the job; a worker that comes late takes nothing. */
@@ -15,9 +23,17 @@ typedef struct Ticket {
 } Ticket;
 
 typedef struct Worker {
+  _Alignas(64) atomic_uint asleep; /* it sleeps on it; whoever clears it wakes it */
+  atomic_int processor;            /* where it was last seen; -1 if unknown */
+  atomic_int works;                /* on a part */
+  atomic_int lent;                 /* its caller sleeps until that part is done */
+  atomic_uint_fast64_t helped;
   Pool *pool;
   int32_t number;
   pthread_t thread;
+  Affinity affinity;
+  /* Of the caller that waits on it: what the clocks said when it last looked. */
+  int64_t looked, had;
 } Worker;
 
 struct Pool {
@@ -31,13 +47,16 @@ struct Pool {
   PoolFunction function;
   void *job;
   uint64_t number;
-  _Alignas(64) atomic_uint announced; /* low half of the newest job's number; workers sleep on it */
-  atomic_int sleepers;
+  _Alignas(64) atomic_uint announced; /* low half of the newest job's number */
+  atomic_int caller_processor;        /* where the newest job comes from */
+  atomic_int callers;
   atomic_int stop;
   atomic_int parts;
   atomic_uint_fast64_t newest;
   _Alignas(64) atomic_uint remaining; /* parts not done; the caller sleeps on it */
   atomic_int caller_sleeps;
+  _Alignas(64) atomic_int_fast64_t rest_until; /* 0, or a time before which callers do without workers */
+  atomic_uint_fast64_t jobs, parted, lent;
 };
 
 static void pause_processor(void) {
@@ -48,30 +67,77 @@ static void pause_processor(void) {
 #endif
 }
 
-/* Spins until *word differs from `value`, for a short while; returns the last value seen. */
+/* Spins a little, until *word differs from `value`; returns the last value seen. */
 static unsigned spin_while(atomic_uint *word, unsigned value) {
-  int64_t start = graft_nanoseconds();
-  do {
-    for (int i = 0; i < SPINS_PER_CLOCK; i++) {
-      unsigned seen = atomic_load_explicit(word, memory_order_acquire);
-      if (seen != value) {
-        return seen;
-      }
-      pause_processor();
+  for (int i = 0; i < SPINS_PER_CLOCK; i++) {
+    unsigned seen = atomic_load_explicit(word, memory_order_acquire);
+    if (seen != value) {
+      return seen;
     }
-  } while (graft_nanoseconds() - start < SPIN_NANOSECONDS);
+    pause_processor();
+  }
   return value;
 }
 
+static void count(atomic_uint_fast64_t *counter) { atomic_fetch_add_explicit(counter, 1, memory_order_relaxed); }
+
 /* Runs part `part` of job `number` if nobody has begun it. */
-static void try_part(Pool *pool, uint64_t number, int32_t worker, int32_t part) {
+static void try_part(Pool *pool, uint64_t number, Worker *worker, int32_t part) {
   uint_fast64_t ticket = 2 * number;
   if (!atomic_compare_exchange_strong(&pool->tickets[part].value, &ticket, 2 * number + 1)) {
     return;
   }
-  pool->function(pool->job, worker, part);
-  if (atomic_fetch_sub(&pool->remaining, 1) == 1 && worker != 0 && atomic_load(&pool->caller_sleeps)) {
+  if (!worker) {
+    pool->function(pool->job, 0, part);
+    atomic_fetch_sub(&pool->remaining, 1);
+    return;
+  }
+  atomic_store_explicit(&worker->works, 1, memory_order_relaxed);
+  pool->function(pool->job, worker->number, part);
+  count(&worker->helped);
+  atomic_store_explicit(&worker->works, 0, memory_order_relaxed);
+  int awaited = atomic_exchange(&worker->lent, 0);
+  if ((atomic_fetch_sub(&pool->remaining, 1) == 1 || awaited) && atomic_load(&pool->caller_sleeps)) {
     graft_wake(&pool->remaining, 1);
+  }
+}
+
+/* ---- Workers -------------------------------------------------------------------------------------------------- */
+
+static int crowded(const Pool *pool) {
+  return atomic_load_explicit(&pool->callers, memory_order_relaxed) >= pool->thread_count;
+}
+
+/* Spins until another job than `seen` is announced, for a short while, and only as long as nobody else has a use for
+ * this processor; returns the last job seen. */
+static unsigned await_job(Worker *worker, unsigned seen) {
+  Pool *pool = worker->pool;
+  int64_t start = graft_nanoseconds(), last = start, now = start;
+  do {
+    unsigned announced = spin_while(&pool->announced, seen);
+    if (announced != seen) {
+      return announced;
+    }
+    int32_t processor = graft_processor();
+    atomic_store_explicit(&worker->processor, processor, memory_order_relaxed);
+    if (processor == atomic_load_explicit(&pool->caller_processor, memory_order_relaxed) || crowded(pool)) {
+      break;
+    }
+    last = now;
+    now = graft_nanoseconds();
+  } while (now - last < GAP_NANOSECONDS && now - start < SPIN_NANOSECONDS);
+  return seen;
+}
+
+static void sleep_until_wanted(Worker *worker, unsigned seen) {
+  Pool *pool = worker->pool;
+  atomic_store(&worker->asleep, 1);
+  if (atomic_load(&pool->announced) != seen || atomic_load(&pool->stop)) {
+    atomic_store(&worker->asleep, 0);
+    return;
+  }
+  while (atomic_load(&worker->asleep)) {
+    graft_wait(&worker->asleep, 1, 0);
   }
 }
 
@@ -80,36 +146,45 @@ static void *worker_main(void *argument) {
   Pool *pool = worker->pool;
   unsigned seen = 0;
   while (!atomic_load(&pool->stop)) {
-    unsigned announced = spin_while(&pool->announced, seen);
+    unsigned announced = await_job(worker, seen);
     if (announced == seen) {
-      atomic_fetch_add(&pool->sleepers, 1);
-      if (!atomic_load(&pool->stop)) {
-        graft_wait(&pool->announced, seen);
-      }
-      atomic_fetch_sub(&pool->sleepers, 1);
+      sleep_until_wanted(worker, seen);
       continue;
     }
     seen = announced;
     uint64_t number = atomic_load(&pool->newest);
     int32_t parts = atomic_load(&pool->parts);
     for (int32_t i = 0; i < parts; i++) {
-      try_part(pool, number, worker->number, (worker->number + i) % parts);
+      try_part(pool, number, worker, (worker->number + i) % parts);
     }
+    graft_affinity_widen(&worker->affinity);
   }
   return NULL;
 }
 
+static int start_worker(Pool *pool, int32_t number) {
+  Worker *worker = &pool->workers[number];
+  *worker = (Worker){.pool = pool, .number = number};
+  atomic_init(&worker->processor, -1);
+  if (!graft_affinity_create(&worker->affinity)) {
+    return 0;
+  }
+  if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) {
+    graft_affinity_destroy(&worker->affinity);
+    return 0;
+  }
+  graft_affinity_attach(&worker->affinity, worker->thread);
+  return 1;
+}
+
 /* Fewer threads than asked for are enough: the caller does what nobody takes. */
 static void start_workers(Pool *pool) {
-  for (int32_t i = 1; i < pool->thread_count; i++) {
-    Worker *worker = &pool->workers[i];
-    *worker = (Worker){.pool = pool, .number = i};
-    if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) {
-      break;
-    }
+  for (int32_t i = 1; i < pool->thread_count && start_worker(pool, i); i++) {
     pool->started = i;
   }
 }
+
+/* ---- Life ----------------------------------------------------------------------------------------------------- */
 
 Pool *graft_pool_create(int32_t thread_count) {
   Pool *pool = graft_aligned_malloc(sizeof(Pool));
@@ -117,7 +192,7 @@ Pool *graft_pool_create(int32_t thread_count) {
     return NULL;
   }
   *pool = (Pool){.thread_count = thread_count};
-  pool->workers = graft_calloc((size_t)thread_count, sizeof(Worker));
+  pool->workers = graft_aligned_malloc((size_t)thread_count * sizeof(Worker));
   pool->tickets = graft_aligned_malloc((size_t)thread_count * sizeof(Ticket));
   pool->fork_mark = graft_create_fork_mark();
   if (!pool->workers || !pool->tickets) {
@@ -134,8 +209,9 @@ Pool *graft_pool_create(int32_t thread_count) {
 }
 
 /* In a forked child the parent's threads are gone, and a job that ran meanwhile never ends. One thread of the child
- * finds the mark wiped and starts afresh; the others do without the pool until it is done. */
-static int survive_fork(Pool *pool) {
+ * finds the mark wiped and starts afresh (`callers` is the number of its own calls that run); the others do without the
+ * pool until it is done. */
+static int survive_fork(Pool *pool, int callers) {
   unsigned wiped = 0;
   if (!pool->fork_mark || atomic_load_explicit(pool->fork_mark, memory_order_acquire) == 1) {
     return 1;
@@ -144,10 +220,17 @@ static int survive_fork(Pool *pool) {
     return 0;
   }
   pool->started = 0;
-  atomic_store(&pool->sleepers, 0);
+  atomic_store(&pool->callers, callers);
+  atomic_store(&pool->caller_sleeps, 0);
   atomic_store(&pool->busy, 0);
   atomic_store(pool->fork_mark, 1);
   return 1;
+}
+
+static void wake_worker(Worker *worker) {
+  if (atomic_exchange(&worker->asleep, 0)) {
+    graft_wake(&worker->asleep, 1);
+  }
 }
 
 void graft_pool_destroy(Pool *pool) {
@@ -157,9 +240,10 @@ void graft_pool_destroy(Pool *pool) {
   if (pool->started && (!pool->fork_mark || atomic_load(pool->fork_mark) == 1)) {
     atomic_store(&pool->stop, 1);
     atomic_fetch_add(&pool->announced, 1);
-    graft_wake(&pool->announced, pool->started);
     for (int32_t i = 1; i <= pool->started; i++) {
+      wake_worker(&pool->workers[i]);
       pthread_join(pool->workers[i].thread, NULL);
+      graft_affinity_destroy(&pool->workers[i].affinity);
     }
   }
   graft_destroy_fork_mark(pool->fork_mark);
@@ -168,7 +252,54 @@ void graft_pool_destroy(Pool *pool) {
   free(pool);
 }
 
+/* ---- Callers -------------------------------------------------------------------------------------------------- */
+
+static void rest(Pool *pool, int64_t nanoseconds) {
+  atomic_store_explicit(&pool->rest_until, graft_nanoseconds() + nanoseconds, memory_order_relaxed);
+}
+
+static int rests(const Pool *pool) {
+  int64_t until = atomic_load_explicit(&pool->rest_until, memory_order_relaxed);
+  return until && graft_nanoseconds() < until;
+}
+
+int graft_pool_enter(Pool *pool) {
+  if (!survive_fork(pool, 0)) {
+    return 0;
+  }
+  if (atomic_fetch_add(&pool->callers, 1) + 1 >= pool->thread_count) {
+    rest(pool, CROWD_NANOSECONDS);
+  }
+  return 1;
+}
+
+void graft_pool_leave(Pool *pool) { atomic_fetch_sub(&pool->callers, 1); }
+
+int32_t graft_pool_parts(const Pool *pool, int32_t wanted) {
+  int32_t others = atomic_load_explicit(&pool->callers, memory_order_relaxed) - 1;
+  int32_t processors = pool->thread_count - (others > 0 ? others : 0);
+  if (wanted < 2 || processors < 2 || rests(pool)) {
+    return 1;
+  }
+  return wanted < processors ? wanted : processors;
+}
+
+/* Sees to it that a worker can take a part: it wakes, on another processor than the caller's, and waits for its turn on
+ * another. A worker that is off its processor elsewhere is left to the system: whoever begins no part delays nobody. */
+static void call_worker(Pool *pool, Worker *worker, int32_t here) {
+  if (atomic_load(&worker->asleep)) {
+    if (graft_affinity_leave(&worker->affinity, here)) {
+      wake_worker(worker);
+    }
+  } else if (here >= 0 && atomic_load_explicit(&worker->processor, memory_order_relaxed) == here) {
+    atomic_store_explicit(&worker->processor, -1, memory_order_relaxed);
+    graft_affinity_leave(&worker->affinity, here);
+    count(&pool->parted);
+  }
+}
+
 static void announce(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+  int32_t here = graft_processor();
   pool->function = function;
   pool->job = job;
   pool->number++;
@@ -177,46 +308,103 @@ static void announce(Pool *pool, int32_t parts, PoolFunction function, void *job
   for (int32_t i = 0; i < parts; i++) {
     atomic_store(&pool->tickets[i].value, 2 * pool->number);
   }
+  atomic_store_explicit(&pool->caller_processor, here, memory_order_relaxed);
   atomic_store(&pool->newest, pool->number);
   atomic_fetch_add(&pool->announced, 1);
-  if (atomic_load(&pool->sleepers)) {
-    for (int32_t i = 1; i <= pool->started; i++) {
-      graft_keep_away(pool->workers[i].thread);
-    }
-    graft_wake(&pool->announced, parts - 1);
+  for (int32_t i = 1; i < parts && i <= pool->started; i++) {
+    call_worker(pool, &pool->workers[i], here);
   }
 }
 
-static void await_workers(Pool *pool) {
-  for (;;) {
-    unsigned remaining = atomic_load_explicit(&pool->remaining, memory_order_acquire);
-    if (remaining == 0) {
-      return;
+/* Whether a worker has begun a part and has had no processor since the last look. The first look only begins. */
+static int stands_still(Worker *worker, int64_t now) {
+  if (!atomic_load_explicit(&worker->works, memory_order_relaxed)) {
+    worker->looked = 0;
+    return 0;
+  }
+  int64_t had = graft_affinity_nanoseconds(&worker->affinity);
+  int64_t passed = now - worker->looked, gained = had - worker->had;
+  int first = !worker->looked;
+  worker->looked = now;
+  worker->had = had;
+  return !first && had >= 0 && gained < passed / 4;
+}
+
+/* Gives the caller's processor to a worker that has none, if there is one. */
+static int lend_processor(Pool *pool, int64_t now) {
+  for (int32_t i = 1; i <= pool->started; i++) {
+    Worker *worker = &pool->workers[i];
+    if (stands_still(worker, now)) {
+      atomic_store(&worker->lent, 1);
+      graft_affinity_bring(&worker->affinity, graft_processor());
+      worker->looked = 0;
+      count(&pool->lent);
+      return 1;
     }
+  }
+  return 0;
+}
+
+static void doze(Pool *pool, unsigned remaining) {
+  atomic_store(&pool->caller_sleeps, 1);
+  if (atomic_load(&pool->remaining) == remaining) {
+    graft_wait(&pool->remaining, remaining, DOZE_NANOSECONDS);
+  }
+  atomic_store(&pool->caller_sleeps, 0);
+}
+
+/* Waits until all parts are done: spins, looks now and then how the workers fare, and sleeps in the end. */
+static void await_workers(Pool *pool) {
+  unsigned remaining = atomic_load_explicit(&pool->remaining, memory_order_acquire);
+  if (remaining == 0) {
+    return;
+  }
+  int64_t start = graft_nanoseconds(), looked = start, lost = 0;
+  for (int32_t i = 1; i <= pool->started; i++) {
+    pool->workers[i].looked = 0;
+  }
+  for (; remaining; remaining = atomic_load_explicit(&pool->remaining, memory_order_acquire)) {
     if (spin_while(&pool->remaining, remaining) != remaining) {
       continue;
     }
-    atomic_store(&pool->caller_sleeps, 1);
-    if (atomic_load(&pool->remaining) == remaining) {
-      graft_wait(&pool->remaining, remaining);
+    int64_t now = graft_nanoseconds();
+    if (now - looked < LOOK_NANOSECONDS) {
+      continue;
     }
-    atomic_store(&pool->caller_sleeps, 0);
+    looked = now;
+    int lent = lend_processor(pool, now);
+    lost = lent && !lost ? now - start : lost;
+    if (lent || now - start > SPIN_NANOSECONDS) {
+      doze(pool, remaining);
+    }
+  }
+  if (lost) {
+    rest(pool, RESTS_PER_LOSS * lost);
   }
 }
 
 int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job) {
   int idle = 0;
-  if (!survive_fork(pool) || !atomic_compare_exchange_strong(&pool->busy, &idle, 1)) {
+  if (!survive_fork(pool, 1) || !atomic_compare_exchange_strong(&pool->busy, &idle, 1)) {
     return 0;
   }
   if (!pool->started) {
     start_workers(pool);
   }
+  count(&pool->jobs);
   announce(pool, parts, function, job);
   for (int32_t part = 0; part < parts; part++) {
-    try_part(pool, pool->number, 0, part);
+    try_part(pool, pool->number, NULL, part);
   }
   await_workers(pool);
   atomic_store(&pool->busy, 0);
   return 1;
+}
+
+PoolCounts graft_pool_counts(const Pool *pool) {
+  PoolCounts counts = {atomic_load(&pool->jobs), 0, atomic_load(&pool->parted), atomic_load(&pool->lent)};
+  for (int32_t i = 1; i <= pool->started; i++) {
+    counts.helped += atomic_load(&pool->workers[i].helped);
+  }
+  return counts;
 }

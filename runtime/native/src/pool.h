@@ -1,4 +1,8 @@
-/* A few threads that run the parts of one job at a time; they spin shortly for the next job, then sleep. */
+/* A few threads that run the parts of one job at a time; they spin shortly for the next job, then sleep.
+ *
+ * No call waits on a worker that the system lets stand. What no worker has begun the caller does itself; a worker that
+ * lost its processor with a part begun gets the caller's while the caller sleeps, and is then left in peace for a while,
+ * so that all this costs a small share of the time. Workers keep off the processors of those who call. */
 #ifndef GRAFT_POOL_H
 #define GRAFT_POOL_H
 
@@ -13,8 +17,26 @@ typedef void (*PoolFunction)(void *job, int32_t worker, int32_t part);
 Pool *graft_pool_create(int32_t thread_count);
 void graft_pool_destroy(Pool *pool);
 
+/* Around whatever may run jobs: who calls has a processor of its own, and workers only take what is left. Leaves only
+ * if enter returned 1. */
+int graft_pool_enter(Pool *pool);
+void graft_pool_leave(Pool *pool);
+
+/* Into how many parts (at least 1) a job is worth splitting now, at most `wanted`. */
+int32_t graft_pool_parts(const Pool *pool, int32_t wanted);
+
 /* Runs parts 0 to parts-1 (parts <= thread_count) and returns 1 when all are done. The calling thread takes part 0 and
  * then whatever no worker has begun. Returns 0, having done nothing, if another thread's job is running. */
 int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job);
+
+/* What happened so far. */
+typedef struct PoolCounts {
+  uint64_t jobs;   /* run by the pool */
+  uint64_t helped; /* parts that workers ran */
+  uint64_t parted; /* workers that were on their caller's processor and had to leave it */
+  uint64_t lent;   /* workers without a processor that got the caller's */
+} PoolCounts;
+
+PoolCounts graft_pool_counts(const Pool *pool);
 
 #endif

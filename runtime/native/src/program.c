@@ -349,6 +349,7 @@ int32_t graft_program_run_detailed(GraftProgram *program, const DLTensor *inputs
   if (!instance) {
     return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory for another call of the program");
   }
+  int entered = program->pool && graft_pool_enter(program->pool);
   Context *context = &instance->context;
   ScratchMark mark = graft_scratch_mark(&context->scratch);
   instance->failed = NULL;
@@ -364,6 +365,9 @@ int32_t graft_program_run_detailed(GraftProgram *program, const DLTensor *inputs
   }
   graft_scratch_release(&context->scratch, mark);
   details->failed = instance->failed;
+  if (entered) {
+    graft_pool_leave(program->pool);
+  }
   graft_release_instance(instance);
   return status;
 }

@@ -1,19 +1,24 @@
-/* The pool of threads: every part runs once, sleepers wake away from their waker, other callers do without. */
+/* The pool of threads: every part runs once wherever the threads are, no caller waits on a worker that stands, workers
+ * keep off the processors of callers. */
 #include <pthread.h>
 #include <sched.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "affinity.h"
 #include "check.h"
 #include "platform.h"
 #include "pool.h"
 
-enum { THREADS = 4, JOBS = 2000 };
+enum { THREADS = 4, JOBS = 2000, ENOUGH = 5000 };
 
 typedef struct Job {
   Pool *pool;
   atomic_int begun;
   int32_t parts;
   int32_t worker[THREADS];
+  pthread_t thread[THREADS];
   int processors[THREADS]; /* how many the thread of each part may use */
   int refused;
   atomic_int runs[THREADS];
@@ -41,6 +46,7 @@ static void meet(void *argument, int32_t worker, int32_t part) {
   Job *job = argument;
   cpu_set_t set;
   job->worker[part] = worker;
+  job->thread[part] = pthread_self();
   job->processors[part] = processors_of(pthread_self(), &set);
   atomic_fetch_add(&job->begun, 1);
   while (atomic_load(&job->begun) < job->parts) {
@@ -112,7 +118,8 @@ static void test_callers_on_two_threads_share_a_pool(void) {
   graft_pool_destroy(pool);
 }
 
-/* Workers sleep after a short while without work; whoever wakes them keeps them off its own processor. */
+/* Workers sleep after a short while without work. Whoever wakes them keeps them off its own processor, and afterwards
+ * they may run everywhere again. */
 static void test_sleepers_wake_away_from_the_caller(void) {
   Pool *pool = graft_pool_create(THREADS);
   cpu_set_t set;
@@ -127,55 +134,282 @@ static void test_sleepers_wake_away_from_the_caller(void) {
   }
   for (int part = 1; usual > 1 && part < THREADS; part++) {
     CHECK(job.processors[part] == usual - 1);
+    for (int tries = 0; processors_of(job.thread[part], &set) < usual; tries++) {
+      CHECK(tries < ENOUGH);
+      sleep_milliseconds(1);
+    }
   }
   graft_pool_destroy(pool);
 }
 
-static void *wait_for_end(void *argument) {
-  atomic_int *end = argument;
-  while (!atomic_load(end)) {
+/* ---- Where workers run ---------------------------------------------------------------------------------------- */
+
+/* A thread that widens its processors again when it is told to. */
+typedef struct Subject {
+  Affinity affinity;
+  pthread_t thread;
+  atomic_int turn; /* 1: widen, 2: end; 0 again when done */
+} Subject;
+
+static void *obey(void *argument) {
+  Subject *subject = argument;
+  int turn;
+  while ((turn = atomic_load(&subject->turn)) != 2) {
+    if (turn == 1) {
+      graft_affinity_widen(&subject->affinity);
+      atomic_store(&subject->turn, 0);
+    }
     sleep_milliseconds(1);
   }
   return NULL;
 }
 
-static void test_keep_away_leaves_all_but_the_callers_processor(void) {
-  atomic_int end = 0;
-  pthread_t thread;
-  cpu_set_t own, other;
-  CHECK(pthread_create(&thread, NULL, wait_for_end, &end) == 0);
-  int count = processors_of(pthread_self(), &own), here, after;
-  do { /* until the caller stays where it is meanwhile */
-    here = sched_getcpu();
-    graft_keep_away(thread);
-    after = sched_getcpu();
-  } while (here != after);
-  if (count > 1) {
-    CHECK(processors_of(thread, &other) == count - 1 && !CPU_ISSET((size_t)here, &other));
-    CPU_SET((size_t)here, &other);
-  } else {
-    CHECK(processors_of(thread, &other) == 1);
-  }
-  CHECK(CPU_EQUAL(&own, &other));
-  atomic_store(&end, 1);
-  pthread_join(thread, NULL);
+static void start_subject(Subject *subject) {
+  *subject = (Subject){.turn = 0};
+  CHECK(graft_affinity_create(&subject->affinity));
+  CHECK(pthread_create(&subject->thread, NULL, obey, subject) == 0);
+  graft_affinity_attach(&subject->affinity, subject->thread);
 }
 
-static void test_keep_away_does_nothing_where_there_is_one_processor(void) {
-  atomic_int end = 0;
-  pthread_t thread;
-  cpu_set_t own, other, one;
-  int count = processors_of(pthread_self(), &own);
-  CHECK(pthread_create(&thread, NULL, wait_for_end, &end) == 0);
-  CPU_ZERO(&one);
-  CPU_SET((size_t)sched_getcpu(), &one);
-  CHECK(pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0);
-  graft_keep_away(thread);
-  CHECK(processors_of(thread, &other) == count);
-  CHECK(pthread_setaffinity_np(pthread_self(), sizeof own, &own) == 0);
-  atomic_store(&end, 1);
-  pthread_join(thread, NULL);
+static void widen(Subject *subject) {
+  atomic_store(&subject->turn, 1);
+  while (atomic_load(&subject->turn)) {
+    sleep_milliseconds(1);
+  }
 }
+
+static void end_subject(Subject *subject) {
+  atomic_store(&subject->turn, 2);
+  pthread_join(subject->thread, NULL);
+  graft_affinity_destroy(&subject->affinity);
+}
+
+static void check_may_run_on(const Subject *subject, const cpu_set_t *expected) {
+  cpu_set_t set;
+  processors_of(subject->thread, &set);
+  CHECK(CPU_EQUAL(&set, expected));
+}
+
+static int32_t nth_processor(const cpu_set_t *set, int n) {
+  int32_t processor = 0;
+  while (!CPU_ISSET((size_t)processor, set) || n-- > 0) {
+    processor++;
+  }
+  return processor;
+}
+
+static void only(cpu_set_t *set, int32_t processor) {
+  CPU_ZERO(set);
+  CPU_SET((size_t)processor, set);
+}
+
+static void test_a_thread_leaves_a_processor_until_it_widens_its_own(void) {
+  Subject subject;
+  cpu_set_t own, rest, one;
+  int count = processors_of(pthread_self(), &own);
+  int32_t processor = nth_processor(&own, 0);
+  start_subject(&subject);
+  rest = own;
+  CPU_CLR((size_t)processor, &rest);
+  CHECK(graft_affinity_leave(&subject.affinity, processor) == (count > 1));
+  check_may_run_on(&subject, count > 1 ? &rest : &own);
+  graft_affinity_bring(&subject.affinity, processor); /* its own are what they were, not what it is narrowed to */
+  only(&one, processor);
+  check_may_run_on(&subject, &one);
+  widen(&subject);
+  check_may_run_on(&subject, &own);
+  end_subject(&subject);
+}
+
+static void test_a_thread_stays_within_what_others_gave_it(void) {
+  Subject subject;
+  cpu_set_t own, one;
+  int count = processors_of(pthread_self(), &own);
+  int32_t processor = nth_processor(&own, 0);
+  start_subject(&subject);
+  only(&one, processor);
+  CHECK(pthread_setaffinity_np(subject.thread, sizeof one, &one) == 0);
+  CHECK(!graft_affinity_leave(&subject.affinity, processor));
+  check_may_run_on(&subject, &one);
+  if (count > 1) {
+    int32_t other = nth_processor(&own, 1);
+    graft_affinity_bring(&subject.affinity, other);
+    check_may_run_on(&subject, &one);
+    CHECK(graft_affinity_leave(&subject.affinity, other));
+  }
+  widen(&subject);
+  check_may_run_on(&subject, &one);
+  end_subject(&subject);
+}
+
+static void test_the_clock_of_a_sleeper_stands_still(void) {
+  Subject subject;
+  start_subject(&subject);
+  int64_t before = graft_affinity_nanoseconds(&subject.affinity), start = graft_nanoseconds();
+  sleep_milliseconds(50);
+  int64_t had = graft_affinity_nanoseconds(&subject.affinity) - before;
+  CHECK(before >= 0 && had < (graft_nanoseconds() - start) / 4);
+  end_subject(&subject);
+}
+
+/* ---- Under load ----------------------------------------------------------------------------------------------- */
+
+/* Threads that keep one processor busy. */
+typedef struct Load {
+  pthread_t threads[4];
+  int32_t processor;
+  atomic_int end;
+} Load;
+
+static void *keep_busy(void *argument) {
+  Load *load = argument;
+  cpu_set_t set;
+  only(&set, load->processor);
+  CHECK(pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0);
+  while (!atomic_load(&load->end)) {
+  }
+  return NULL;
+}
+
+static void start_load(Load *load, int32_t processor) {
+  *load = (Load){.processor = processor};
+  for (int i = 0; i < 4; i++) {
+    CHECK(pthread_create(&load->threads[i], NULL, keep_busy, load) == 0);
+  }
+}
+
+static void end_load(Load *load) {
+  atomic_store(&load->end, 1);
+  for (int i = 0; i < 4; i++) {
+    pthread_join(load->threads[i], NULL);
+  }
+}
+
+static int64_t processor_time(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* The worker begins its part before the caller ends its own, and is soon without a processor: others want it. */
+static void work_long(void *argument, int32_t worker, int32_t part) {
+  Job *job = argument;
+  (void)part;
+  if (!worker) {
+    for (int tries = 0; !atomic_load(&job->begun) && tries < 100; tries++) {
+      sleep_milliseconds(1);
+    }
+    return;
+  }
+  atomic_fetch_add(&job->begun, 1);
+  int64_t end = processor_time() + 10000000;
+  while (processor_time() < end) {
+  }
+}
+
+/* Runs such a job with the caller on its own processor; returns whether its worker got that processor, and then leaves
+ * in *parts how many the next job is worth, or 0 if the question came too late. */
+static int lends(Pool *pool, const cpu_set_t *own, int32_t *parts) {
+  cpu_set_t one;
+  Job job = {.parts = 2};
+  uint64_t before = graft_pool_counts(pool).lent;
+  only(&one, nth_processor(own, 0));
+  CHECK(graft_pool_run(pool, 1, count_part, &job)); /* workers start with what the caller may use */
+  CHECK(pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0);
+  CHECK(graft_pool_run(pool, 2, work_long, &job));
+  int64_t ended = graft_nanoseconds();
+  *parts = graft_pool_parts(pool, 2);
+  *parts = graft_nanoseconds() - ended < 100000 ? *parts : 0;
+  CHECK(pthread_setaffinity_np(pthread_self(), sizeof *own, own) == 0);
+  return graft_pool_counts(pool).lent > before;
+}
+
+static void test_a_worker_that_lost_its_processor_gets_the_callers(void) {
+  Pool *pool = graft_pool_create(2);
+  Load load;
+  cpu_set_t own;
+  int32_t parts = 0;
+  CHECK(pool);
+  if (processors_of(pthread_self(), &own) > 1) {
+    start_load(&load, nth_processor(&own, 1));
+    for (int tries = 0; !lends(pool, &own, &parts) || !parts; tries++) {
+      CHECK(tries < 100);
+    }
+    CHECK(parts == 1); /* no help is wanted for a while */
+    end_load(&load);
+  }
+  graft_pool_destroy(pool);
+}
+
+static void test_every_part_runs_once_while_the_caller_moves_and_others_work(void) {
+  Pool *pool = graft_pool_create(THREADS);
+  Load load;
+  cpu_set_t own, one;
+  int processors = processors_of(pthread_self(), &own);
+  CHECK(pool);
+  start_load(&load, nth_processor(&own, 0));
+  for (int number = 0; number < 200; number++) {
+    only(&one, nth_processor(&own, number / 3 % processors));
+    CHECK(pthread_setaffinity_np(pthread_self(), sizeof one, number % 2 ? &one : &own) == 0);
+    Job job = {.parts = 1 + number % THREADS};
+    CHECK(graft_pool_run(pool, job.parts, count_part, &job));
+    for (int part = 0; part < THREADS; part++) {
+      CHECK(atomic_load(&job.runs[part]) == (part < job.parts));
+    }
+  }
+  CHECK(pthread_setaffinity_np(pthread_self(), sizeof own, &own) == 0);
+  end_load(&load);
+  CHECK(graft_pool_counts(pool).jobs == 200);
+  graft_pool_destroy(pool);
+}
+
+/* ---- Several callers ------------------------------------------------------------------------------------------ */
+
+static void await_parts(const Pool *pool, int32_t parts) {
+  for (int tries = 0; graft_pool_parts(pool, THREADS) != parts; tries++) {
+    CHECK(tries < ENOUGH);
+    sleep_milliseconds(1);
+  }
+}
+
+static void test_workers_take_what_callers_leave(void) {
+  Pool *pool = graft_pool_create(THREADS);
+  int64_t entered = 0;
+  CHECK(pool);
+  for (int32_t callers = 1; callers <= THREADS + 1; callers++) {
+    CHECK(graft_pool_enter(pool));
+    entered = graft_nanoseconds();
+    int32_t left = callers < THREADS ? THREADS - callers + 1 : 1;
+    CHECK(graft_pool_parts(pool, THREADS) == left);
+    CHECK(graft_pool_parts(pool, 2) == (left < 2 ? left : 2));
+  }
+  for (int32_t callers = 0; callers <= THREADS; callers++) {
+    graft_pool_leave(pool);
+  }
+  int32_t parts = graft_pool_parts(pool, THREADS); /* more callers may come any moment */
+  CHECK(parts == 1 || graft_nanoseconds() - entered > 1000000);
+  await_parts(pool, THREADS);
+  graft_pool_destroy(pool);
+}
+
+#ifndef __SANITIZE_THREAD__ /* which cannot follow threads that a forked child starts */
+static void test_a_child_does_not_count_the_callers_of_its_parent(void) {
+  Pool *pool = graft_pool_create(2);
+  Job job = {.parts = 2};
+  CHECK(pool && graft_pool_enter(pool) && graft_pool_run(pool, 2, count_part, &job));
+  pid_t child = fork();
+  if (child == 0) {
+    CHECK(graft_pool_enter(pool) && graft_pool_parts(pool, 2) == 2);
+    CHECK(graft_pool_run(pool, 2, count_part, &job));
+    graft_pool_leave(pool);
+    _exit(0);
+  }
+  int status = 1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  graft_pool_leave(pool);
+  graft_pool_destroy(pool);
+}
+#endif
 
 static void test_a_pool_without_memory_is_not_made(void) {
   for (int n = 0;; n++) {
@@ -197,8 +431,15 @@ int main(void) {
   test_a_busy_pool_refuses_and_does_nothing();
   test_callers_on_two_threads_share_a_pool();
   test_sleepers_wake_away_from_the_caller();
-  test_keep_away_leaves_all_but_the_callers_processor();
-  test_keep_away_does_nothing_where_there_is_one_processor();
+  test_a_thread_leaves_a_processor_until_it_widens_its_own();
+  test_a_thread_stays_within_what_others_gave_it();
+  test_the_clock_of_a_sleeper_stands_still();
+  test_a_worker_that_lost_its_processor_gets_the_callers();
+  test_every_part_runs_once_while_the_caller_moves_and_others_work();
+  test_workers_take_what_callers_leave();
+#ifndef __SANITIZE_THREAD__
+  test_a_child_does_not_count_the_callers_of_its_parent();
+#endif
   test_a_pool_without_memory_is_not_made();
   return 0;
 }

@@ -82,6 +82,7 @@ def _print_info(info: BackendInfo) -> None:
     facts = {
         "plugin": f"{info.plugin} ({' '.join(part for part in (info.distribution, info.version) if part)})",
         "priority": info.priority,
+        "default": "yes" if info.by_default else "no: takes part only when named, as in -b " + info.name,
         "library": info.library,
         "available": "yes" if info.unavailable is None else f"no: {info.unavailable}",
         "install": info.install,

@@ -37,49 +37,106 @@ def command(state: State, action: str, what: str) -> int:
     return ExitCode.OK
 
 
-def _places() -> tuple[KernelCache, Tunings, TimesDatabase]:
+def _places() -> tuple[KernelCache, Tunings, TimesDatabase] | None:
+    """What is kept in the cache directory; None where there is no such directory."""
     from graft.core.target import cache_directory, tuned_database
     from graft.core.tuning.tunings import Tunings
     from graft.measure import default_database
     from graft.partition.times import TimesDatabase
     from graft.plugins.llvm.cache import KernelCache
 
-    return KernelCache(cache_directory() / "kernels"), Tunings(tuned_database()), TimesDatabase(default_database())
+    directory, tuned, times = cache_directory(), tuned_database(), default_database()
+    if directory is None or tuned is None or times is None:
+        return None
+    return KernelCache(directory / "kernels"), Tunings(tuned), TimesDatabase(times)
+
+
+def _refusals(kernels: KernelCache, tunings: Tunings, times: TimesDatabase) -> dict[str, str | None]:
+    """Why something that is kept is not used; None for what is."""
+    from graft.core.database import why_not_usable
+
+    return {
+        "kernels": kernels.refusal,
+        "tuned": why_not_usable(tunings.path),
+        "times": why_not_usable(times.path),
+    }
 
 
 def _clear(state: State, kinds: tuple[str, ...]) -> None:
-    kernels, tunings, times = _places()
-    clears: dict[str, tuple[str, Callable[[], int]]] = {
-        "kernels": ("kernels", kernels.clear),
-        "tuned": ("tuned parameters", tunings.clear),
-        "times": ("measured times", times.forget),
-    }
-    counts = {kind: clears[kind][1]() for kind in kinds}
+    places = _places()
+    counts = dict.fromkeys(kinds, 0) if places is None else _cleared(kinds, *places)
     if state.json:
         print_json({"removed": sum(counts.values())})
         return
+    names = {"kernels": "kernels", "tuned": "tuned parameters", "times": "measured times"}
     for kind, count in counts.items():
-        click.echo(f"{count} {clears[kind][0]} removed")
+        click.echo(f"{count} {names[kind]} removed")
+
+
+def _cleared(kinds: tuple[str, ...], kernels: KernelCache, tunings: Tunings, times: TimesDatabase) -> dict[str, int]:
+    """Clear what is of some kinds; raise DatabaseError for a database that others may have made."""
+    from graft.errors import DatabaseError
+
+    clears: dict[str, Callable[[], int]] = {"kernels": kernels.clear, "tuned": tunings.clear, "times": times.forget}
+    refusals = _refusals(kernels, tunings, times)
+    for kind, path in (("tuned", tunings.path), ("times", times.path)):
+        if kind in kinds and refusals[kind] is not None:
+            raise DatabaseError(
+                f"the database '{path}' is not used and not cleared: {refusals[kind]}; mend that, or remove the file",
+                path=str(path),
+            )
+    return {kind: clears[kind]() for kind in kinds}
 
 
 def _info(state: State) -> None:
-    kernels, tunings, times = _places()
+    places = _places()
+    if places is None:
+        _nothing(state)
+        return
+    kernels, tunings, times = places
+    refused = _refusals(*places)
     count, total = kernels.size()
-    tuned, measured = len(tunings.everything()), len(times)
+    tuned = 0 if refused["tuned"] else len(tunings.everything())
+    measured = 0 if refused["times"] else len(times)
     if state.json:
         facts = {"directory": str(kernels.directory), "kernels": count, "bytes": total, "limit": kernels.limit}
         more = {"tuned": tuned, "tuned_database": str(tunings.path), "times": measured}
-        print_json({**facts, **more, "times_database": str(times.path)})
+        print_json({**facts, **more, "times_database": str(times.path), "refused": refused})
         return
-    click.echo(f"{kernels.directory}: {count} kernels, {size(total)} of at most {size(kernels.limit)}")
-    click.echo(f"{tunings.path}: {tuned} tuned workloads")
-    click.echo(f"{times.path}: {measured} measured times")
+    lines = {
+        "kernels": f"{kernels.directory}: {count} kernels, {size(total)} of at most {size(kernels.limit)}",
+        "tuned": f"{tunings.path}: {tuned} tuned workloads",
+        "times": f"{times.path}: {measured} measured times",
+    }
+    for kind, line in lines.items():
+        click.echo(line if refused[kind] is None else f"{line}; not used: {refused[kind]}")
+
+
+def _nothing(state: State) -> None:
+    """Say that nothing is kept."""
+    from graft.core.database import why_not_usable
+
+    reason = why_not_usable(None)
+    if state.json:
+        print_json(
+            {
+                "directory": None,
+                "kernels": 0,
+                "bytes": 0,
+                "tuned": 0,
+                "times": 0,
+                "refused": dict.fromkeys(KINDS, reason),
+            }
+        )
+    else:
+        click.echo(f"nothing is kept: {reason}")
 
 
 def _list(state: State) -> None:
     from graft.core.schedule.parameters import to_json
 
-    rows = _places()[1].everything()
+    places = _places()
+    rows = [] if places is None or _refusals(*places)["tuned"] else places[1].everything()
     if state.json:
         print_json([_facts(row) for row in rows])
         return

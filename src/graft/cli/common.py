@@ -122,7 +122,7 @@ def backend_options(command: Command) -> Command:
             "--backends",
             metavar="NAME,...",
             type=names_argument,
-            help="Backends in order of preference; all by priority if left out.",
+            help="Backends in order of preference; if left out all that take part unnamed, by cost.",
         ),
         click.option(
             "--shape",
@@ -166,11 +166,20 @@ def policy_options(command: Command) -> Command:
     """Add wishes about placement: ``--place``, exclusions, pins, bounds on regions."""
     return _all(
         click.option(
-            "--place", type=click.Choice(("greedy", "model", "measured")), default="greedy", show_default=True,
-            help="First backend that can, or the cheapest plan by a cost model or by times measured here.",
+            "--place", type=click.Choice(("auto", "greedy", "model", "measured")),
+            help="First backend that can (greedy), or the cheapest plan: by recorded times, else a cost model (auto), "
+            "by the model alone, by times measured now. By default greedy with -b, auto without.",
+        ),
+        click.option(
+            "--place-seconds", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+            help="The time for --place measured.",
         ),
         click.option("--exclude-op", metavar="[BACKEND:]OP", multiple=True, help="Keep an operator from a backend."),
         click.option("--exclude-node", metavar="[BACKEND:]NODE", multiple=True, help="Keep a node from a backend."),
+        click.option(
+            "--allow-inaccurate", metavar="[BACKEND:]OP", multiple=True,
+            help="Let a backend have an operator that it refuses for its accuracy.",
+        ),
         click.option(
             "--pin", metavar="NODE=BACKEND", type=pin_argument, multiple=True, help="Insist on a backend for a node."
         ),
@@ -181,7 +190,8 @@ def policy_options(command: Command) -> Command:
 
 
 POLICY_OPTIONS = (
-    "place", "exclude_op", "exclude_node", "pin", "min_region_ops", "min_region_flops", "max_regions",
+    "place", "place_seconds", "exclude_op", "exclude_node", "allow_inaccurate", "pin", "min_region_ops",
+    "min_region_flops", "max_regions",
 )  # fmt: skip
 
 
@@ -189,9 +199,9 @@ def policy_of(options: dict[str, Any]) -> Policy:
     """Take the options of `policy_options` out of ``options`` and return them as a policy."""
     from graft.partition.policy import Policy
 
-    place, *wishes = (options.pop(name) for name in POLICY_OPTIONS)
-    named = dict(zip(POLICY_OPTIONS[1:], wishes, strict=True))
-    return Policy(placement=place, **{**named, "pin": dict(named["pin"])})
+    place, seconds, *wishes = (options.pop(name) for name in POLICY_OPTIONS)
+    named = dict(zip(POLICY_OPTIONS[2:], wishes, strict=True))
+    return Policy(placement=place, measure_seconds=seconds, **{**named, "pin": dict(named["pin"])})
 
 
 def is_artifact(path: Path) -> bool:

@@ -23,8 +23,8 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
-from graft.cli.output import print_json, print_table, size
-from graft.cli.plan import check_gates, gate_options, read_plan
+from graft.cli.output import keep_clear, print_json, print_table, size
+from graft.cli.plan import gate_code, gate_failures, gate_options, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,23 +106,26 @@ def command(
             keep_intermediates=keep,
             manager=state.manager(),
         )
-    gate = check_gates(compiled.plan, coverage, required)
-    if gate:
-        return gate
+    failures = gate_failures(compiled.plan, coverage, required)
+    if failures:
+        if state.json:
+            print_json({"summary": compiled.plan.summary(), "failures": failures})
+        return gate_code(failures)
     path = output or model.with_suffix(".graft")
     started = perf_counter()
-    save(compiled.description, path)
+    keep_clear(path)
+    written = save(compiled.description, path)
     seconds = {**compiled.seconds, "save": perf_counter() - started}
     total = sum(part for stage, part in seconds.items() if "/" not in stage)
     if state.json:
-        facts = {"artifact": str(path), "bytes": path.stat().st_size, "summary": compiled.plan.summary()}
+        facts = {"artifact": str(path), "bytes": written, "summary": compiled.plan.summary()}
         tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}
         print_json({**facts, **tuning, "seconds": seconds})
     else:
         click.echo(compiled.plan.summary())
         if compiled.tuning is not None:
             click.echo(compiled.tuning.summary())
-        click.echo(f"{path}: {size(path.stat().st_size)}, compiled in {total:.1f} s")
+        click.echo(f"{path}: {size(written)}, compiled in {total:.1f} s")
         if show_time:
             print_times(seconds, total)
     return ExitCode.OK

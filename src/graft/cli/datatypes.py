@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shape_argument
-from graft.cli.output import print_json, print_table
+from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,8 +71,7 @@ def convert_command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:
     """Write MODEL computing in a number format: an ONNX model that every other verb takes."""
-    import onnx_ir as ir
-
+    from graft.core.save import save_model
     from graft.datatypes.conversion import convert
     from graft.datatypes.study import layers_of, type_named
 
@@ -83,7 +82,8 @@ def convert_command(
         raise click.BadParameter(f"'{wrong}' is not PATTERN=NAME, as in Conv=posit8", param_hint="--mixed")
     dtype, types = type_named(name), {pattern: type_named(kind) for pattern, _, kind in pairs}
     converted = convert(str(model), dtype, keep=keep, types=types, accumulate=accumulate, shapes=dict(shapes))
-    ir.save(converted, output)
+    keep_clear(output)
+    save_model(converted, output)
     layers = layers_of(converted)
     if state.json:
         print_json({"output": str(output), "type": dtype, "accumulate": accumulate, "layers": dict(layers)})
@@ -138,8 +138,10 @@ def sweep_command(
     )  # fmt: skip
     if html is not None:
         from graft.datatypes.study_page import page
+        from graft.runtime.files import write
 
-        html.write_text(page(report), encoding="utf-8")
+        keep_clear(html)
+        write(html, page(report), "report")
     if state.json:
         print_json(report.to_json())
     else:

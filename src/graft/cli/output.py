@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import click
+
+
+def keep_clear(output: Path) -> None:
+    """Print on the error output from now on if ``output``, which a verb is about to write, is the standard output."""
+    from graft.runtime.files import is_standard_output
+
+    if is_standard_output(output):
+        sys.stdout.flush()
+        click.get_current_context().with_resource(redirect_stdout(sys.stderr))
 
 
 def print_json(data: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,10 @@ from graft.cli.common import (
     policy_options,
     precision_option,
 )
-from graft.cli.output import print_json, print_table
+from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
+    from graft.explaining import NodeExplanation
     from graft.partition.plan import Plan
     from graft.partition.plan_diff import PlanChange
 
@@ -75,6 +77,7 @@ def command() -> None:
 @policy_options
 @click.option("--why", is_flag=True, help="Print the refusals, gathered by reason, and what would change them.")
 @click.option("--nodes", is_flag=True, help="Print every operator with its placement and its refusals.")
+@click.option("--explain", "explained", metavar="NODE", help="Print why NODE goes where it goes, pattern by pattern.")
 @gate_options
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the plan, for compile --plan."
@@ -91,6 +94,7 @@ def plan_model(
     precision: str,
     why: bool,
     nodes: bool,
+    explained: str | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
     output: Path | None,
@@ -98,6 +102,14 @@ def plan_model(
     **wishes: Any,
 ) -> int:
     """Show where every operator of MODEL would run; compile nothing."""
+    if explained is not None:
+        from graft.explaining import explain
+
+        _print_explanation(state, explain(
+            str(model), explained, names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes),
+            manager=state.manager(),
+        ))  # fmt: skip
+        return ExitCode.OK
     from graft.api import partitioned
 
     result = partitioned(
@@ -105,22 +117,27 @@ def plan_model(
         manager=state.manager(),
     )  # fmt: skip
     plan = result.plan
+    failures = gate_failures(plan, coverage, required)
     if output is not None:
-        output.write_text(plan.to_json() + "\n", encoding="utf-8")
+        from graft.runtime.files import write
+
+        keep_clear(output)
+        write(output, plan.to_json() + "\n", "plan")
     if html is not None:
         from graft.report.build import report_on_model
         from graft.report.html import write_html
 
+        keep_clear(html)
         write_html(report_on_model(model.name, result, state.manager()), html)
     if state.json:
-        print_json({"summary": plan.summary(), **json.loads(plan.to_json())})
+        print_json({"summary": plan.summary(), **json.loads(plan.to_json()), "failures": failures})
     else:
         click.echo(plan.summary())
         if why:
             _print_why(plan)
         if nodes:
             _print_nodes(plan)
-    return check_gates(plan, coverage, required)
+    return gate_code(failures)
 
 
 @command.command("diff")
@@ -185,6 +202,21 @@ def _print_why(plan: Plan) -> None:
     print_table(("CODE", "WHAT WOULD CHANGE IT"), [(code, advice(code)) for code in codes])
 
 
+def _print_explanation(state: State, found: NodeExplanation) -> None:
+    if state.json:
+        print_json(found.to_json())
+        return
+    row = found.placement
+    click.echo(f"{row.op_type} (node '{row.node}'): {row.backend or 'nobody'} {row.composite}".rstrip())
+    if row.reasons:
+        click.echo()
+        print_table(("BACKEND", "CODE", "REASON"), [(name, one.code, one.text) for name, one in row.reasons.items()])
+    if found.patterns:
+        click.echo()
+        rows = [(one.backend, one.composite, one.code, one.text) for one in found.patterns]
+        print_table(("BACKEND", "COMPOSITE", "CODE", "WHAT BECAME OF IT"), rows)
+
+
 def _print_nodes(plan: Plan) -> None:
     click.echo()
     rounded = any(row.precision for row in plan.placements)
@@ -198,12 +230,12 @@ def _print_nodes(plan: Plan) -> None:
     print_table(heads, rows)
 
 
-def check_gates(plan: Plan, coverage: tuple[str, float] | None, required: tuple[str, ...]) -> int:
-    """Return the exit code of the gates, having said what is missing."""
+def gate_failures(plan: Plan, coverage: tuple[str, float] | None, required: tuple[str, ...]) -> list[str]:
+    """Return what the gates miss; raise UsageError for a backend that the plan does not have."""
     wanted: list[tuple[str, float | None, str]]
     wanted = [(coverage[0] or plan.backends[0], coverage[1], "--require-coverage")] if coverage is not None else []
     wanted += [(name, None, "--require-backend") for name in required]
-    code = ExitCode.OK
+    failures = []
     for backend, percent, option in wanted:
         if backend not in plan.backends:
             raise click.UsageError(
@@ -214,6 +246,12 @@ def check_gates(plan: Plan, coverage: tuple[str, float] | None, required: tuple[
             continue
         reasons = ", ".join(f"{code} {count}" for code, count in plan.reasons(backend).items())
         missing = "no operators, some are" if percent is None else f"{actual:.1f} % of the operators, {percent:g} % are"
-        click.echo(f"graft: '{backend}' has {missing} required; reasons: {reasons or 'none'}", err=True)
-        code = ExitCode.COVERAGE
-    return code
+        failures.append(f"'{backend}' has {missing} required; reasons: {reasons or 'none'}")
+    return failures
+
+
+def gate_code(failures: Sequence[str]) -> int:
+    """Tell what the gates miss, and return the exit code."""
+    for failure in failures:
+        click.echo(f"graft: {failure}", err=True)
+    return ExitCode.COVERAGE if failures else ExitCode.OK

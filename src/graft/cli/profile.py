@@ -19,7 +19,7 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
-from graft.cli.output import print_json, print_table
+from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.programs import input_option, open_program
 
 
@@ -65,7 +65,10 @@ def command(
     for row, traffic in zip(rows, traffic_of(program.description), strict=True):
         row |= achieved(traffic, row["nanoseconds"], roofline)
     if output is not None:
-        output.write_text(json.dumps(trace(rows)), encoding="utf-8")
+        from graft.runtime.files import write
+
+        keep_clear(output)
+        write(output, json.dumps(trace(rows)), "trace")
     if state.json:
         print_json({"calls": rows})
         return ExitCode.OK

@@ -18,7 +18,7 @@ from graft.cli.common import (
     policy_of,
     policy_options,
 )
-from graft.cli.output import print_json, size
+from graft.cli.output import keep_clear, print_json, size
 
 
 @click.command("report")
@@ -60,10 +60,11 @@ def command(
         )
         report = report_on_model(file.name, result, state.manager())
     path = output or file.with_suffix(".html")
-    write_html(report, path)
+    keep_clear(path)
+    written = write_html(report, path)
     if state.json:
-        print_json({"report": str(path), "bytes": path.stat().st_size, "summary": report.plan.summary()})
+        print_json({"report": str(path), "bytes": written, "summary": report.plan.summary()})
     else:
         click.echo(report.plan.summary())
-        click.echo(f"{path}: {size(path.stat().st_size)}")
+        click.echo(f"{path}: {size(written)}")
     return ExitCode.OK

@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from graft.errors import GraftError
 from graft.partition.graph import RUNTIME
 from graft.report.facts import INPUT, OUTPUT, Drawing, OperatorFacts, Report, Tensor
 from graft.report.layout import layered
@@ -23,18 +22,18 @@ from graft.report.sections import (
     plugin_sections,
     reason_section,
 )
+from graft.runtime.files import write
 
 NARROWEST, WIDEST, LETTER, MARGIN = 96.0, 250.0, 7.4, 30.0
 PALETTE = 8
 ReasonKey = tuple[str, str, str]
 
 
-def write_html(report: Report, path: Path) -> None:
-    """Write a report to a file; raise GraftError if that fails."""
-    try:
-        path.write_text(html(report), encoding="utf-8")
-    except OSError as error:
-        raise GraftError(f"cannot write report '{path}': {error.strerror or error}", path=str(path)) from error
+def write_html(report: Report, path: Path) -> int:
+    """Write a report to a file and return its size; raise GraftError if that fails."""
+    content = html(report).encode()
+    write(path, content, "report")
+    return len(content)
 
 
 def html(report: Report) -> str:

@@ -19,6 +19,7 @@ ADVICE = {
     "constant-required": "make the operand an initialiser of the model; what is computed at run time cannot be packed",
     "size": "change the size, or raise the backend's bound",
     "fused-use": "drop the other use of the value inside the pattern, or allow Policy(duplicate_dominated=True)",
+    "accuracy": "use another backend, or accept the error with --allow-inaccurate BACKEND:OP",
     "cost": "another plan is estimated or measured to be faster; placement greedy (--place greedy) offloads regardless",
     "region-too-small": "lower min_region_ops or min_region_flops, or raise max_regions (--min-region-ops, ...)",
     "cycle": "the region would wait for itself; take the operator between its halves as well",
@@ -31,7 +32,7 @@ ADVICE = {
 def advice(code: str) -> str:
     """Return what would change a refusal with this code."""
     if code.startswith(LOST_TO):
-        return "name this backend earlier in backends (-b), or pin single operators (--pin NODE=BACKEND)"
+        return "name this backend earlier in -b, or move single operators with --pin NODE=BACKEND"
     return ADVICE[code]
 
 

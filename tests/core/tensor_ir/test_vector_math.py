@@ -1,11 +1,14 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from graft.core.tensor_ir import numerics
+from graft.core.tensor_ir.fused import unfused
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Intrinsic, Load, Ramp, Stage, Store, Variable
+from graft.core.tensor_ir.quarter_turns import pi
 from graft.core.tensor_ir.vector_math import EXPANSIONS, expand, expansion
 from graft.core.tensor_ir.visit import walk_expressions, walk_statements
 from graft.core.types import INT64, Type
@@ -151,3 +154,68 @@ def test_an_expanded_function_names_what_is_shared_and_calls_nothing():
     result = run_function(function, [data])[0]
     np.testing.assert_allclose(result, np.tanh(data), rtol=3e-7)
     assert math.isclose(result[0], math.tanh(-3), rel_tol=3e-7)
+
+
+PLACES = 1400
+PI = pi(PLACES)
+
+
+def sine_and_cosine(x: float) -> tuple[Fraction, Fraction]:
+    """Return sine and cosine of a float64 to 300 bits, by integers: pi to 1,400 bits and the Taylor series."""
+    numerator, denominator = x.as_integer_ratio()
+    turns, rest = divmod((numerator << PLACES) // denominator, PI // 2)
+    angle, one = rest >> (PLACES - 400), 1 << 400
+    sums, term, place = [0, 0], one, 0
+    while term:
+        sums[place % 2] += term if place % 4 < 2 else -term
+        place += 1
+        term = (term * angle >> 400) // place
+    cosine, sine = (Fraction(total, one) for total in sums)
+    return {0: (sine, cosine), 1: (cosine, -sine), 2: (-sine, -cosine), 3: (-cosine, sine)}[turns % 4]
+
+
+def hard_angles() -> np.ndarray:
+    """Return float64 numbers of every exponent, and those next to multiples of pi/2, the nearest of all included."""
+    random = np.random.default_rng(5)
+    exponents = np.arange(-30, 1024)
+    spread = np.ldexp(random.uniform(1, 2, exponents.size), exponents) * random.choice([-1, 1], exponents.size)
+    counts = np.unique(np.round(10 ** random.uniform(0, 18, 60))).astype(np.int64)
+    near = [float(Fraction(int(count) * pi(200), 1 << 201)) for count in counts]
+    # The float64 that is nearest to a multiple of pi/2 (Kahan): 2^-60.9 of it.
+    return np.array([*spread, *near, 6381956970095103 * 2.0**797, 1e20, 1e22, np.finfo(np.float64).max])
+
+
+@pytest.mark.parametrize(("name", "limit"), [("sin", 0.85), ("cos", 0.85), ("tan", 2.0)])
+def test_float64_angles_of_every_exponent_are_reduced_exactly(name: str, limit: float) -> None:
+    x = hard_angles()
+    worst = 0.0
+    for angle, result in zip(x.tolist(), evaluate(name, x).tolist(), strict=True):
+        sine, cosine = sine_and_cosine(angle)
+        expected = {"sin": sine, "cos": cosine, "tan": sine / cosine}[name]
+        worst = max(worst, float(abs(Fraction(result) - expected) / Fraction(math.ulp(float(expected)))))
+    assert worst <= limit
+
+
+def test_infinite_angles_have_no_sine() -> None:
+    for name in ("sin", "cos", "tan"):
+        assert np.isnan(evaluate(name, np.array([np.inf, -np.inf, np.nan]))).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_fused_multiply_add_without_the_instruction_rounds_once(dtype: str) -> None:
+    random = np.random.default_rng(6)
+    x, y = (random.normal(0, 1, 3000) * 10.0 ** random.integers(-12, 12, 3000) for _ in range(2))
+    x, y = x.astype(dtype), y.astype(dtype)
+    z = np.where(random.random(3000) < 0.5, -(x * y), random.normal(0, 1, 3000)).astype(dtype)
+    special = np.array([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 2.0**60], dtype)
+    grid = np.stack([part.ravel() for part in np.meshgrid(special, special, special)])
+    x, y, z = (np.concatenate(parts) for parts in zip((x, y, z), grid, strict=True))
+    extent = (Constant(x.size, INT64),)
+    buffers = [Buffer(f"x{number}", dtype, extent) for number in range(3)]
+    target, i = Buffer("y", dtype, extent), Variable("i")
+    value = Intrinsic("fma", tuple(Load(buffer, (i,)) for buffer in buffers), Type(dtype))
+    contents = dict(zip(buffers, (x, y, z), strict=True))
+    with np.errstate(all="ignore"):
+        found = run_stages([Stage(target, (i,), unfused(is_exact=True)(value))], contents)[target]
+        expected = run_stages([Stage(target, (i,), value)], contents)[target]
+    np.testing.assert_array_equal(found, expected)

@@ -14,6 +14,7 @@ import graft
 from graft.datatypes.conversion import convert
 from graft.datatypes.shipped import DATATYPES, register_float
 from graft.errors import DatatypeError
+from tests.datatypes.oracle import PositOracle
 from tests.datatypes.proofs.oracle import posit_code, posit_value, same
 from tests.datatypes.proofs.running import format_of, stratified_codes
 
@@ -165,3 +166,48 @@ def test_a_type_of_lowerings_alone_has_no_quire():
     assert caught.value.message == (
         "a quire needs a format, and custom[formless]16 has only lowerings; accumulate in 'each' operation or in a type"
     )
+
+
+def test_a_bias_is_added_before_a_quire_is_rounded():
+    format, oracle = format_of("custom[posit]16"), PositOracle(16)
+    random = np.random.default_rng(7)
+    x, w, bias = (format.to_numbers(format.to_bits(random.normal(0, 1, shape))) for shape in ((9, 20), (20, 8), (8,)))
+    kind = TensorProto.DOUBLE
+    given = [helper.make_tensor_value_info(name, kind, one.shape) for name, one in (("x", x), ("w", w), ("b", bias))]
+    result = [helper.make_tensor_value_info("z", kind, (9, 8))]
+    graph = helper.make_graph([helper.make_node("Gemm", ["x", "w", "b"], ["z"])], "biased", given, result)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    actual = graft.compile(convert(model, "custom[posit]16", accumulate="quire"), ["llvm"], threads=1)(x, w, bias)
+    for row in range(9):
+        for column in range(8):
+            products = (Fraction(p) * Fraction(q) for p, q in zip(x[row], w[:, column], strict=True))
+            exact = sum(products, Fraction(bias[column]))
+            assert actual[row, column] == oracle.numbers[oracle.round(exact)]
+
+
+def test_a_convolution_adds_its_bias_in_the_quire():
+    format, oracle = format_of("custom[posit]8"), PositOracle(8)
+    random = np.random.default_rng(8)
+    x, w, bias = (
+        format.to_numbers(format.to_bits(random.normal(0, 1, shape))) for shape in ((1, 3, 5, 5), (4, 3, 3, 3), (4,))
+    )
+    kind = TensorProto.DOUBLE
+    given = [helper.make_tensor_value_info(name, kind, one.shape) for name, one in (("x", x), ("w", w), ("b", bias))]
+    result = [helper.make_tensor_value_info("z", kind, (1, 4, 3, 3))]
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"]), helper.make_node("Relu", ["c"], ["z"])]
+    graph = helper.make_graph(nodes, "biased", given, result)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    actual = graft.compile(convert(model, "custom[posit]8", accumulate="quire"), ["llvm"], threads=1)(x, w, bias)
+    for o, i, j in np.ndindex(4, 3, 3):
+        window = x[0, :, i : i + 3, j : j + 3]
+        exact = Fraction(bias[o]) + sum(Fraction(p) * Fraction(q) for p, q in zip(window.flat, w[o].flat, strict=True))
+        assert actual[0, o, i, j] == max(oracle.numbers[oracle.round(exact)], 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["custom[float]16", "custom[bfloat]16", "custom[float8e5m2]8"])
+def test_infinities_in_a_quire_are_the_sums(dtype):
+    format = format_of(dtype)
+    left = format.to_bits(np.array([[np.inf, 1, 1], [1, -np.inf, 2], [np.inf, -np.inf, 1], [np.nan, 1, 1], [1, 1, 1]]))
+    right = format.to_bits(np.array([[1.0], [1.0], [3.0]]))
+    expected = np.array([[np.inf], [-np.inf], [np.nan], [np.nan], [5.0]])
+    np.testing.assert_array_equal(dot_products(dtype, left, right, "quire"), expected)

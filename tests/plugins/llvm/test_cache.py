@@ -1,6 +1,7 @@
 """Kernels kept on disk: found again by any process, never believed if damaged, bounded in size."""
 
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -66,10 +67,11 @@ def test_a_damaged_entry_is_no_entry(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: str, target: Path) -> None:
+    def refuse(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     KernelCache(tmp_path).put("ab12", ENTRY)
     assert list(tmp_path.glob("*/*")) == []
 
@@ -80,6 +82,94 @@ def test_a_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     cache.put("ab12", ENTRY)
     assert cache.get("ab12") is None
     assert cache.size() == (0, 0)
+
+
+def test_entries_are_for_this_user_only(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        KernelCache(tmp_path / "new").put("ab12", ENTRY)
+    finally:
+        os.umask(mask)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("new", "new/ab", "new/ab/12")]
+    assert modes == [0o700, 0o700, 0o600]
+    assert same(KernelCache(tmp_path / "new").get("ab12"), ENTRY)
+
+
+@pytest.mark.parametrize("place", [".", "ab", "ab/12"])
+def test_what_everybody_may_write_is_not_run(tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
+    cache = KernelCache(tmp_path)
+    cache.put("ab12", ENTRY)
+    mode = stat.S_IMODE((tmp_path / place).stat().st_mode)
+    (tmp_path / place).chmod(mode | 0o022)
+    assert cache.get("ab12") is None
+    assert cache.get("ab12") is None
+    (said,) = (record.message for record in caplog.records)
+    assert said.startswith(f"the cache of kernels '{tmp_path}' is not used, for what is in it would be run: the f")
+    assert said.endswith(f"may be written by everybody (mode {mode | 0o022:04o})")
+    (tmp_path / place).chmod(mode)
+    assert same(cache.get("ab12"), ENTRY)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root to give files away")
+@pytest.mark.parametrize("place", [".", "ab", "ab/12"])
+def test_what_another_user_made_is_not_run(tmp_path: Path, place: str) -> None:
+    cache = KernelCache(tmp_path)
+    cache.put("ab12", ENTRY)
+    os.chown(tmp_path / place, 65534, -1)
+    assert cache.get("ab12") is None
+
+
+def test_nothing_is_put_where_everybody_may_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    KernelCache(tmp_path).put("ab12", ENTRY)
+    KernelCache(tmp_path / "deeper").put("ab12", ENTRY)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["ab", "ab/12"])
+def test_a_link_is_not_followed(tmp_path: Path, place: str) -> None:
+    KernelCache(tmp_path / "other").put("ab12", ENTRY)
+    (tmp_path / "cache" / place).parent.mkdir(parents=True)
+    (tmp_path / "cache" / place).symlink_to(tmp_path / "other" / place)
+    cache = KernelCache(tmp_path / "cache")
+    assert cache.get("ab12") is None
+    cache.clear()
+    assert same(KernelCache(tmp_path / "other").get("ab12"), ENTRY)
+
+
+def test_a_pipe_in_place_of_an_entry_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "ab").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "ab" / "12", 0o600)
+    assert KernelCache(tmp_path).get("ab12") is None
+
+
+def test_a_directory_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    KernelCache(tmp_path).put("ab12", ENTRY)
+
+    def refuse(*arguments: object, **more: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert same(KernelCache(tmp_path).get("ab12"), ENTRY)
+
+
+def test_a_cache_that_is_not_used_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tmp_path.chmod(0o777)
+    x = np.random.default_rng(0).standard_normal((4, 8), np.float32)
+    np.testing.assert_allclose(graft.compile(model(2), ["llvm"])(x), np.tanh(2 * x), rtol=1e-5, atol=1e-6)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("home", ["", "relative"])
+def test_a_program_is_compiled_without_a_home(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", home)
+    assert cache_directory() is None
+    x = np.ones((4, 8), np.float32)
+    np.testing.assert_allclose(graft.compile(model(2), ["llvm"])(x), np.tanh(2 * x), rtol=1e-5, atol=1e-6)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_entries_used_longest_ago_go_first(tmp_path: Path) -> None:
@@ -110,7 +200,7 @@ def test_a_second_compilation_schedules_and_compiles_nothing(tmp_path: Path, mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     x = np.random.default_rng(0).standard_normal((4, 8), np.float32)
     first = graft.compile(model(2), ["llvm"])
-    assert KernelCache(cache_directory() / "kernels").size()[0] == 1
+    assert KernelCache(tmp_path / "graft" / "kernels").size()[0] == 1
 
     def forbidden(*arguments: object) -> None:
         raise AssertionError("a kernel was scheduled")
@@ -127,6 +217,13 @@ def test_nothing_is_kept_without_a_cache(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     graft.compile(model(2), ["llvm"], cache=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_whom_the_system_does_not_know_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home directory")))
+    assert cache_directory() is None
 
 
 def test_the_cache_is_under_the_users_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ typedef int32_t (*GraftTask)(GraftContext *context, void *closure, int64_t begin
 typedef struct GraftApi {
   uint32_t abi_version;
   uint32_t size;
-  /* Runs task over [0, count), split into at most thread_count contiguous parts of at least `grain` iterations each.
-   * Nested calls run serially. Returns the first error of any part. */
+  /* Runs task over [0, count), split into at most thread_count contiguous parts of at least `grain` iterations each;
+   * how many depends on what else runs. Nested calls run serially. Returns the first error of any part. */
   int32_t (*parallel_for)(GraftContext *context, int64_t count, int64_t grain, GraftTask task, void *closure);
   /* 64-byte aligned memory, private to the calling thread, valid until the current function or task returns.
    * NULL when memory runs out (the error text is set). Repeated calls return disjoint blocks. */

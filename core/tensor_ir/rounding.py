@@ -36,6 +36,18 @@ def narrow_to_odd(value: Value) -> Value:
     return ((near.bits("int32") - above) | inexact).bits("float32")
 
 
+def integer_to_odd(value: Value) -> Value:
+    """Return an int64 or uint64 as float64, rounded to odd."""
+    high = value >> 11
+    sticky = flag((value & 0x7FF).differs(0), value.expression.type.dtype)
+    rounded = (high | sticky).cast("float64") * 2.0**11
+    top = value >> 53
+    fits = top.equals(0)
+    if value.expression.type.dtype == "int64":
+        fits = fits | top.equals(-1)
+    return select(fits, value.cast("float64"), rounded)
+
+
 def to_odd(rounded: Value, error: Value) -> Value:
     """Return ``rounded + error`` (float64; ``error`` is below one unit in the last place) rounded to odd."""
     bits = rounded.bits("int64")

@@ -1,0 +1,79 @@
+"""The default placement beside each single backend and the user's order, in turns in one run.
+
+    python -m benchmarks.placement [MODEL ...] [--threads 1,2] [--backends onednn,llvm] [--seconds 4]
+
+Prints a Markdown table: the median latency of the default (no backends named) in milliseconds, and beside it what the
+default takes relative to each rival, the median round by round. ``default again`` is the same program, compiled anew:
+what it differs from 1 is noise. A backend stands alone where it takes every operator, else with those after it for
+what it leaves. ``of best`` is the largest of these ratios. ``plan s`` is the time of placing, ``vendor ops`` the
+operators that the default gives to others than the built-in compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from time import perf_counter
+
+import graft
+from benchmarks.peers import machine
+from benchmarks.zoo import LIGHT, model
+from graft.benchmark import measure, program_run
+from graft.core.sample_inputs import sample_inputs
+
+MODELS = (
+    *(f"light_{name}" for name in LIGHT), "bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm",
+    "swin_tiny", "distilbert", "whisper_tiny_encoder", "llama", "llama_opset23",
+)  # fmt: skip
+TURNS = 9
+AGAIN = "default again"
+
+
+def rivals(backends: Sequence[str]) -> dict[str, list[str]]:
+    """Return the choices to compare with: every backend with those after it, and the last one by itself."""
+    return {",".join(backends[start:]): list(backends[start:]) for start in range(len(backends))}
+
+
+def row(name: str, threads: int, backends: Sequence[str], seconds: float) -> tuple[str, float]:
+    """Measure one model; return its row and the largest ratio to a rival."""
+    source = model(name)
+    feeds = sample_inputs(source)
+    started = perf_counter()
+    plan = graft.plan(source, threads=threads)
+    planned = perf_counter() - started
+    programs = {"default": graft.compile(source, threads=threads), AGAIN: graft.compile(source, threads=threads)}
+    programs |= {title: graft.compile(source, names, threads=threads) for title, names in rivals(backends).items()}
+    rows = measure({title: program_run(one, feeds) for title, one in programs.items()}, seconds, minimum=TURNS)
+    ratios = {one.name: one.ratio for one in rows[1:]}
+    worst = max(ratio for title, ratio in ratios.items() if title != AGAIN)
+    offered = sum(placement.backend not in ("", backends[-1]) for placement in plan.placements)
+    cells = [name, str(threads), f"{rows[0].median_ms:.2f}", *(f"{ratio:.2f}" for ratio in ratios.values()),
+             f"{worst:.2f}", f"{offered}", f"{planned:.2f}"]  # fmt: skip
+    return f"| {' | '.join(cells)} |", worst
+
+
+def main() -> None:
+    """Print the table and how many models the default does not lose on."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--threads", default=[1, 2], type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--backends", default=["onednn", "llvm"], type=lambda text: text.split(","))
+    parser.add_argument("--seconds", type=float, default=4.0)
+    options = parser.parse_args()
+    titles = (AGAIN, *rivals(options.backends))
+    print(machine(()), end="\n\n")
+    columns = ("model", "threads", "default ms", *titles, "of best", "vendor ops", "plan s")
+    print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
+    worst: list[float] = []
+    for name in options.models:
+        for threads in options.threads:
+            line, ratio = row(name, threads, options.backends, options.seconds)
+            worst.append(ratio)
+            print(line, flush=True)
+    within = sum(ratio <= 1.02 for ratio in worst)
+    print(f"\nwithin 1.02x of the best of the others: {within} of {len(worst)} rows")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The check that an index input stays in its range, as a function of its own that runs before what reads it.
+
+The least and the greatest index are found in vectors and compared with the range once for a block, so that the check
+costs one pass over the indices and no branch in the loops that use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graft.core.operators import build as b
+from graft.core.operators.bounds import IndexBound
+from graft.core.operators.loops import LANES, block, let, loop, ramp, splat
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    CallExtern,
+    Expression,
+    For,
+    Function,
+    Horizontal,
+    If,
+    Load,
+    Ramp,
+    Statement,
+    Store,
+    Variable,
+)
+
+BLOCK = 1024
+"""Vectors that one task looks through."""
+DTYPES = ("int32", "int64")
+
+
+def index_check(name: str, dtype: str, count: int, columns: int, bounds: Sequence[IndexBound]) -> Function:
+    """Return the function ``name`` that fails if one of ``count`` indices lies outside of what ``bounds`` say.
+
+    ``columns`` is the extent of the last axis, where bounds are of one column of it.
+    """
+    assert dtype in DTYPES, dtype
+    indices = Buffer("indices", dtype, (b.index(count),))
+    parts = [_checked(indices, bound, 1 if bound.column is None else columns) for bound in bounds]
+    return Function(name, (indices,), 0, block(*parts))
+
+
+def _checked(indices: Buffer, bound: IndexBound, stride: int) -> Statement:
+    count = b.dims(indices)[0] // stride
+    vectors, rest = divmod(count, LANES)
+    blocks, more = divmod(vectors, BLOCK)
+    column = bound.column or 0
+
+    def vector(number: Expression, mask: Expression | None = None) -> Expression:
+        place = b.add(b.multiply(number, LANES * stride), column)
+        return Load(indices, (Ramp(place, stride, LANES),), mask)
+
+    parts: list[Statement] = []
+    if blocks:
+        number = Variable("block")
+        first = b.multiply(number, BLOCK)
+        parts.append(
+            For(
+                number,
+                b.index(blocks),
+                "parallel",
+                _span(bound, indices.dtype, BLOCK, lambda i: vector(b.add(first, i))),
+            )
+        )
+    if more:
+        parts.append(_span(bound, indices.dtype, more, lambda i: vector(b.add(i, blocks * BLOCK))))
+    if rest:
+        mask = b.less(ramp(b.index(0)), splat(b.index(rest)))
+        parts.append(_span(bound, indices.dtype, 1, lambda i: vector(b.index(vectors), mask)))
+    return Block(tuple(parts))
+
+
+def _span(bound: IndexBound, dtype: str, count: int, vector: Callable[[Expression], Expression]) -> Statement:
+    """Return the check of ``vector(i)`` for i in ``[0, count)``; lanes that are masked off read as a legal 0."""
+    least, greatest = (Buffer(name, dtype, (b.index(LANES),), memory="register") for name in ("least", "greatest"))
+    whole = (ramp(b.index(0)),)
+    start = splat(b.constant(0, dtype))
+
+    def step(i: Expression) -> Statement:
+        return let(
+            vector(i),
+            lambda x: block(
+                Store(least, whole, b.minimum(Load(least, whole), x)),
+                Store(greatest, whole, b.maximum(Load(greatest, whole), x)),
+            ),
+        )
+
+    def test(found: Expression, wrong: Expression) -> Statement:
+        told = (bound.axis, bound.extent, bound.low, bound.high)
+        return If(wrong, CallExtern("fail_index", (b.cast(found, "int64"), *map(b.index, told))))
+
+    body = block(
+        Store(least, whole, start),
+        Store(greatest, whole, start),
+        loop(count, step),
+        let(Horizontal("min", Load(least, whole)), lambda x: test(x, b.less(b.cast(x, "int64"), bound.low)), "low"),
+        let(
+            Horizontal("max", Load(greatest, whole)),
+            lambda x: test(x, b.greater(b.cast(x, "int64"), bound.high)),
+            "high",
+        ),
+    )
+    return Allocate(least, Allocate(greatest, body))

@@ -1,0 +1,116 @@
+"""Why a backend does not get a node: its own answer, and where that is "no pattern", the pattern that came nearest.
+
+What a backend says by itself is found by partitioning for it alone. So the reason of a node that placement by cost
+moved is ``cost`` if the backend would have taken it, as part of a composite too, and the backend's own otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from graft.core.operators.table import OperatorTable
+from graft.core.reject import Reject
+from graft.core.view import NodeView
+from graft.partition.annotate_target import lost_to
+from graft.partition.backend_like import ask_check
+from graft.partition.graph import IndexedGraph, is_call
+from graft.partition.merge_composite import NO_PATTERN, fused_use, root_nodes
+from graft.partition.partition_graph import GraphCuts
+from graft.partition.plan import Placement, Plan
+from graft.patterns.composite import Composite
+from graft.patterns.explain import Explanation, nearest
+from graft.patterns.graph_matching import roots_of
+from graft.patterns.machine import StepLimitError
+from graft.patterns.match import Match
+from graft.patterns.walk import root_operators
+
+COST = "cost"
+NEAR = (NO_PATTERN, COST)
+"""The reasons behind which there may be a truer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What a backend says of a model that it is asked for alone: the nodes it takes, and its reasons, by node name."""
+
+    takes: frozenset[str]
+    rejects: Mapping[str, Reject]
+
+
+def alone(backend: str, cuts: GraphCuts, rows: Sequence[Composite], operators: OperatorTable) -> Alone:
+    """Read off what a backend says from the cuts of a model that was partitioned for it alone."""
+    takes: set[str] = set()
+    rejects: dict[str, Reject] = {}
+    waiting = [cuts]
+    while waiting:
+        level = waiting.pop()
+        names, placement = level.graph.names, level.annotation.placement
+        said = {number: reject for (number, name), reject in level.annotation.rejects.items() if name == backend}
+        takes.update(names[node] for node in range(len(names)) if placement[level.units.unit_of[node]] == backend)
+        rejects.update((names[node], reject) for node, reject in said.items())
+        wanted = {node for node, reject in said.items() if reject.code == NO_PATTERN}
+        if wanted:
+            found = near_misses(backend, level.graph, rows, operators)
+            rejects.update((names[node], found[node]) for node in wanted if node in found)
+        waiting.extend(body for inner in level.inner.values() for body in inner.values())
+    return Alone(frozenset(takes), rejects)
+
+
+def with_reasons(plan: Plan, said: Mapping[str, Alone], by_cost: bool) -> Plan:
+    """Return a plan whose reasons are what the backends, asked alone, say of the nodes."""
+    return replace(plan, placements=tuple(_row(row, said, by_cost) for row in plan.placements))
+
+
+def _row(row: Placement, said: Mapping[str, Alone], by_cost: bool) -> Placement:
+    reasons = dict(row.reasons)
+    for backend, reject in row.reasons.items():
+        own = said.get(backend)
+        if own is None or reject.code not in NEAR:
+            continue
+        if row.node not in own.takes:
+            reasons[backend] = own.rejects.get(row.node, reject)
+        elif reject.code == NO_PATTERN:
+            moved = Reject(COST, "another placement is cheaper as a whole")
+            reasons[backend] = moved if by_cost else lost_to(row.backend) if row.backend else reject
+    return replace(row, reasons=reasons) if reasons != dict(row.reasons) else row
+
+
+def near_misses(
+    backend: str, graph: IndexedGraph, rows: Sequence[Composite], operators: OperatorTable
+) -> dict[int, Reject]:
+    """Return, by node, the refusal of the pattern that came nearest, for the nodes that one came near to."""
+    best: dict[int, tuple[tuple[int, int], Reject]] = {}
+    for row in rows:
+        roots = root_operators(row.pattern)
+        for view in graph.views:
+            if is_call(view.node) or (roots is not None and (view.domain, view.op_type) not in roots):
+                continue
+            found = explained(backend, row, view.node, operators)
+            reject = found.reject
+            if found.found or not found.members or reject.code == NO_PATTERN:
+                continue
+            if not found.rejects:
+                reject = Reject(reject.code, f"{row.name} {reject.text}")
+            reach = (len(found.members), -found.wanted)
+            for node in found.members:
+                number = graph.number.get(node)
+                if number is not None and (number not in best or reach > best[number][0]):
+                    best[number] = (reach, reject)
+    return {number: reject for number, (_, reject) in best.items()}
+
+
+def explained(backend: str, row: Composite, node: ir.Node, operators: OperatorTable) -> Explanation:
+    """Explain a row of a table at a node, its check and the uses of inner values included."""
+    roots = roots_of(row.pattern)
+
+    def check(match: Match) -> Reject | None:
+        refused = fused_use(match, match.members, root_nodes(match, roots))
+        return ask_check(backend, row, match) if refused is None else refused
+
+    try:
+        return nearest(row.pattern, NodeView(node), check, operators)
+    except StepLimitError as error:
+        return Explanation(False, row.pattern, NodeView(node).where, str(error), code="size")

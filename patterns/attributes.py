@@ -1,0 +1,72 @@
+"""Attributes with their defaults: those of the schema, and those that follow from shapes."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import onnx_ir as ir
+
+from graft.core.view import NodeView
+from graft.patterns.demands import AttributeValue
+
+WEIGHTS = {
+    "Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "DeformConv": 1, "QLinearConv": 3,
+    "MaxPool": None, "AveragePool": None, "LpPool": None, "MaxUnpool": None,
+}  # fmt: skip
+"""Operators that slide a window, with the input that holds their weights; a pooling has none."""
+ONES = ("strides", "dilations")
+ZEROS = {"pads": 2, "output_padding": 1}
+"""Attributes that are zeros, with how many numbers there are per axis."""
+
+
+def attribute_of(node: ir.Node, name: str) -> AttributeValue:
+    """Return an attribute as a Python value, its default where it is left out, None where there is none.
+
+    Defaults are those of the schema, in the version of the node's graph, and those that ONNX states in words: strides
+    and dilations of 1, pads of 0 (unless ``auto_pad`` decides), the kernel's shape and the reversed permutation.
+    """
+    if name in node.attributes:
+        value: AttributeValue = NodeView(node).attribute(name)
+        return value
+    version = node.version or (node.graph.opset_imports.get(node.domain) if node.graph is not None else None)
+    schema = _schema_defaults(node.domain, node.op_type, version or 0)
+    if name not in schema:
+        return None
+    return _derived(node, name) if schema[name] is None else schema[name]
+
+
+def _derived(node: ir.Node, name: str) -> AttributeValue:
+    """Return the default of an attribute that depends on shapes, None where that is not known or there is none."""
+    rank = NodeView(node).inputs[0].rank if node.inputs and node.inputs[0] is not None else None  # type: ignore[union-attr]
+    if node.op_type == "Transpose" and name == "perm":
+        return None if rank is None else list(range(rank))[::-1]
+    if node.domain or node.op_type not in WEIGHTS:
+        return None
+    place = WEIGHTS[node.op_type]
+    weights = None if place is None else NodeView(node).input(place)
+    if name == "kernel_shape":
+        return None if weights is None or weights.static_shape is None else list(weights.static_shape[2:])
+    axes = (rank or (0 if weights is None else weights.rank) or 0) - 2
+    if axes < 1:
+        return None
+    if name in ONES:
+        return [1] * axes
+    padded = attribute_of(node, "auto_pad") in ("SAME_UPPER", "SAME_LOWER")
+    return [0] * (axes * ZEROS[name]) if name in ZEROS and not (padded and name == "pads") else None
+
+
+@cache
+def _schema_defaults(domain: str, op_type: str, version: int) -> dict[str, AttributeValue]:
+    """Return an operator's attributes with their defaults, None without one; empty for an unknown operator."""
+    import onnx
+
+    try:
+        schema = onnx.defs.get_schema(op_type, version or onnx.defs.onnx_opset_version(), domain)
+    except onnx.defs.SchemaError:
+        return {}
+    defaults: dict[str, AttributeValue] = dict.fromkeys(schema.attributes)
+    for name, attribute in schema.attributes.items():
+        if attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
+            value = onnx.helper.get_attribute_value(attribute.default_value)
+            defaults[name] = value.decode() if isinstance(value, bytes) else value
+    return defaults

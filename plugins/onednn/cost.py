@@ -1,0 +1,44 @@
+"""What a region costs in oneDNN: a primitive for every operator or composite, nothing fused across primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import Cost
+from graft.partition.costs import Work, kernel_cost, value_bytes
+
+if TYPE_CHECKING:
+    from graft.core.view import NodeView
+    from graft.partition.region import Region
+
+CALL_SECONDS = 3e-6
+"""What a call of a primitive costs besides its work: arguments, scratch memory, the start of its threads."""
+PRODUCT_SHARE = 0.9
+"""The share of the processor's rate that products reach, as measured over shapes of Transformers."""
+PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
+VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+
+def region_costs(region: Region) -> Sequence[Cost]:
+    """Return one cost for each primitive, and one for each image that is put into blocks of channels or back."""
+    work = Work(OPERATORS)
+    bodies = [region.opened(node) for node in region.nodes()]
+    kernels = [_primitive(nodes, work) for nodes in bodies if nodes[-1].op_type not in VIEWS]
+    return [*kernels, *(Cost(0, 2 * size, CALL_SECONDS) for size in _reordered(region))]
+
+
+def _primitive(nodes: Sequence[NodeView], work: Work) -> Cost:
+    cost = replace(kernel_cost(nodes, work), seconds=CALL_SECONDS)
+    is_product = any(node.op_type in PRODUCTS for node in nodes)
+    return replace(cost, flops=int(cost.flops / PRODUCT_SHARE)) if is_product else cost
+
+
+def _reordered(region: Region) -> Iterator[int]:
+    """Yield the bytes of the images that pass the region's border, if there are convolutions in it."""
+    if any(inner.op_type == "Conv" for node in region.nodes() for inner in region.opened(node)):
+        for value in (*region.inputs, *region.outputs):
+            if len(value.static_shape or ()) >= 3:
+                yield value_bytes(value.value)

@@ -1,0 +1,149 @@
+"""Operators that `onnx.reference` computes wrongly, as ONNX says; imported with onnx when a module is loaded."""
+
+# mypy: disallow_untyped_calls=False
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops._op import OpRunReduceNumpy
+from onnx.reference.ops.aionnxml.op_normalizer import Normalizer as OnnxNormalizer
+from onnx.reference.ops.aionnxml.op_svm_classifier import SVMClassifier as OnnxSvmClassifier
+from onnx.reference.ops.aionnxml.op_svm_classifier import sigmoid_probability
+
+ML = "ai.onnx.ml"
+
+
+class NonMaxSuppression(OpRun):
+    """Scalar limits, and absent ones, besides those of shape ``[1]``."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[no-untyped-def]
+        self, boxes, scores, max_output=None, iou_limit=None, score_limit=None, center_point_box=None
+    ):
+        most = 0 if max_output is None else int(np.asarray(max_output).reshape(-1)[0])
+        overlap = 0.0 if iou_limit is None else float(np.asarray(iou_limit).reshape(-1)[0])
+        least = None if score_limit is None else float(np.asarray(score_limit).reshape(-1)[0])
+        corners = _corners(boxes, centred=bool(center_point_box))
+        found = [
+            (batch, kind, box)
+            for batch in range(scores.shape[0])
+            for kind in range(scores.shape[1])
+            for box in _kept(corners[batch], scores[batch, kind], most, overlap, least)
+        ]
+        return (np.array(found, np.int64).reshape(-1, 3),)
+
+
+def _corners(boxes: np.ndarray, *, centred: bool) -> np.ndarray:
+    """Return boxes as the lesser and the greater corner."""
+    if centred:
+        centre, half = boxes[..., :2], boxes[..., 2:] / 2
+        return np.concatenate([centre - half, centre + half], -1)
+    first, second = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], -1)
+
+
+def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, least: float | None) -> list[int]:
+    """Return the boxes of one class by falling score, without those that overlap a better one too much."""
+    kept: list[int] = []
+    for box in np.argsort(-scores, kind="stable").tolist():
+        if len(kept) >= most:
+            break
+        if (least is None or scores[box] > least) and all(_iou(boxes[box], boxes[o]) <= overlap for o in kept):
+            kept.append(box)
+    return kept
+
+
+def _iou(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the area of the intersection of two boxes over that of their union; 0 for empty ones."""
+    shared = np.prod(np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0))
+    union = np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - shared
+    return float(shared / union) if shared > 0 else 0.0
+
+
+class Unique(OpRun):
+    """Along any axis in the order of first occurrence, where that is asked for."""
+
+    op_domain = ""
+
+    def _run(self, x, axis=None, sorted=None):  # type: ignore[no-untyped-def]
+        values, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+        inverse = inverse.reshape(-1)
+        if not sorted:
+            order = np.argsort(first)
+            places = np.empty_like(order)
+            places[order] = np.arange(len(order))
+            values = np.take(values, order, axis=0 if axis is None else axis)
+            first, inverse, counts = first[order], places[inverse], counts[order]
+        results = (values, *(array.astype(np.int64) for array in (first, inverse, counts)))
+        return results[: len(self.onnx_node.output)]
+
+
+class ReduceL2(OpRunReduceNumpy):
+    """The squares of integers summed in float64, since they may not fit their own type."""
+
+    op_domain = ""
+
+    def _run(self, data, axes=None, keepdims=1, noop_with_empty_axes=0):  # type: ignore[no-untyped-def]
+        axes = self.handle_axes(axes, noop_with_empty_axes)
+        wide = data.astype(np.float64) if np.issubdtype(data.dtype, np.integer) else data
+        total = np.sum(np.square(wide), axis=axes, keepdims=bool(keepdims))
+        return (np.asarray(np.sqrt(total)).astype(data.dtype),)
+
+
+class Normalizer(OnnxNormalizer):
+    """``MAX`` divides by the largest number, not by the largest magnitude."""
+
+    op_domain = ML
+
+    def _run(self, x, norm=None):  # type: ignore[no-untyped-def]
+        if norm != "MAX":
+            return super()._run(x, norm=norm)
+        rows = x if x.ndim > 1 else x.reshape(1, -1)
+        largest = rows.max(axis=1, keepdims=True)
+        return ((rows / np.where(largest == 0, 1, largest)).reshape(x.shape).astype(np.float32),)
+
+
+class SVMClassifier(OnnxSvmClassifier):
+    """Probabilities of three classes and more by pairwise coupling.
+
+    Wu, Lin and Weng (2004), "Probability Estimates for Multi-class Classification by Pairwise Coupling", section 4.3.
+    """
+
+    op_domain = ML
+
+    def _probabilities(self, scores: np.ndarray, class_count: int) -> np.ndarray:
+        pairs = np.zeros((class_count, class_count), scores.dtype)
+        attributes: Any = self._svm.atts
+        limits = attributes.prob_a, attributes.prob_b
+        for number, (i, j) in enumerate(zip(*np.triu_indices(class_count, 1), strict=True)):
+            probability = sigmoid_probability(scores[number], limits[0][number], limits[1][number])
+            pairs[i, j] = min(max(probability, 1e-7), 1 - 1e-7)
+            pairs[j, i] = 1 - pairs[i, j]
+        return _coupled(pairs)
+
+
+def _coupled(pairs: np.ndarray) -> np.ndarray:
+    """Return the probabilities p that minimise the sum over i, j of ``(pairs[j, i] p[i] - pairs[i, j] p[j])**2``."""
+    count = len(pairs)
+    matrix = -pairs.T * pairs
+    np.fill_diagonal(matrix, np.square(pairs).sum(0))
+    p = np.full(count, 1 / count, pairs.dtype)
+    for _ in range(max(100, count)):
+        gradient = matrix @ p
+        value = p @ gradient
+        if np.abs(gradient - value).max() < 0.005 / count:
+            break
+        for i in range(count):
+            step = (value - gradient[i]) / matrix[i, i]
+            p[i] += step
+            value = (value + step * (step * matrix[i, i] + 2 * gradient[i])) / (1 + step) ** 2
+            gradient = (gradient + step * matrix[i]) / (1 + step)
+            p /= 1 + step
+    return p
+
+
+OWN: tuple[Any, ...] = (NonMaxSuppression, Unique, ReduceL2, Normalizer, SVMClassifier)
+"""What the evaluator takes instead of its own."""

@@ -1,0 +1,152 @@
+"""Where onnx.reference is wrong: computed as ONNX Runtime does, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import graft
+from graft.errors import UnsupportedError
+
+onnxruntime = pytest.importorskip("onnxruntime")
+F, ML = np.float32, "ai.onnx.ml"
+RANDOM = np.random.default_rng(2)
+X = RANDOM.standard_normal((4, 3)).astype(F)
+
+
+def model_of(
+    operator: str, inputs: dict[str, np.ndarray], outputs: dict[str, tuple[int, list[int | None]]], **settings: Any
+) -> onnx.ModelProto:
+    domain = settings.pop("domain", "")
+    node = helper.make_node(operator, list(inputs), list(outputs), domain=domain, name="it", **settings)
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in inputs.items()
+    ]
+    results = [helper.make_tensor_value_info(name, *kind) for name, kind in outputs.items()]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(ML, 1)]
+    return helper.make_model(helper.make_graph([node], "g", given, results), opset_imports=opsets, ir_version=10)
+
+
+def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
+    """Compare the reference backend with ONNX Runtime."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    results = graft.compile(model, ["reference"], threads=1).run(inputs)
+    for output, expected in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+        np.testing.assert_allclose(results[output.name], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", [(), (1,)], ids=["scalar", "vector"])
+@pytest.mark.parametrize("limits", [1, 2, 3])
+@pytest.mark.parametrize("centred", [0, 1])
+def test_non_max_suppression_takes_limits_of_either_form(form: tuple[int, ...], limits: int, centred: int) -> None:
+    boxes = RANDOM.random((2, 8, 4)).astype(F)
+    if not centred:
+        boxes[..., 2:] += boxes[..., :2]
+    given = {"m": np.full(form, 4, np.int64), "i": np.full(form, 0.3, F), "q": np.full(form, 0.2, F)}
+    inputs = {"b": boxes, "s": RANDOM.random((2, 3, 8)).astype(F), **dict(list(given.items())[:limits])}
+    check(
+        model_of("NonMaxSuppression", inputs, {"y": (TensorProto.INT64, [None, 3])}, center_point_box=centred), inputs
+    )
+
+
+@pytest.mark.parametrize("is_sorted", [0, 1])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_unique_keeps_the_order_of_first_occurrence(axis: int | None, is_sorted: int) -> None:
+    x = RANDOM.integers(0, 2, (8, 3)).astype(F)
+    rank = 1 if axis is None else 2
+    outputs: dict[str, tuple[int, list[int | None]]] = {"y": (TensorProto.FLOAT, [None] * rank)}
+    outputs |= {name: (TensorProto.INT64, [None]) for name in ("i", "v", "c")}
+    settings = {} if axis is None else {"axis": axis}
+    check(model_of("Unique", {"x": x}, outputs, sorted=is_sorted, **settings), {"x": x})
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_a_support_vector_classifier_couples_the_probabilities_of_pairs(classes: int) -> None:
+    vectors = [2, 3, 2, 2][:classes]
+    count, pairs = sum(vectors), classes * (classes - 1) // 2
+    model = model_of(
+        "SVMClassifier", {"x": X}, {"l": (TensorProto.INT64, [4]), "p": (TensorProto.FLOAT, [4, classes])}, domain=ML,
+        kernel_type="RBF", kernel_params=[0.5, 0.1, 2.0], vectors_per_class=vectors,
+        support_vectors=RANDOM.standard_normal(count * 3).tolist(),
+        coefficients=RANDOM.standard_normal(count * (classes - 1)).tolist(), rho=RANDOM.standard_normal(pairs).tolist(),
+        prob_a=RANDOM.standard_normal(pairs).tolist(), prob_b=RANDOM.standard_normal(pairs).tolist(),
+        classlabels_ints=list(range(classes)), post_transform="NONE",
+    )  # fmt: skip
+    check(model, {"x": X})
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_a_normalizer_divides_by_the_norm_of_a_row(norm: str) -> None:
+    check(model_of("Normalizer", {"x": X}, {"y": (TensorProto.FLOAT, [4, 3])}, domain=ML, norm=norm), {"x": X})
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_the_length_of_integers_does_not_overflow(backend: str) -> None:
+    x = np.array([[70000] * 50, [-3, 4] + [0] * 48], np.int32)
+    node = helper.make_node("ReduceL2", ["x", "a"], ["y"], keepdims=0)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", TensorProto.INT32, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [2])],
+        [helper.make_tensor("a", TensorProto.INT64, [1], [1])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    assert graft.compile(model, [backend], threads=1)(x).tolist() == [494974, 5]
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(
+    ("ignored", "attributes"), [("clip", {"clip": 0.3}), ("sequence_lens", {}), ("activations", None)]
+)
+def test_what_onnx_reference_ignores_in_a_recurrent_layer_is_refused(
+    kind: str, ignored: str, attributes: dict[str, float] | None
+) -> None:
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+    count = {"RNN": 1, "GRU": 2, "LSTM": 3}[kind]
+    settings = {"activations": ["Relu"] * count} if attributes is None else attributes
+    shapes = {"x": (5, 2, 3), "w": (1, gates * 4, 3), "r": (1, gates * 4, 4)}
+    inputs = {name: np.zeros(shape, F) for name, shape in shapes.items()}
+    if ignored == "sequence_lens":
+        inputs |= {"b": np.zeros((1, 2 * gates * 4), F), "n": np.array([5, 2], np.int32)}
+    model = model_of(kind, inputs, {"y": (TensorProto.FLOAT, [5, 1, 2, 4])}, hidden_size=4, **settings)
+    with pytest.raises(UnsupportedError) as caught:
+        graft.compile(model, ["reference"])
+    assert str(caught.value) == (
+        f"no backend takes {kind} (node 'it'): reference: attribute: onnx.reference ignores '{ignored}' of {kind}"
+    )
+
+
+def trees(weights: list[float], transform: str, class_id: int) -> onnx.ModelProto:
+    return model_of(
+        "TreeEnsembleClassifier", {"x": X}, {"l": (TensorProto.INT64, [4]), "p": (TensorProto.FLOAT, [4, 2])},
+        domain=ML,
+        nodes_treeids=[0] * 3, nodes_nodeids=[0, 1, 2], nodes_featureids=[0] * 3, nodes_values=[0.1, 0.0, 0.0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+        nodes_hitrates=[1.0] * 3, nodes_missing_value_tracks_true=[0] * 3, class_treeids=[0] * 2, class_nodeids=[1, 2],
+        class_ids=[class_id] * 2, class_weights=weights, classlabels_int64s=[0, 1], post_transform=transform,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("weights", "transform"), [([0.9, -0.5], "LOGISTIC"), ([0.9, 0.2], "NONE")])
+def test_trees_with_one_score_for_two_classes_agree_where_they_are_taken(weights: list[float], transform: str) -> None:
+    check(trees(weights, transform, 0), {"x": X})
+
+
+@pytest.mark.parametrize(
+    ("weights", "transform", "class_id", "ignored"),
+    [
+        ([0.9, -0.5], "SOFTMAX", 0, "post_transform"),
+        ([0.9, -0.5], "NONE", 0, "post_transform"),
+        ([0.9, 0.2], "LOGISTIC", 0, "post_transform"),
+        ([0.9, 0.2], "NONE", 1, "class_ids"),
+    ],
+)
+def test_trees_with_one_score_for_two_classes_are_refused_elsewhere(
+    weights: list[float], transform: str, class_id: int, ignored: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"onnx.reference ignores '{ignored}' of TreeEnsembleClassifier"):
+        graft.compile(trees(weights, transform, class_id), ["reference"])

@@ -11,6 +11,8 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from graft.plugins.reference.own import OWN
+
 OPSET = 24
 LARGEST = 300.0
 EXTENTS = (1, 1, 1, 2, 2, 3, 4, 5, 8, 16, 17)
@@ -117,13 +119,15 @@ class Unfit(Exception):
 def computed(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return what `onnx.reference` computes for one node.
 
-    Raises `Unfit` for what it cannot (LRN of rank 3), and where it gives another shape than ONNX infers (some pooling).
+    Raises `Unfit` for what it cannot, and where it gives another shape than ONNX infers (some pooling).
     """
     model = _single(node, arrays)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.output
         with np.errstate(all="ignore"):
-            found = [np.asarray(array) for array in ReferenceEvaluator(model).run(None, dict(arrays))]
+            found = [
+                np.asarray(array) for array in ReferenceEvaluator(model, new_ops=list(OWN)).run(None, dict(arrays))
+            ]
     except Exception as error:
         raise Unfit from error
     for value, array in zip(inferred, found, strict=True):

@@ -85,8 +85,6 @@ def channel_normalization(draw: Draw) -> None:
             groups = draw.one_of([one for one in (1, 2, 4) if channels % one == 0])
             draw.call("GroupNormalization", x, scale, shift, num_groups=groups)
         case 2:
-            if channels != x.array.shape[0]:  # onnx.reference goes over as many channels as there are images
-                raise Unfit
             draw.call("LRN", x, size=draw.one_of((3, 5, 4)), alpha=0.01, beta=0.6, bias=2.0)
         case _:
             mean, variance = draw.constant(draw.floats((channels,))), draw.constant(draw.floats((channels,), 0.3, 2))
@@ -111,7 +109,7 @@ def lp_normalization(draw: Draw) -> None:
     axis = an_axis(draw, x.array)
     if np.abs(x.array).max(axis=axis).min() < 0.1:
         raise Unfit
-    draw.call("LpNormalization", x, axis=axis)  # p = 1: onnx.reference leaves out the absolute values
+    draw.call("LpNormalization", x, axis=axis, p=draw.integer(1, 2))
 
 
 REDUCTIONS = (

@@ -42,7 +42,29 @@ def infer_shapes(model: ir.Model) -> bool:
 
 def infer_proto(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the types and shapes that ONNX infers without looking at the contents of tensors."""
-    return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+    inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+    while _learn_normalisations(inferred.graph):
+        inferred = onnx.shape_inference.infer_shapes(inferred, strict_mode=False, data_prop=False)
+    return inferred
+
+
+def _learn_normalisations(graph: onnx.GraphProto) -> bool:
+    """Type results of GroupNormalization, which onnx does not, as their input, in place; return whether one was."""
+    nodes = [node for node in graph.node if node.op_type == "GroupNormalization" and not node.domain]
+    if not nodes:
+        return False
+    known = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+    changed = False
+    for node in nodes:
+        source, result = known.get(node.input[0]), known.get(node.output[0])
+        if source is None or not source.type.tensor_type.HasField("shape"):
+            continue
+        if result is None:
+            result = graph.value_info.add(name=node.output[0])
+        if not result.type.tensor_type.HasField("shape"):
+            result.type.CopyFrom(source.type)
+            changed = True
+    return changed
 
 
 def _types_of(proto: onnx.ModelProto) -> dict[str, tuple[ir.TypeProtocol, ir.Shape]] | None:

@@ -39,7 +39,7 @@ class AnnotateTarget:
 
     name: ClassVar[str] = "annotate-target"
     backends: tuple[BackendLike, ...]
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
     def run(self, graph: IndexedGraph, units: Sequence[Unit], grouping: Grouping, refusals: Refusals) -> Annotation:
         """Return the placement of every unit; ``refusals`` are the nodes that a backend may not have."""

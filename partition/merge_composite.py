@@ -251,9 +251,9 @@ def fused_use(match: Match, members: frozenset[ir.Node], roots: frozenset[ir.Nod
     for node in match.sorted_members():
         for value in node.outputs:
             if node not in roots:
-                outside = next((use.node for use in value.uses() if use.node not in members), None)
-                if outside is not None or value.is_graph_output():
-                    user = NodeView(outside).where if outside is not None else "the graph's outputs"
+                outside = sorted(NodeView(use.node).where for use in value.uses() if use.node not in members)
+                if outside or value.is_graph_output():
+                    user = outside[0] if outside else "the graph's outputs"
                     return Reject("fused-use", f"'{value.name}' inside the match is also used by {user}")
             if not is_tensor(value):
                 return Reject("dtype", f"'{value.name}' is not a tensor")

@@ -81,9 +81,12 @@ def _row(row: Placement, said: Mapping[str, Alone], by_cost: bool) -> Placement:
 def near_misses(
     backend: str, graph: IndexedGraph, rows: Sequence[Composite], operators: OperatorTable
 ) -> dict[int, Reject]:
-    """Return, by node, the refusal of the pattern that came nearest, for the nodes that one came near to."""
-    best: dict[int, tuple[tuple[int, int], Reject]] = {}
-    for row in rows:
+    """Return, by node, the refusal of the pattern that came nearest, for the nodes that one came near to.
+
+    Of equally near ones that is the one of the earlier row, then the first by its text: no order of nodes matters.
+    """
+    best: dict[int, tuple[tuple[int, int, int], Reject]] = {}
+    for place, row in enumerate(rows):
         roots = root_operators(row.pattern)
         for view in graph.views:
             if is_call(view.node) or (roots is not None and (view.domain, view.op_type) not in roots):
@@ -94,12 +97,17 @@ def near_misses(
                 continue
             if not found.rejects:
                 reject = Reject(reject.code, f"{row.name} {reject.text}")
-            reach = (len(found.members), -found.wanted)
+            reach = (len(found.members), -found.wanted, -place)
             for node in found.members:
                 number = graph.number.get(node)
-                if number is not None and (number not in best or reach > best[number][0]):
+                known = None if number is None else best.get(number)
+                if number is not None and (known is None or _is_nearer(reach, reject, *known)):
                     best[number] = (reach, reject)
     return {number: reject for number, (_, reject) in best.items()}
+
+
+def _is_nearer(reach: tuple[int, int, int], reject: Reject, other: tuple[int, int, int], known: Reject) -> bool:
+    return reach > other or (reach == other and reject.text < known.text)
 
 
 def explained(backend: str, row: Composite, node: ir.Node, operators: OperatorTable) -> Explanation:

@@ -26,10 +26,12 @@ from graft.partition.structure import structure
 BEAM = 3
 """How many plans are developed further at a time."""
 OPERATORS_AT_ONCE, LEAST_PLANS = 2000, 4
-"""How many operators `auto` places in all, in at least so many plans: what keeps it quick.
+"""How many operators are placed in all, in at least so many plans, unless ``model`` was asked for: so it stays quick.
 
-Nor does it change a plan that is dearer than the cheapest one.
+Nor does `auto` change a plan that is dearer than the cheapest one.
 """
+OPERATORS_KEPT = 20_000
+"""How many operators the plans have in all that a search keeps beside its first ones; the others are freed."""
 NOISE = 0.03
 """The share by which a measured time must be smaller to count as such."""
 
@@ -119,13 +121,16 @@ class _Search:
         greedy = self.priced(Choice())
         plan = greedy.result.plan
         budget, worth = policy.search_budget, math.inf
-        if policy.placement == "auto":
+        if policy.placement != "model":
             budget = min(budget, max(LEAST_PLANS, OPERATORS_AT_ONCE // max(1, len(plan.placements))))
+        if policy.placement == "auto":
             worth = 1.0
         pool = {entry.choice: entry for entry in (greedy, *self.fallbacks_first(plan))}
         for choice in _single_backends(self.problem, plan):
             if choice not in pool:
                 pool[choice] = self.priced(choice)
+        first, seen = set(pool), set(pool)
+        most = max(BEAM, OPERATORS_KEPT // max(1, len(plan.placements)))
         beam = self._sorted(pool.values())[:BEAM]
         while beam:
             developed: list[Priced] = []
@@ -133,11 +138,15 @@ class _Search:
                 if entry.seconds > worth * self._sorted(pool.values())[0].seconds:
                     continue
                 for choice in _changes(self.problem, entry):
-                    if choice in pool or self.looked_at >= budget:
+                    if choice in seen or self.looked_at >= budget:
                         continue
-                    pool[choice] = self.priced(choice)
-                    if pool[choice].seconds < entry.seconds:
-                        developed.append(pool[choice])
+                    seen.add(choice)
+                    pool[choice] = priced = self.priced(choice)
+                    if priced.seconds < entry.seconds:
+                        developed = self._sorted([*developed, priced])[:BEAM]
+                    del priced
+                    for spare in self._sorted(one for one in pool.values() if one.choice not in first)[most:]:
+                        del pool[spare.choice]
             best = self._sorted(pool.values())[:BEAM]
             beam = [entry for entry in best if any(entry is one for one in developed)]
         return self._sorted(pool.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
 from graft.core.schedule.flat import FlatStage, LoopAxis
@@ -48,9 +48,15 @@ def finish(
     return store_at(stage, {**values, stage.epilogue_variable: total}, stage.epilogue, mask)
 
 
-def _reduction_loops(axes: Sequence[LoopAxis], body: Statement) -> Statement:
-    """Return loops over reduction axes; as many inner ones are unrolled as stay small."""
+def _reduction_loops(stage: FlatStage, body: Statement) -> Statement:
+    """Return loops over reduction axes; as many inner ones are unrolled as stay small.
+
+    Of a custom datatype none are: the roundings of one term are long code.
+    """
+    axes = stage.reduced
     first = len(axes)
+    if stage.value.type.is_custom:
+        return nested(axes, body)
     while first and axes[first - 1].count is None and prod(axis.extent for axis in axes[first - 1 :]) <= UNROLL:
         first -= 1
     return nested(axes[:first], nested(axes[first:], body, "unrolled"))
@@ -84,7 +90,7 @@ def reduce_kept(stage: FlatStage, axis: LoopAxis) -> Callable[[Places], Statemen
             before.append(Store(registers, home, start))
             inside.append(Store(registers, home, Binary(operator, Load(registers, home), value)))
             after.append(finish(stage, values, Load(registers, home), mask))
-        loop = _reduction_loops(stage.reduced, Block(tuple(inside)))
+        loop = _reduction_loops(stage, Block(tuple(inside)))
         return Allocate(registers, Block((*before, loop, *after)))
 
     return make
@@ -97,7 +103,7 @@ def reduce_scalar(stage: FlatStage) -> Statement:
     registers = accumulator(stage, 1, 1)
     home = _register(registers, 0, 1)
     step = Store(registers, home, Binary(stage.operator, Load(registers, home), stage.value))
-    loop = _reduction_loops(stage.reduced, step)
+    loop = _reduction_loops(stage, step)
     last = finish(stage, {}, Load(registers, home), None)
     return Allocate(registers, Block((Store(registers, home, stage.initial), loop, last)))
 

@@ -31,7 +31,6 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Statement,
     Variable,
-    is_ordered,
 )
 from graft.core.tensor_ir.rewrite import simplify
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
@@ -190,12 +189,8 @@ class _Depthwise:
         return body
 
     def _total(self, factors: list[tuple[Expression, Expression]], chains: int) -> Expression:
-        """Return the sum of products, as so many sums side by side that multiply-adds need not wait for each other.
-
-        Ordered terms are one sum; the sums of other pixels hide its latency.
-        """
+        """Return the sum of products, as so many sums side by side that multiply-adds need not wait for each other."""
         totals: list[Expression] = []
-        chains = 1 if is_ordered("add", self.initial.type) else chains
         for first in range(min(chains, len(factors))):
             total = wide(self.initial if first == 0 else zero_of(self.initial.type), self.lanes)
             for weight, value in factors[first::chains]:
@@ -209,8 +204,8 @@ def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters
     shape, reduction = constant_shape(anchor.buffer), anchor.reduction
     if shape is None or reduction is None or 0 in shape or len(shape) < 3:
         return None
-    if not isinstance(anchor.value, Binary) or anchor.value.operator != "mul":
-        return None
+    if not isinstance(anchor.value, Binary) or anchor.value.operator != "mul" or reduction.is_ordered:
+        return None  # one sum has no use for a window that is written out, and roundings are long code
     weight, pixel = anchor.value.left, anchor.value.right
     if anchor.axes[-1] in free_variables(weight):
         weight, pixel = pixel, weight

@@ -93,6 +93,39 @@ class ReduceL2(OpRunReduceNumpy):
         return (np.asarray(np.sqrt(total)).astype(data.dtype),)
 
 
+class LRN(OpRun):
+    """Over all channels, of any rank; `onnx.reference` goes over as many as there are images."""
+
+    op_domain = ""
+
+    def _run(self, x, alpha=None, beta=None, bias=None, size=None):  # type: ignore[no-untyped-def]
+        before, channels = (size - 1) // 2, x.shape[1]
+        squares = np.square(x)
+        sums = np.stack(
+            [squares[:, max(0, c - before) : c - before + size].sum(axis=1) for c in range(channels)], axis=1
+        )
+        return ((x / (bias + (alpha / size) * sums) ** beta).astype(x.dtype),)
+
+
+class LpNormalization(OpRun):
+    """The first norm is a sum of magnitudes; that of nothing but zeros leaves them."""
+
+    op_domain = ""
+
+    def _run(self, x, axis=-1, p=2):  # type: ignore[no-untyped-def]
+        norm = np.power(np.power(np.abs(x), p).sum(axis=axis, keepdims=True), 1 / p)
+        return ((x / np.where(norm == 0, 1, norm)).astype(x.dtype),)
+
+
+class GlobalMaxPool(OpRun):
+    """Over any number of spatial axes, not over two."""
+
+    op_domain = ""
+
+    def _run(self, x):  # type: ignore[no-untyped-def]
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
 class Normalizer(OnnxNormalizer):
     """``MAX`` divides by the largest number, not by the largest magnitude."""
 
@@ -145,5 +178,7 @@ def _coupled(pairs: np.ndarray) -> np.ndarray:
     return p
 
 
-OWN: tuple[Any, ...] = (NonMaxSuppression, Unique, ReduceL2, Normalizer, SVMClassifier)
+OWN: tuple[Any, ...] = (
+    NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool, Normalizer, SVMClassifier,
+)  # fmt: skip
 """What the evaluator takes instead of its own."""

@@ -61,8 +61,8 @@ def times_here(
 
     Without one it is `default_database`; where that cannot be used, nothing is remembered. ``load`` makes a description
     a program with ``options.threads`` threads. A time is used again for plans of the same structure, by the same
-    backends in the same versions, processor, number of threads and precision. ``seconds`` is the time for everything
-    but the compilation of the first plan.
+    backends in the same versions, processor, number of threads and precision. ``seconds`` is the time from now on
+    for everything but the compilation of the first plan.
     """
     target = options.target
     features = "+".join(sorted(target.features))
@@ -83,6 +83,7 @@ class MeasuredPlans:
     machine: str
     seconds: float
     times: MutableMapping[str, float]
+    _started: float = field(default_factory=perf_counter)
     _failed: set[str] = field(default_factory=set)
     _compiled: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = field(default_factory=dict)
 
@@ -102,10 +103,11 @@ class MeasuredPlans:
         if all(self.recorded(one) is not None for one in results):
             return
         first, *others = results
+        before = perf_counter()
         baseline = self._program(first)
         if baseline is None:
             return
-        deadline = perf_counter() + self.seconds
+        deadline = self._started + self.seconds + (perf_counter() - before)
         found: list[float] = []
         for other in others:
             if perf_counter() >= deadline:

@@ -14,7 +14,7 @@ import graft
 from graft.api import compile_model
 from graft.core.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.passes.pipeline import record_of
-from graft.errors import GraftError, InputError, ModelError, PlanError, PluginError, UnsupportedError
+from graft.errors import ArtifactError, GraftError, InputError, ModelError, PlanError, PluginError, UnsupportedError
 
 from .models import Vendor, check, feeds, kinds, model, raising
 
@@ -230,6 +230,36 @@ def test_a_region_that_cannot_be_compiled_goes_to_the_next_backend(compile_: Any
     assert text in placement.reasons["vendor"].text
     assert placement.reasons["vendor"].text.startswith("Traceback")
     assert message_of(PluginError, model(), [vendor, "llvm"], strict=True) == text
+
+
+class Unloadable(graft.JsonBackend):
+    """A backend whose regions compile, and whose engine does not start."""
+
+    name = "unloadable"
+
+    @graft.supports("Relu")
+    def relu(self, node: Any) -> bool:
+        return True
+
+    def load(self, graph: Any, constants: Any) -> Any:
+        raise OSError("no device")
+
+
+def test_a_region_that_cannot_be_loaded_goes_to_the_next_backend(caplog: pytest.LogCaptureFixture) -> None:
+    program = graft.compile(model(), [Unloadable(), "llvm"], threads=1)
+    check(program, model())
+    placement = graft.Plan.from_json(program.description.metadata["plan"])["r"]
+    assert placement.backend == "llvm"
+    assert placement.reasons["unloadable"].code == "compile-failed"
+    assert "no device" in placement.reasons["unloadable"].text
+    assert caplog.records[0].getMessage().endswith("; the region goes to the next backend")
+
+
+def test_a_region_that_cannot_be_loaded_is_an_error_where_it_may_not_go_elsewhere() -> None:
+    said = message_of(ArtifactError, model(), [Unloadable(), "llvm"], strict=True)
+    assert "no device" in said
+    plan = graft.plan(model(), [Unloadable(), "llvm"])
+    assert "no device" in message_of(ArtifactError, model(), [Unloadable(), "llvm"], plan=plan)
 
 
 def test_a_region_that_nobody_can_compile_is_an_error_with_every_reason() -> None:

@@ -366,3 +366,13 @@ def test_the_digits_model_is_as_accurate_as_with_onnxruntime(signed: bool) -> No
     theirs = accuracy(lambda x: session.run(None, {name: x})[0], images, labels)
     assert accuracy(lambda x: np.asarray(program(x)), images, labels) == pytest.approx(theirs, abs=0.003)
     assert not FLOAT_PRODUCTS & set(operators(proto))
+
+
+def test_a_dequantized_column_is_broadcast_in_the_kernel_that_reads_it() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (uint8[2,1] x, float[2,3] z) => (float[2,3] y)
+        <float scale = {0.5}, uint8 zero = {118}> { d = DequantizeLinear(x, scale, zero) y = Add(d, z) }"""
+    )
+    given = np.array([[110], [138]], np.uint8)
+    got = graft.compile(model, ["llvm"], threads=1)(given, np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(got, [[-3] * 3, [11] * 3])

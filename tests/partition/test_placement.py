@@ -13,12 +13,14 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost
 from graft.core.reject import Reject
 from graft.errors import PlanError
+from graft.partition import placement
 from graft.partition.costs import Work, value_bytes
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.placement import handed_over
 from graft.partition.plan import Plan
 from graft.partition.policy import PlacementMode, Policy
+from graft.partition.problem import Problem
 from graft.partition.region import Region, regions
 from graft.partition.structure import structure
 from graft.patterns import Composite, is_op, wildcard
@@ -273,3 +275,18 @@ def test_the_structure_of_a_region_does_not_depend_on_names() -> None:
     wider = small("a = Relu(x)\ny = Add(a, x)", "float[2,4] x", "float[2,4] y")
     assert structure(right) == structure(left)
     assert structure(regions(partition(wider, [everything()]).model)[0]) != structure(left)
+
+
+def test_a_search_keeps_few_plans_of_a_large_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "".join(f"v{i + 1} = {('Relu', 'Tanh', 'Abs')[i % 3]}(v{i})\n" for i in range(9)) + "y = Neg(v9)"
+    model = small(body, inputs="float[2,3] v0")
+    problem = Problem(
+        model, (toy("npu", "Relu", "Tanh", "Abs"), everything()), Policy(placement="model"), {}, OPERATORS
+    )
+    prices = Roofline(problem.backends, problem.work)
+    every = placement._Search(problem, prices).run()
+    monkeypatch.setattr(placement, "OPERATORS_KEPT", 0)
+    few = placement._Search(problem, prices).run()
+    assert len(few) <= len(every)
+    assert len(few) <= 3 + placement.BEAM
+    assert few[0].seconds == every[0].seconds

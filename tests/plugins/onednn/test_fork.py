@@ -14,8 +14,8 @@ SCRIPT = """
 import os, sys, threading
 import numpy as np, onnx.parser, graft
 
-text = '<ir_version: 10, opset_import: ["" : 21]> g (float[64,256] x) => (float[64,256] y) { t = Tanh(x) y = MatMul(t, w) }'
-model = onnx.parser.parse_model(text)
+head = '<ir_version: 10, opset_import: ["" : 21]> g (float[64,256] x) => (float[64,256] y)'
+model = onnx.parser.parse_model(head + '{ t = Tanh(x) y = MatMul(t, w) }')
 w = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
 model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
 x = np.random.default_rng(1).normal(size=(64, 256)).astype(np.float32)

@@ -1,6 +1,7 @@
 """oneDNN regions inside whole programs: compiled, stitched, saved, loaded and run by the native executor."""
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import graft
@@ -53,3 +54,61 @@ def test_a_program_that_passes_another_shape_is_stopped_before_oneDNN_reads():
     with pytest.raises(RunError) as caught:
         program(np.zeros((2, 16, 9, 10), np.float32))
     assert "region 'onednn_0': input 'x' has another type or shape than it was compiled for" in caught.value.message
+
+
+EXTENTS_OF_ONE = {
+    "transpose": Case("t = Transpose<perm = [0, 2, 1, 3]>(x) y = Mul(t, w)", {"x": (1, 1, 2, 4)}, {"w": (1, 1, 1, 4)}),
+    "plain": Case("y = Mul(x, w)", {"x": (1, 2, 1, 4)}, {"w": (1, 1, 1, 4)}),
+    "transposed_twice": Case(
+        "t = Transpose<perm = [2, 0, 3, 1]>(x) u = Transpose<perm = [0, 2, 1, 3]>(t) y = Add(u, z)",
+        {"x": (1, 3, 1, 4), "z": (1, 4, 1, 3)},
+        {},
+    ),
+    "one_pixel": Case(
+        "y = BatchNormalization(x, g, b, m, v)",
+        {"x": (2, 16, 1, 1)},
+        {"g": (16,), "b": (16,), "m": (16,), "v": np.linspace(0.1, 2, 16, dtype=np.float32)},
+    ),
+    "one_pixel_of_a_convolution": Case(
+        "c = Conv(x, w) s = Mul(c, g) y = Add(s, b)",
+        {"x": (2, 16, 3, 3)},
+        {"w": (8, 16, 3, 3), "g": (8, 1, 1), "b": (1, 8, 1, 1)},
+    ),
+    "sliced_to_one": Case(
+        "s = Slice(x, a, e, f) t = Transpose<perm = [1, 0, 2]>(s) y = Mul(t, w)",
+        {"x": (3, 5, 7)},
+        {"a": np.array([2]), "e": np.array([3]), "f": np.array([0]), "w": (1, 1, 7)},
+    ),
+}
+
+
+@pytest.mark.parametrize("order", [list(EXTENTS_OF_ONE), list(EXTENTS_OF_ONE)[::-1]], ids=["as listed", "backwards"])
+def test_strides_of_axes_of_extent_one_mean_nothing(order):
+    """In one process: oneDNN keeps what it generated for one of them, and takes it for what it calls equal."""
+    for name in order:
+        case = EXTENTS_OF_ONE[name]
+        got = graft.compile(case.proto(), backends=["onednn"], strict=True).run(case.feeds())
+        np.testing.assert_allclose(got["y"], case.expected()[0], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "given"),
+    [
+        ("y = Unsqueeze(x, a)", "float[1,1,4] y", [0]),
+        ("y = Squeeze(x, a)", "float[4] y", [0]),
+        ("y, z = Split<axis = 1>(x, a)", "float[1,1] y, float[1,3] z", [1, 3]),
+    ],
+)
+def test_a_shape_that_comes_at_run_time_is_refused(nodes, outputs, given):
+    inputs = f"float[1,4] x, int64[{len(given)}] a"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
+    )
+    plan = graft.plan(model, ["onednn", "llvm", "reference"])
+    operator = model.graph.node[0].op_type
+    assert str(plan.placements[0].reasons["onednn"]) == (
+        f"constant-required: input 'a' of {operator} is computed at run time"
+    )
+    x = np.arange(4, dtype=np.float32).reshape(1, 4)
+    got = graft.compile(model, strict=True).run({"x": x, "a": np.array(given)})
+    np.testing.assert_array_equal(np.concatenate([one.ravel() for one in got.values()]), x.ravel())

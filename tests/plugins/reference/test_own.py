@@ -150,3 +150,22 @@ def test_trees_with_one_score_for_two_classes_are_refused_elsewhere(
 ) -> None:
     with pytest.raises(UnsupportedError, match=f"onnx.reference ignores '{ignored}' of TreeEnsembleClassifier"):
         graft.compile(trees(weights, transform, class_id), ["reference"])
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "settings"),
+    [
+        ("LRN", (2, 6, 3, 3), {"size": 3, "alpha": 0.3}),
+        ("LRN", (1, 6, 3, 3), {"size": 5, "alpha": 0.3, "beta": 0.6, "bias": 2.0}),
+        ("LpNormalization", (3, 4), {"p": 1, "axis": 1}),
+        ("LpNormalization", (3, 4), {"p": 2, "axis": 0}),
+        ("GlobalMaxPool", (2, 3, 5), {}),
+        ("GlobalMaxPool", (2, 3, 5, 4, 3), {}),
+    ],
+)
+def test_normalisations_and_global_pooling_are_right(
+    operator: str, shape: tuple[int, ...], settings: dict[str, Any]
+) -> None:
+    x = RANDOM.standard_normal(shape).astype(F)
+    made = (*shape[:2], *(1 for _ in shape[2:])) if operator == "GlobalMaxPool" else shape
+    check(model_of(operator, {"x": x}, {"y": (TensorProto.FLOAT, list(made))}, **settings), {"x": x})

@@ -20,7 +20,6 @@ GROUP = 10
 UNDRAWN = {
     "GlobalLpPool": "onnx.reference has no GlobalLpPool",
     "Upsample": "the importer replaces it",
-    "MeanVarianceNormalization": "onnx's shape inference fails on the function that it is",
     "BitCast": "newer than the opset of the models",
     "CumProd": "newer than the opset of the models",
 }

@@ -97,6 +97,13 @@ def flat_batch_normalization(draw: Draw) -> None:
     draw.call("BatchNormalization", x, *rows)
 
 
+def mean_variance_normalization(draw: Draw) -> None:
+    x = draw.input(draw.floats((draw.one_of((1, 2)), 3, 4, draw.one_of((1, 5)))))
+    if x.array.std(axis=(0, 2, 3)).min() < 0.1:
+        raise Unfit
+    draw.call("MeanVarianceNormalization", x)
+
+
 def lp_normalization(draw: Draw) -> None:
     x = a_float(draw, rank=(1, 4))
     axis = an_axis(draw, x.array)
@@ -112,5 +119,5 @@ REDUCTIONS = (
     arg("ArgMax"), arg("ArgMin"), along("Softmax", weight=3.0), along("LogSoftmax"), along("Hardmax", exact=True),
     cumulative("CumSum"), Row("TopK", top_k), Row("LayerNormalization", layer_normalization, 2.0),
     Row("InstanceNormalization", channel_normalization, 2.0), Row("BatchNormalization", flat_batch_normalization),
-    Row("LpNormalization", lp_normalization),
+    Row("LpNormalization", lp_normalization), Row("MeanVarianceNormalization", mean_variance_normalization),
 )  # fmt: skip

@@ -12,6 +12,8 @@ from graft.core.skeleton import skeleton_of_model
 from graft.core.view import ValueView
 from graft.errors import ModelError
 
+LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+"""Operators whose result has the type and shape of their first input, which the functions that define them hide."""
 SMALL_BYTES = 4096
 """The largest tensor whose contents may decide about a shape."""
 
@@ -41,30 +43,34 @@ def infer_shapes(model: ir.Model) -> bool:
 
 
 def infer_proto(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with the types and shapes that ONNX infers without looking at the contents of tensors."""
+    """Return a model with the types and shapes that ONNX infers without looking at the contents of tensors.
+
+    Operators of `LIKE_INPUT` are added: onnx (1.23) infers nothing of them, and so of nothing behind them.
+    """
     inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
-    while _learn_normalisations(inferred.graph):
+    while _type_like_inputs(inferred.graph):
         inferred = onnx.shape_inference.infer_shapes(inferred, strict_mode=False, data_prop=False)
     return inferred
 
 
-def _learn_normalisations(graph: onnx.GraphProto) -> bool:
-    """Type results of GroupNormalization, which onnx does not, as their input, in place; return whether one was."""
-    nodes = [node for node in graph.node if node.op_type == "GroupNormalization" and not node.domain]
+def _type_like_inputs(graph: onnx.GraphProto) -> bool:
+    """Give results of `LIKE_INPUT` the types of their first inputs; return whether one was learnt."""
+    nodes = [node for node in graph.node if node.op_type in LIKE_INPUT and node.domain in ("", "ai.onnx")]
     if not nodes:
         return False
-    known = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
-    changed = False
-    for node in nodes:
-        source, result = known.get(node.input[0]), known.get(node.output[0])
-        if source is None or not source.type.tensor_type.HasField("shape"):
-            continue
-        if result is None:
-            result = graph.value_info.add(name=node.output[0])
-        if not result.type.tensor_type.HasField("shape"):
-            result.type.CopyFrom(source.type)
-            changed = True
-    return changed
+    known = {value.name: value.type for value in (*graph.input, *graph.output, *graph.value_info)}
+    known |= {
+        value.name: onnx.helper.make_tensor_type_proto(value.data_type, list(value.dims)) for value in graph.initializer
+    }
+    shaped = {name for name, kind in known.items() if kind.tensor_type.HasField("shape")}
+    learnt = {
+        node.output[0]: node.input[0] for node in nodes if node.input[0] in shaped and node.output[0] not in shaped
+    }
+    for value in [value for value in (*graph.value_info, *graph.output) if value.name in learnt]:
+        value.type.CopyFrom(known[learnt[value.name]])
+    for name in sorted(learnt.keys() - known.keys()):
+        graph.value_info.add(name=name).type.CopyFrom(known[learnt[name]])
+    return bool(learnt)
 
 
 def _types_of(proto: onnx.ModelProto) -> dict[str, tuple[ir.TypeProtocol, ir.Shape]] | None:

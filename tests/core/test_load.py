@@ -339,3 +339,15 @@ def test_a_copy_of_a_loaded_model_keeps_its_weights_without_copying_them() -> No
     again = load(model.clone())
     assert again is not model
     assert again.graph.initializers["w"].const_value is model.graph.initializers["w"].const_value
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    ["v = GroupNormalization<num_groups = 2>(x, s, s)", "v = MeanVarianceNormalization(x)"],
+)
+def test_what_follows_a_normalization_has_a_type(nodes: str) -> None:
+    """onnx infers nothing of these operators, and so nothing behind them."""
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g (float[2,4,3,3] x, float[4] s) => (float[2,4,9] y)
+    <int64[3] to = {{2, 4, 9}}> {{ {nodes} w = Neg(v) y = Reshape(w, to) }}"""
+    shapes = {value.name: value.shape for node in load(model_of(text)).graph for value in node.outputs}
+    assert shapes["v"] == shapes["w"] == ir.Shape([2, 4, 3, 3])

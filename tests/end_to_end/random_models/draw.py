@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from graft.core.shapes import infer_proto
 from graft.plugins.reference.own import OWN
 
 OPSET = 24
@@ -119,11 +120,11 @@ class Unfit(Exception):
 def computed(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return what `onnx.reference` computes for one node.
 
-    Raises `Unfit` for what it cannot, and where it gives another shape than ONNX infers (some pooling).
+    Raises `Unfit` for what it cannot, and where it gives another shape than is inferred.
     """
     model = _single(node, arrays)
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.output
+        inferred = infer_proto(model).graph.output
         with np.errstate(all="ignore"):
             found = [
                 np.asarray(array) for array in ReferenceEvaluator(model, new_ops=list(OWN)).run(None, dict(arrays))

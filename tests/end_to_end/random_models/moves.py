@@ -158,15 +158,12 @@ def trilu(draw: Draw, x: Value) -> None:
     draw.call("Trilu", x, draw.constant(np.int64(draw.integer(-1, 1))), upper=draw.integer(0, 1), exact=True)
 
 
-@moved("DepthToSpace", (4, 4))
-def depth_to_space(draw: Draw, x: Value) -> None:
-    _, c, h, w = x.array.shape
-    if c % 4 == 0 and c > 0:
+def depth_to_space(draw: Draw) -> None:
+    x = draw.input(draw.floats((draw.one_of((1, 2)), 4, draw.one_of((2, 4)), 2)))
+    if draw.chance(0.5):
         draw.call("DepthToSpace", x, blocksize=2, mode=draw.one_of(("DCR", "CRD")), exact=True)
-    elif h % 2 == 0 and w % 2 == 0 and min(h, w) > 0:
-        draw.call("SpaceToDepth", x, blocksize=2, exact=True)
     else:
-        raise Unfit
+        draw.call("SpaceToDepth", x, blocksize=2, exact=True)
 
 
 @moved("ReverseSequence", (2, 5))
@@ -260,8 +257,13 @@ def eye_like(draw: Draw, x: Value) -> None:
     draw.call("EyeLike", x, k=draw.integer(-1, 1), exact=True)
 
 
+@moved("Dropout", (0, 6))
+def dropout(draw: Draw, x: Value) -> None:
+    draw.call("Dropout", x, exact=True)
+
+
 MOVES = (
-    transpose, reshape, unsqueeze, squeeze, flatten, slice_, split, concat, expand, tile, pad, center_crop_pad, trilu,
-    depth_to_space, reverse_sequence, gather, gather_elements, gather_nd, scatter, eye_like,
-    Row("OneHot", one_hot), Row("Shape", shapes),
+    dropout, transpose, reshape, unsqueeze, squeeze, flatten, slice_, split, concat, expand, tile, pad, center_crop_pad,
+    trilu, reverse_sequence, gather, gather_elements, gather_nd, scatter, eye_like,
+    Row("DepthToSpace", depth_to_space, 2.0), Row("OneHot", one_hot), Row("Shape", shapes),
 )  # fmt: skip

@@ -185,6 +185,7 @@ def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.Mo
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         if str(error).count("Inference error(s)") > 1:
             return proto  # within the body of an operator's definition, where onnx itself may be wrong
+        check_nodes(ir.from_proto(proto))  # where an attribute is the cause, this says so
         raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
     return proto
 

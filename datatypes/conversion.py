@@ -80,8 +80,6 @@ def convert(
         _require_type(name, registry)
         if accumulate == QUIRE:
             require_quire(name, registry)
-    if isinstance(keep, str):
-        raise DatatypeError(f"keep takes a list of patterns; write keep=['{keep}']", keep=keep)
     if accumulate not in (EACH, QUIRE) and accumulate not in FLOATS:
         _require_type(accumulate, registry, f"accumulate='{accumulate}' is neither 'each' nor 'quire'")
     converted = load(model, shapes=shapes).clone()

@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graft.api import choose, plan, plugins
+from graft.api import WISHES, Backends, choose, plan, plugins
 from graft.compiler import prepare
-from graft.core.load import SOURCE, Source
+from graft.core.load import Source
 from graft.core.operators.all import OPERATORS
 from graft.core.view import NodeView
 from graft.errors import PlanError
 from graft.partition.graph import index_tree
 from graft.partition.near_misses import explained
 from graft.partition.plan import Placement
+from graft.partition.policy import PlacementMode, Policy
 from graft.patterns.walk import root_operators
 from graft.plugins.backend import Backend
-from graft.plugins.manager import MANAGER, PluginManager
-from graft.runtime.arguments import SHAPES, TEXT, optional, takes
+from graft.plugins.manager import PluginManager
+from graft.runtime.arguments import TEXT, takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +64,18 @@ class NodeExplanation:
         }
 
 
-@takes(model=SOURCE, node=TEXT, shapes=optional(SHAPES), manager=optional(MANAGER))
+@takes(node=TEXT, **WISHES)
 def explain(
     model: Source,
     node: str,
-    backends: Sequence[str | Backend] | None = None,
+    backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    policy: Policy | None = None,
+    place: PlacementMode | None = None,
+    threads: int | None = None,
+    precision: str = "float32",
     manager: PluginManager | None = None,
-    **wishes: Any,
 ) -> NodeExplanation:
     """Return why a node goes where `graft.plan`, called with the same arguments, places it.
 
@@ -80,7 +84,9 @@ def explain(
     """
     manager = manager or plugins()
     prepared = prepare(model, shapes, manager)
-    placement = plan(prepared, backends, manager=manager, **wishes)
+    placement = plan(
+        prepared, backends, policy=policy, place=place, threads=threads, precision=precision, manager=manager
+    )
     found = {
         name: view
         for graph in index_tree(prepared.graph, set()).all()

@@ -194,15 +194,19 @@ def test_a_type_that_is_not_custom_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", [None, 5, "custom[posit]", "custom[posit]16x4", "custom[]16"])
+@pytest.mark.parametrize("dtype", ["custom[posit]", "custom[posit]16x4", "custom[]16"])
 def test_a_type_string_that_is_none_is_refused(dtype: object) -> None:
     assert (
         message(DIGITS, dtype) == f"'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16"
     )
 
 
-def test_one_pattern_in_place_of_a_list_is_refused() -> None:
-    assert message(DIGITS, "custom[posit]16", keep="Conv") == "keep takes a list of patterns; write keep=['Conv']"
+def test_arguments_of_other_types_are_refused() -> None:
+    assert message(DIGITS, None) == "convert: dtype is None; give a text"
+    assert message(DIGITS, 5) == "convert: dtype is int 5; give a text"
+    assert message(DIGITS, "custom[posit]16", keep="Conv") == (
+        'convert: keep is str \'Conv\'; give a list of texts, as in ["one", "two"]'
+    )
 
 
 def test_an_unknown_accumulation_is_refused() -> None:

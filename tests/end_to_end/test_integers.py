@@ -293,7 +293,7 @@ class Npu(graft.JsonBackend):
 
     def load(self, graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> Engine:
         def product(node: JsonNode, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-            w, scales, zeros, x, scale, zero, out, point = (array.astype(np.float64) for array in arrays)
+            x, scale, zero, w, scales, zeros, out, point = (array.astype(np.float64) for array in arrays)
             values = (x - zero) * scale @ ((w - zeros) * scales)
             return [np.clip(np.rint(values / out) + point, 0, 255).astype(np.uint8)]
 

@@ -149,6 +149,9 @@ def test_a_wrong_argument_is_an_error_of_grafts(
             except GraftError as error:
                 assert error.message
                 assert "\n" not in error.message, error.message
+            except TypeError as error:  # a call that the signature does not have is Python's to refuse
+                assert parameter.kind is parameter.VAR_KEYWORD, error
+                assert "unexpected keyword argument 'nonsense'" in str(error)
 
 
 def test_every_public_function_is_in_the_table(functions: dict[str, Public]) -> None:

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from graft.core.check import canonical
-from graft.core.shapes import infer_shapes
+from graft.core.shapes import infer_proto, infer_shapes
 from graft.errors import ModelError
 
 
@@ -78,7 +78,7 @@ def complete_outputs(proto: onnx.ModelProto) -> list[str]:
 
 
 def _inferred(proto: onnx.ModelProto) -> ir.Model:
-    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False))
+    model = ir.from_proto(infer_proto(proto))
     if any(value.shape is None for value in model.graph.outputs):
         infer_shapes(model)
     return model

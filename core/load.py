@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from graft.core.shapes import fix_dimensions, has_unknown, infer_proto, infer_sh
 from graft.core.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.core.small_integers import widen_small_integers
 from graft.errors import ModelError
+from graft.runtime.arguments import SHAPES, instance, optional, takes
+from graft.runtime.foreign import shown
 
 OPSET = 25
 """The opset of an imported model. ONNX Runtime 1.31 runs up to 26, which differs from it by two new operators only."""
@@ -29,6 +32,14 @@ IR_VERSION = 13
 Source = str | Path | bytes | onnx.ModelProto | ir.Model
 
 
+SOURCE = instance(
+    str, os.PathLike, bytes, onnx.ModelProto, ir.Model,
+    wanted='the path of an ONNX model, its bytes, or a model in memory (onnx.ModelProto, onnx_ir.Model)',
+)  # fmt: skip
+"""What a model may be given as."""
+
+
+@takes(source=SOURCE, shapes=optional(SHAPES))
 def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
     """Return a model, checked, brought to opset `OPSET`, with shapes inferred and every node named.
 
@@ -75,8 +86,9 @@ def _read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto
     path = Path(source)
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read '{path}': {error.strerror}", path=str(path)) from error
+    except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"cannot read {shown(str(path))}: {reason}", path=str(path)) from error
     return _parse(data, f"'{path}'"), ModelDirectory(path.parent)
 
 

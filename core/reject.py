@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graft.errors import GraftError
+from graft.runtime.arguments import TEXT, require
 
 BACKEND_CODES = (
     "no-pattern", "dtype", "rank", "shape", "dynamic-shape", "attribute", "layout", "constant-required", "size",
@@ -25,6 +26,9 @@ class Reject:
     text: str = ""
 
     def __post_init__(self) -> None:
+        if type(self.code) is not str or type(self.text) is not str:
+            require("Reject", "code", self.code, TEXT)
+            require("Reject", "text", self.text, TEXT)
         if self.code not in BACKEND_CODES and self.code not in CORE_CODES and not self.code.startswith(LOST_TO):
             known = ", ".join((*BACKEND_CODES, *CORE_CODES, f"{LOST_TO}<backend>"))
             raise GraftError(f"unknown reason code '{self.code}'; use one of {known}", code=self.code)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.shapes import shape_spelled
 from graft.core.view import NodeView, ValueView
 from graft.errors import ModelError
 from graft.runtime.dtypes import numpy_dtype
@@ -33,8 +34,10 @@ def sample_value(view: ValueView, generator: np.random.Generator) -> np.ndarray:
     """Return an array for one value, as `sample_inputs` does; raise ModelError if it has no static shape."""
     shape = view.static_shape
     if shape is None:
+        python, option = shape_spelled({view.name: "1x3x224x224"})
         raise ModelError(
-            f"input '{view.name}' has shape {view.shape}; give it a value as in --shape {view.name}:1x3x224x224",
+            f"input '{view.name}' has shape {view.shape}; give it a value as in {python}",
+            spelled={python: option},
             input=view.name,
         )
     dtype = numpy_dtype(view.dtype)

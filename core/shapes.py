@@ -169,11 +169,19 @@ def require_static(model: ir.Model) -> None:
     if not unknown:
         return
     inputs = ", ".join(f"'{value.name}' {_show(value)}" for value in unknown)
-    example = " ".join(f"--shape {value.name}:{_example(value)}" for value in unknown)
+    python, options = shape_spelled({value.name: _example(value) for value in unknown})
     raise ModelError(
-        f"the shape of input {inputs} is not fixed; give every dimension a number, as in {example}",
+        f"the shape of input {inputs} is not fixed; give every dimension a number, as in {python}",
+        spelled={python: options},
         inputs=tuple(value.name for value in unknown),
     )
+
+
+def shape_spelled(shapes: Mapping[str, str]) -> tuple[str, str]:
+    """Return how shapes such as ``1x3`` are given by name: to a Python function, and on the command line."""
+    tuples = {name: shape.replace("x", ", ") + ("" if "x" in shape else ",") for name, shape in shapes.items()}
+    rows = ", ".join(f'"{name}": ({shape})' for name, shape in tuples.items())
+    return f"shapes={{{rows}}}", " ".join(f"--shape {name}:{shape}" for name, shape in shapes.items())
 
 
 def _show(value: ValueView) -> str:

@@ -13,9 +13,10 @@ from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import storage_dtype
 from graft.datatypes.formats import evaluate
 from graft.datatypes.lowering import Extern, Lookup, Via, address_of, formula_result
-from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.registry import REGISTRY, DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
+from graft.runtime.arguments import ARRAY, TEXT, takes
 
 _C_TYPES: dict[str, Any] = {
     "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64,
@@ -23,6 +24,7 @@ _C_TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
+@takes(numbers=ARRAY, dtype=TEXT, backend=TEXT, registry=REGISTRY)
 def encode(
     numbers: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
 ) -> np.ndarray:
@@ -43,6 +45,7 @@ def _as_float32(numbers: np.ndarray) -> np.ndarray:
     return numbers.astype(np.float32, copy=False)
 
 
+@takes(bits=ARRAY, dtype=TEXT, backend=TEXT, registry=REGISTRY)
 def decode(
     bits: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
 ) -> np.ndarray:

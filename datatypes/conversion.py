@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.load import Source, load
+from graft.core.load import SOURCE, Source, load
 from graft.core.normalize import normalize
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import lower, lowering_of
@@ -29,9 +29,10 @@ from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower import FunctionLowering, require
 from graft.datatypes.prepare import EACH, QUIRE, accumulation, prepare
 from graft.datatypes.quire import require_quire
-from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.registry import REGISTRY, DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
+from graft.runtime.arguments import SHAPES, TEXT, TEXT_BY_TEXT, TEXTS, optional, takes
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 PLAIN = frozenset({
@@ -47,6 +48,16 @@ SUMS = frozenset(
 )
 
 
+@takes(
+    model=SOURCE,
+    dtype=TEXT,
+    keep=TEXTS,
+    types=optional(TEXT_BY_TEXT),
+    accumulate=TEXT,
+    shapes=optional(SHAPES),
+    backend=TEXT,
+    registry=REGISTRY,
+)
 def convert(
     model: Source,
     dtype: str,

@@ -24,6 +24,8 @@ from graft.core.tensor_ir.ir import Expression, Intrinsic
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import Type, is_custom, parse_custom, storage_dtype
 from graft.errors import DatatypeError, GraftError
+from graft.runtime.arguments import FLAG, PATH, TEXT, at_least, instance, optional, takes
+from graft.runtime.foreign import shown
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ Formula: TypeAlias = Callable[..., Expression]
 Lowering: TypeAlias = "Extern | Via | Lookup | Formula"
 
 
+@takes(library=optional(PATH))
 def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str | None = None) -> Extern:
     """Return the lowering that calls C functions by width: ``create_lower_func({16: "PositAdd"}, "libposit.so")``.
 
@@ -83,19 +86,20 @@ def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str
     Raises DatatypeError if a symbol is not found.
     """
     if not isinstance(symbols, Mapping) or not symbols:
-        raise DatatypeError(f"symbols go by width, as in {{16: 'PositAdd'}}; this is {symbols!r}", symbols=symbols)
+        raise DatatypeError(f"symbols go by width, as in {{16: 'PositAdd'}}; this is {shown(symbols)}", symbols=symbols)
     for width, symbol in symbols.items():
         pair = isinstance(width, tuple) and len(width) == 2 and all(isinstance(bits, int) for bits in width)
         if not isinstance(symbol, str) or not (isinstance(width, int) or pair):
             raise DatatypeError(
                 "a symbol is a name by its width, or in a Cast by (source bits, bits); "
-                f"{width!r}: {symbol!r} is neither",
+                f"{shown(width)}: {shown(symbol)} is neither",
                 width=width,
             )
         address_of(symbol, library)
     return Extern(dict(symbols), library)
 
 
+@takes(carrier=TEXT)
 def via(carrier: str) -> Via:
     """Return the lowering that computes in ``float32`` or ``float64`` and rounds once more."""
     if carrier not in ("float32", "float64"):
@@ -103,6 +107,10 @@ def via(carrier: str) -> Via:
     return Via(carrier)
 
 
+@takes(
+    table=instance(np.ndarray, Extern, Callable, wanted="an array, what create_lower_func returns, or a function"),  # type: ignore[arg-type]
+    bits=at_least(1), operands=at_least(1), expressions=FLAG,
+)  # fmt: skip
 def lookup(
     table: np.ndarray | Extern | Callable[..., object], bits: int, operands: int = 2, *, expressions: bool = False
 ) -> Lookup:

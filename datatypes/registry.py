@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from graft.core.types import is_custom, parse_custom
 from graft.errors import DatatypeError
+from graft.runtime.arguments import FUNCTION, TEXT, WHOLE, WIDTHS, instance, optional, takes
 
 if TYPE_CHECKING:
     from graft.datatypes.formats import Format
@@ -62,6 +63,7 @@ class DatatypeRegistry:
         self.discover: Callable[[], None] | None = None
         """Called once, when a name is not known, to register what plugins bring; the front door sets it."""
 
+    @takes(name=TEXT, code=optional(WHOLE), format=optional(FUNCTION), widths=WIDTHS, owner=TEXT)
     def register(
         self,
         name: str,
@@ -110,6 +112,7 @@ class DatatypeRegistry:
             row = self.register(datatype.name, datatype.code, format=format, widths=widths, owner=owner)
             row.lowerings.update(datatype.lowerings)
 
+    @takes(op=TEXT, backend=TEXT, datatype=TEXT, source=optional(TEXT))
     def register_op(self, lowering: Lowering, op: str, backend: str, datatype: str, source: str | None = None) -> None:
         """Register how a backend computes an operation of a datatype.
 
@@ -178,3 +181,7 @@ class DatatypeRegistry:
 
 DATATYPES = DatatypeRegistry()
 """The production registry; `graft.datatypes.shipped` fills it."""
+
+
+REGISTRY = instance(DatatypeRegistry, wanted="a DatatypeRegistry, as graft.datatypes.DATATYPES is")
+"""What functions take as their registry."""

@@ -11,6 +11,7 @@ from graft.datatypes.registry import DATATYPES as DATATYPES
 from graft.datatypes.registry import Datatype, DatatypeRegistry
 from graft.datatypes.small_float import SmallFloat
 from graft.errors import DatatypeError
+from graft.runtime.arguments import FLAG, TEXT, WHOLE, takes
 
 OWNER = "Graft"
 
@@ -50,6 +51,7 @@ def ship(registry: DatatypeRegistry) -> None:
     registry.register("lns", format=logarithmic.get, widths=tuple(logarithmic), owner=OWNER)
 
 
+@takes(name=TEXT, exponent=WHOLE, mantissa=WHOLE, infinities=FLAG, subnormals=FLAG, saturate=FLAG)
 def register_float(
     name: str, exponent: int, mantissa: int, *, infinities: bool = True, subnormals: bool = True, saturate: bool = False
 ) -> Datatype:

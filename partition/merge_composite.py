@@ -12,7 +12,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.core.view import NodeView
-from graft.errors import PatternError
+from graft.errors import GraftError, PatternError
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
 from graft.patterns.composite import Composite
@@ -22,6 +22,7 @@ from graft.patterns.machine import StepLimitError
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher, value_of
 from graft.patterns.walk import root_operators
+from graft.runtime.foreign import kind_of, said
 
 NO_PATTERN = "no-pattern"
 
@@ -186,7 +187,7 @@ class _Search:
         return True
 
     def _matches(self, table: Table, row: Composite, index: int) -> Iterator[Match]:
-        """Yield the matches of a row at a node; a search without end is a refusal, not an error."""
+        """Yield the matches of a row at a node; a search without end is a refusal; faults name the backend."""
         view = self.graph.views[index]
         try:
             yield from self.matcher.matches(row.pattern, view.node)
@@ -198,6 +199,16 @@ class _Search:
                 f"composite '{row.name}' of backend '{table.backend}' at {view.where}: {error}",
                 composite=row.name,
                 plugin=table.backend,
+            ) from error
+        except GraftError as error:
+            error.facts.setdefault("plugin", table.backend)
+            raise
+        except Exception as error:
+            raise PatternError(
+                f"composite '{row.name}' of backend '{table.backend}' raised {kind_of(error)} at "
+                f"{view.where}: {said(error)}",
+                plugin=table.backend,
+                composite=row.name,
             ) from error
 
     def _standing(self, table: Table, row: Composite, index: int) -> Iterator[Group]:

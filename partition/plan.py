@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
+from graft.runtime.arguments import TEXT, TEXTS, optional, takes
 
 FORMAT = "graft.plan"
 VERSION = 1
@@ -59,6 +60,7 @@ class Plan:
     faster: str = ""
     """What another placement would gain, in words, where it is known to."""
 
+    @takes(node=TEXT)
     def __getitem__(self, node: str) -> Placement:
         """Return the placement of a node; raise PlanError if the model has no such node."""
         for placement in self.placements:
@@ -87,6 +89,7 @@ class Plan:
                 nodes=tuple(placement.node for placement in left),
             )
 
+    @takes(backend=optional(TEXT))
     def regions(self, backend: str | None = None) -> tuple[str, ...]:
         """Return the regions' names (of one backend), in the model's order."""
         names = (
@@ -96,11 +99,13 @@ class Plan:
         )
         return tuple(dict.fromkeys(names))
 
+    @takes(backend=TEXT)
     def coverage(self, backend: str) -> float:
         """Return the share of operators that a backend has, between 0 and 1."""
         count = sum(placement.backend == backend for placement in self.placements)
         return count / len(self.placements) if self.placements else 0.0
 
+    @takes(backend=optional(TEXT))
     def why(self, backend: str | None = None) -> tuple[Why, ...]:
         """Return every refusal (of one backend), in the model's order, backends in order of preference."""
         return tuple(
@@ -110,6 +115,7 @@ class Plan:
             if backend in (None, name)
         )
 
+    @takes(backend=TEXT)
     def reasons(self, backend: str) -> dict[str, int]:
         """Return how often a backend gave each reason code, most frequent first."""
         counts = Counter(row.code for row in self.why(backend))
@@ -152,6 +158,7 @@ class Plan:
         share = f" ({100 * own / flops:.0f} % of FLOPs)" if flops else ""
         return f"products in {precision} {len(rows)}/{len(self.placements)}{share}"
 
+    @takes(nodes=TEXTS, precision=TEXT)
     def with_precision(self, nodes: Collection[str], precision: str) -> Plan:
         """Return the plan in which the products of some nodes are computed in a precision."""
         rows = (replace(row, precision=precision if row.node in nodes else row.precision) for row in self.placements)
@@ -184,6 +191,7 @@ class Plan:
         return json.dumps(content, indent=1, ensure_ascii=False)
 
     @staticmethod
+    @takes(text=TEXT)
     def from_json(text: str) -> Plan:
         """Read a plan; raise PlanError if the text is not one."""
         try:

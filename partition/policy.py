@@ -6,9 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from graft.runtime.arguments import DURATION, FLAG, NUMBER, TEXT_BY_TEXT, TEXTS, at_least, either, optional, require
+
 MatchOrder = Literal["table", "longest"]
 PlacementMode = Literal["auto", "greedy", "model", "measured"]
+ORDERS: tuple[MatchOrder, ...] = get_args(MatchOrder)
 PLACEMENTS: tuple[PlacementMode, ...] = get_args(PlacementMode)
+FIELDS = {
+    "min_region_ops": at_least(0), "min_region_flops": NUMBER, "max_regions": optional(at_least(0)),
+    "exclude_op": TEXTS, "exclude_node": TEXTS, "pin": TEXT_BY_TEXT, "match_order": either(*ORDERS),
+    "duplicate_dominated": FLAG, "placement": optional(either(*PLACEMENTS)), "search_budget": at_least(0),
+    "measure_seconds": DURATION,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,10 @@ class Policy:
     """The most plans that are looked at where placement goes by cost."""
     measure_seconds: float = 10.0
     """The time that ``measured`` may take beyond compiling what the built-in compiler alone makes of the model."""
+
+    def __post_init__(self) -> None:
+        for name, kind in FIELDS.items():
+            require("Policy", name, getattr(self, name), kind)
 
     @property
     def bounds_regions(self) -> bool:

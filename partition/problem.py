@@ -16,7 +16,7 @@ from graft.partition.bounds import too_small
 from graft.partition.cheaper_cut import Traffic
 from graft.partition.costs import Work
 from graft.partition.fingerprint import fingerprint
-from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, index_tree, is_call
+from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, has_bodies, index_tree, is_call
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
 from graft.partition.near_misses import NEAR, Alone, alone, with_reasons
@@ -133,10 +133,7 @@ class Problem:
         """Decide about a graph and the bodies that stay in it."""
         graph = tree.graph
         refused = self._refused(graph, known)
-        tables = tuple(
-            Table(name, _rows(name, rows, dropped), frozenset(node for node, other in refused if other == name))
-            for name, rows in self.tables
-        )
+        tables = self._tables(graph, refused, dropped)
         longest, duplicate = self.policy.match_order == "longest", self.policy.duplicate_dominated
         grouping = MergeComposite(tables, longest, duplicate, self.operators).run(graph)
         units = make_units(graph, grouping.groups)
@@ -146,6 +143,28 @@ class Problem:
             if annotation.placement[units.unit_of[number]] == RUNTIME:
                 result.inner[number] = {key: self._cut(body, known, dropped) for key, body in inner.items()}
         return result
+
+    def _tables(
+        self, graph: IndexedGraph, refused: Mapping[tuple[int, str], Reject], dropped: Collection[Row]
+    ) -> tuple[Table, ...]:
+        """Return the pattern tables; a node that an earlier backend takes by itself is in no later one's composite."""
+        found: list[Table] = []
+        tables, taken = dict(self.tables), set[int]()
+        last = max((number for number, one in enumerate(self.backends) if tables.get(one.name)), default=-1)
+        for number, backend in enumerate(self.backends[: last + 1]):
+            own = {node for node, other in refused if other == backend.name}
+            found.append(
+                Table(backend.name, _rows(backend.name, tables.get(backend.name, ()), dropped), frozenset(own | taken))
+            )
+            if number < last:
+                asked = (node for node in range(len(graph.nodes)) if node not in own and node not in taken)
+                taken.update(node for node in asked if self._takes(backend, graph, node))
+        return tuple(found)
+
+    def _takes(self, backend: BackendLike, graph: IndexedGraph, node: int) -> bool:
+        """Whether a backend takes a single node."""
+        plain = not is_call(graph.nodes[node]) and not has_bodies(graph.nodes[node])
+        return plain and self.tolerance.ask(backend, graph.views[node]) is None
 
     def _regions(self, graph: IndexedGraph, units: Units, annotated: list[str | None]) -> list[Cut]:
         """Return the regions of a graph; calls of earlier regions stand alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,9 @@ BUILT_IN = {
 }
 """The plugins in the tree, as `pyproject.toml` declares them: so a checkout that is not installed has them too."""
 
+LIBRARIES = {"graft.plugins.onednn.plugin": "graft.plugins.onednn.library"}
+"""Those that need a library, with the light module whose ``missing()`` says what to install."""
+
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
@@ -35,11 +39,21 @@ class PluginSource:
     """Why the metadata cannot be read, "" if it can."""
 
     @property
+    def is_own(self) -> bool:
+        """Whether this is one of the plugins in Graft's own tree."""
+        return self.distribution == DISTRIBUTION and BUILT_IN.get(self.name) == self.value
+
+    @property
     def provider(self) -> str:
         """``graft-npu 0.1``, or ``file npu.py``: how messages name who brings the plugin."""
         if self.is_file:
             return f"file {Path(self.value).name}"
         return f"{self.distribution} {self.version}".strip() or f"entry point '{self.value}'"
+
+    def missing(self) -> str:
+        """Return what one of Graft's own plugins lacks and how to install it, "" if nothing; others are not asked."""
+        light = LIBRARIES.get(self.value) if self.is_own else None
+        return "" if light is None else str(importlib.import_module(light).missing())
 
     def load(self) -> object:
         """Import and return what the source names; any exception of the plugin's code passes through."""
@@ -82,7 +96,8 @@ def _installed() -> Iterator[PluginSource]:
 def _source(entry: EntryPoint, distribution: Distribution | None) -> PluginSource:
     if distribution is None:
         return PluginSource(entry.name, entry.value)
-    return PluginSource(entry.name, entry.value, distribution.name, distribution.version)
+    name, version = (str(distribution.metadata[key] or "") for key in ("Name", "Version"))
+    return PluginSource(entry.name, entry.value, name, version)
 
 
 def clashes(sources: Iterable[PluginSource]) -> dict[str, list[PluginSource]]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from graft.errors import GraftError
+from graft.errors import GraftError, PatternError, PluginError
 from graft.plugins.backend import Backend
-from graft.plugins.fence import FencedBackend
+from graft.plugins.fence import FencedBackend, fence, trace_of
 from graft.plugins.json_backend import JsonBackend
+from graft.runtime.foreign import one_line
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
 
     from graft.core.view import NodeView
+    from graft.patterns.composite import Composite
     from graft.plugins.manager import Plugin, PluginManager
 
+STAGES = ("import", "before-partition")
 PROBES = ("Relu", "Add", "MatMul", "Conv")
 """The operators that every backend is asked about, besides those that its rules name."""
 
@@ -37,41 +40,117 @@ class Finding:
 
 
 def examine(manager: PluginManager) -> list[Finding]:
-    """Load all plugins, ask their backends about a few operators, and return what was found, in order of plugins.
+    """Load all plugins, ask them and their backends everything, and return what was found, in order of plugins.
 
     An error keeps a plugin or a backend from working, a warning is tolerated, a note says why a sound backend cannot
     run here.
     """
-    return [finding for plugin in manager.plugins() for finding in _findings(plugin)]
+    return [finding for plugin in manager.plugins() for finding in _findings(manager, plugin)]
 
 
-def _findings(plugin: Plugin) -> Iterator[Finding]:
+def _findings(manager: PluginManager, plugin: Plugin) -> Iterator[Finding]:
     if plugin.disabled:
         yield Finding(plugin.name, "note", f"plugin '{plugin.name}' is disabled")
     if plugin.failure is not None:
         yield Finding(plugin.name, "error", plugin.failure.message, plugin.trace)
+        return
     for backend in plugin.backends:
-        yield from (Finding(plugin.name, "error", text) for text in _faults(backend))
-        yield from (Finding(plugin.name, "warning", text) for text in (*_rule_mistakes(backend), *backend.remarks))
+        yield from (_error(plugin, error) for error in _faults(backend))
+        yield from (Finding(plugin.name, "warning", text) for text in backend.remarks)
         reason = _unavailable(backend)
         if reason:
-            yield Finding(plugin.name, "note", f"backend '{backend.name}' cannot run here: {reason}")
+            yield Finding(plugin.name, "note", f"backend '{backend.name}' cannot run here: {one_line(reason)}")
+    yield from (_error(plugin, error) for error in _raised(_hook_questions(manager, plugin)))
 
 
-def _faults(backend: FencedBackend) -> Iterator[str]:
-    """Ask everything that the core asks before it compiles; give what the backend raised."""
-    kind = type(backend.backend)
-    if kind.compile is Backend.compile:
-        yield f"backend '{backend.name}' does not define compile(region, options)"
-    if issubclass(kind, JsonBackend) and kind.compile is JsonBackend.compile and kind.load is JsonBackend.load:
-        yield f"backend '{backend.name}' does not define load(graph, constants)"
-    questions: list[Callable[[], object]] = [backend.available, backend.version, backend.fingerprint]
-    questions += [lambda: backend.patterns, *(partial(backend.supports, node) for node in _nodes(backend))]
+def _error(plugin: Plugin, error: GraftError) -> Finding:
+    return Finding(plugin.name, "error", one_line(error.message), trace_of(error.__cause__))
+
+
+def _raised(questions: Iterable[Callable[[], object]]) -> Iterator[GraftError]:
+    """Ask questions and give the errors that are the answers, each once."""
+    told = set()
     for question in questions:
         try:
             question()
         except GraftError as error:
-            yield error.message
+            if error.message not in told:
+                told.add(error.message)
+                yield error
+
+
+def _faults(backend: FencedBackend) -> Iterator[GraftError]:
+    """Ask everything that the core asks before it compiles; give what the backend raised, or gave wrongly."""
+    questions: list[Callable[[], object]] = [
+        partial(_require_methods, backend),
+        backend.available,
+        backend.version,
+        backend.fingerprint,
+        lambda: backend.patterns,
+        partial(_require_distinct_rows, backend),
+    ]
+    questions += [partial(_try_row, backend, row) for row in _rows(backend)]
+    questions += [partial(backend.supports, node) for node in _nodes(backend)]
+    return _raised(questions)
+
+
+def _require_methods(backend: FencedBackend) -> None:
+    """Raise PluginError if a backend lacks the one method that its kind of backend needs."""
+    with fence(backend.plugin, f"the class of backend '{backend.name}'"):
+        kind = type(backend.backend)
+        bare = kind.compile is Backend.compile
+        silent = issubclass(kind, JsonBackend) and kind.compile is JsonBackend.compile and kind.load is JsonBackend.load
+    if bare or silent:
+        missing = "compile(region, options)" if bare else "load(graph, constants)"
+        raise PluginError(f"backend '{backend.name}' does not define {missing}", plugin=backend.plugin)
+
+
+def _rows(backend: FencedBackend) -> Sequence[Composite]:
+    try:
+        return backend.patterns
+    except GraftError:
+        return ()  # already among the faults
+
+
+def _require_distinct_rows(backend: FencedBackend) -> None:
+    for name, count in Counter(row.name for row in _rows(backend)).items():
+        if count > 1:
+            raise PatternError(
+                f"backend '{backend.name}': {count} composites are called '{name}'; give each its own name",
+                plugin=backend.plugin,
+                composite=name,
+            )
+
+
+def _try_row(backend: FencedBackend, row: Composite) -> None:
+    """Check a pattern as partitioning does, and look for it in every probe: its constraints run, and may raise."""
+    from graft.patterns.matcher import Matcher
+    from graft.patterns.validate import validate
+
+    with fence(backend.plugin, f"composite '{row.name}' of backend '{backend.name}'"):
+        try:
+            validate(row.pattern)
+            for probe in _nodes(backend):
+                for match in Matcher().matches(row.pattern, probe.node):
+                    if row.check is not None:
+                        row.check(match)
+        except PatternError as error:
+            message = f"composite '{row.name}' of backend '{backend.name}': {error.message}"
+            raise PatternError(message, plugin=backend.plugin, composite=row.name) from error
+
+
+def _hook_questions(manager: PluginManager, plugin: Plugin) -> Iterator[Callable[[], object]]:
+    """Give what the hooks are asked for while a model is compiled and loaded; each pass runs on a small model."""
+    yield partial(manager.module_loaders, {plugin.name})
+    for stage in STAGES:
+        yield partial(_try_passes, manager, plugin, stage)
+
+
+def _try_passes(manager: PluginManager, plugin: Plugin, stage: str) -> None:
+    import onnx_ir
+
+    for one in manager.passes_of(plugin.name, stage):
+        one.attempt(onnx_ir.from_proto(_probe_model("Relu")))
 
 
 def _unavailable(backend: FencedBackend) -> str | None:
@@ -81,31 +160,13 @@ def _unavailable(backend: FencedBackend) -> str | None:
         return None  # already among the faults
 
 
-def _rule_mistakes(backend: FencedBackend) -> Iterator[str]:
-    import onnx
-
-    known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
-    for rule in backend.backend.rules:
-        if rule.is_operator and "::" not in rule.what and rule.what not in known:
-            nearest = difflib.get_close_matches(rule.what, known, 1)
-            hint = f"; did you mean '{nearest[0]}'?" if nearest else "; write domain::Name for other domains"
-            yield f"backend '{backend.name}': '{rule.what}' of '{rule.method}' is not an ONNX operator{hint}"
-    try:
-        names = Counter(composite.name for composite in backend.patterns)
-    except GraftError:
-        return  # already among the faults
-    for name, count in names.items():
-        if count > 1:
-            yield f"backend '{backend.name}': {count} composites are called '{name}'; give each its own name"
-
-
 def _nodes(backend: FencedBackend) -> Iterator[NodeView]:
     """Give a float32 node of each probed operator, of static shapes; those that need attributes are passed over."""
     import onnx
 
     from graft.core.view import NodeView
 
-    named = (rule.what for rule in backend.backend.rules if rule.is_operator)
+    named = (rule.what for rule in backend.rules if rule.is_operator)
     for operator in dict.fromkeys((*PROBES, *named)):
         try:
             yield NodeView(_probe(operator))
@@ -114,8 +175,14 @@ def _nodes(backend: FencedBackend) -> Iterator[NodeView]:
 
 
 def _probe(operator: str) -> ir.Node:
-    import onnx
     import onnx_ir
+
+    return next(iter(onnx_ir.from_proto(_probe_model(operator)).graph))
+
+
+def _probe_model(operator: str) -> onnx.ModelProto:
+    """Return a model of one float32 operator, with the fewest inputs and outputs that it may have."""
+    import onnx
     from onnx import TensorProto, helper
 
     schema = onnx.defs.get_schema(operator)
@@ -126,4 +193,4 @@ def _probe(operator: str) -> ir.Node:
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
     graph = helper.make_graph([node], "probe", inputs, [onnx.ValueInfoProto(name=name) for name in outputs])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", schema.since_version)])
-    return next(iter(onnx_ir.from_proto(onnx.shape_inference.infer_shapes(model, strict_mode=True)).graph))
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from graft.core.reject import Reject
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.compiled import checked
+from graft.plugins.statement import Statement, statement_of
+from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from graft.core.operators.table import Cost
     from graft.core.target import CompileOptions, Target
     from graft.core.tuning.options import TuneOptions, TuneReport
@@ -30,17 +32,40 @@ def fence(plugin: str, doing: str) -> Iterator[None]:
     """Wrap whatever the plugin raises into a PluginError that names it and what it was doing, chained.
 
     A GraftError passes as it is, its fact ``plugin`` set: the plugin has already said what is wrong in our terms.
-    SystemExit counts as a fault of the plugin; KeyboardInterrupt passes.
+    Whatever else is raised, SystemExit too, is a fault of the plugin, but for the user's Ctrl-C, which passes.
     """
     try:
         yield
-    except GraftError as error:
-        error.facts.setdefault("plugin", plugin)
-        raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        if _is_well_formed(error):
+            error.facts.setdefault("plugin", plugin)
+            raise
+        text = said(error)
         raise PluginError(
-            f"plugin '{plugin}' raised {type(error).__name__} in {doing}: {error}", plugin=plugin, doing=doing
+            f"plugin '{plugin}' raised {kind_of(error)} in {doing}{': ' if text else ''}{text}",
+            plugin=plugin,
+            doing=doing,
         ) from error
+
+
+def _is_well_formed(error: BaseException) -> TypeGuard[GraftError]:
+    """Whether an exception is a GraftError whose constructor ran: what a plugin derives from it may lack anything."""
+    if not issubclass(type(error), GraftError):
+        return False
+    inside = vars(error)
+    return type(inside.get("facts")) is dict and type(inside.get("message")) is str
+
+
+def trace_of(cause: BaseException | None) -> str:
+    """Return the traceback of what a plugin raised; the exception's own methods may raise once more."""
+    if cause is None:
+        return ""
+    try:
+        return "".join(traceback.format_exception(cause))
+    except Exception as error:
+        return f"{kind_of(cause)}: its traceback raises {kind_of(error)}\n"
 
 
 def checked_answer(backend: str, question: str, answer: object, remark: Callable[[str], None]) -> bool | Reject:
@@ -49,78 +74,66 @@ def checked_answer(backend: str, question: str, answer: object, remark: Callable
     A bare False (and None, which a check may return for yes, is the caller's business) becomes a `Reject` without a
     reason, and is remarked upon.
     """
-    if isinstance(answer, Reject):
-        return answer
-    if type(answer).__name__ in ("bool", "bool_"):  # NumPy's bool, without importing NumPy
+    if issubclass(type(answer), Reject):
+        return answer  # type: ignore[return-value]
+    if isinstance(answer, bool) or (kind_of(answer) in ("bool", "bool_") and type(answer).__module__ == "numpy"):
         if answer:
             return True
         remark(f"backend '{backend}': {question} returned a bare False; return graft.Reject(code, text) instead")
         return Reject("no-pattern", f"{backend} gave no reason")
     raise PluginError(
-        f"backend '{backend}': {question} returned {type(answer).__name__} {answer!r}; "
+        f"backend '{backend}': {question} returned {kind_of(answer)} {shown(answer)}; "
         "return True or graft.Reject(code, text)",
         plugin=backend,
     )
 
 
-@dataclass(frozen=True)
-class FencedPass:
-    """A plugin's pass as the pipeline sees it: what it raises, and a model that it leaves invalid, names the plugin."""
-
-    plugin: str
-    inner: Any
-
-    @classmethod
-    def of(cls, candidate: object, plugin: str) -> FencedPass:
-        """Return a pass of a plugin, fenced; raise PluginError if it is none."""
-        if not isinstance(getattr(candidate, "name", None), str) or not callable(getattr(candidate, "run", None)):
-            raise PluginError(
-                f"plugin '{plugin}': graft_passes gave {candidate!r}; give objects with a name and run(model) -> bool",
-                plugin=plugin,
-            )
-        return cls(plugin, candidate)
-
-    @property
-    def name(self) -> str:
-        """The name of the pass."""
-        return str(self.inner.name)
-
-    def run(self, model: ir.Model) -> bool:
-        """Run the pass and check the model that it leaves; raise PluginError, naming the plugin."""
-        from graft.core.passes.pipeline import verify_model
-
-        with fence(self.plugin, f"pass '{self.name}'"):
-            changed = bool(self.inner.run(model))
-            if changed:
-                verify_model(model, self.name)
-        return changed
-
-
 class FencedBackend(Backend):
-    """A backend as the core sees it: the same answers, every call of vendor code in a fence.
+    """A backend as the core sees it: the same answers, every call of vendor code in a fence, every answer checked.
 
     ``backend`` is the vendor's object. ``remarks`` collects what is tolerated but wrong, for `graft backends doctor`.
+    ``named`` says that the user named its plugin: then its faults stop what was asked for.
     """
 
-    def __init__(self, backend: Backend, plugin: str, install: str = "") -> None:
+    def __init__(self, backend: Backend, plugin: str, install: str = "", statement: Statement | None = None) -> None:
+        statement = statement or statement_of(backend, f"backend object {kind_of(backend)}")
         self.backend = backend
         self.plugin = plugin
+        self.named = False
         self.remarks: list[str] = []
         # Class attributes of `Backend`, which a wrapper has per instance.
         vars(self).update(
-            name=backend.name,
-            priority=backend.priority,
-            by_default=backend.by_default,
-            fallback=backend.fallback,
-            api_level=backend.api_level,
-            constants=backend.constants,
-            install=backend.install or install,
+            name=statement.name,
+            priority=statement.priority,
+            by_default=statement.by_default,
+            fallback=statement.fallback,
+            api_level=statement.api_level,
+            constants=statement.constants,
+            install=statement.install or install,
+            rules=statement.rules,
         )
 
     def _call(self, method: str, function: Callable[[], T]) -> T:
         doing = method if self.plugin == self.name else f"{method} of backend '{self.name}'"
-        with fence(self.plugin, doing):
-            return function()
+        try:
+            with fence(self.plugin, doing):
+                return function()
+        except GraftError as error:
+            error.facts.setdefault("backend", self.name)
+            raise
+
+    def _fault(self, method: str, answer: object, wanted: str) -> PluginError:
+        return PluginError(
+            f"backend '{self.name}': {method} returned {kind_of(answer)} {shown(answer)}; return {wanted}",
+            plugin=self.plugin,
+            backend=self.name,
+        )
+
+    def _text(self, method: str, function: Callable[[], object]) -> str:
+        answer = self._call(method, function)
+        if not isinstance(answer, str):
+            raise self._fault(method, answer, "a text")
+        return answer
 
     def _remark(self, text: str) -> None:
         if text not in self.remarks:
@@ -129,9 +142,10 @@ class FencedBackend(Backend):
     @property
     def patterns(self) -> Sequence[Composite]:
         """The backend's composites, their checks fenced."""
-        return tuple(self._fenced(one) for one in self._call("patterns", lambda: tuple(self.backend.patterns)))
+        return self._call("patterns", lambda: tuple(self._fenced(one) for one in self.backend.patterns))
 
-    def _fenced(self, composite: Composite) -> Composite:
+    def _fenced(self, row: object) -> Composite:
+        composite = self._checked_row(row)
         check = composite.check
         if check is None:
             return composite
@@ -146,6 +160,27 @@ class FencedBackend(Backend):
 
         return replace(composite, check=fenced)
 
+    def _checked_row(self, row: object) -> Composite:
+        """Return a row of the table of patterns; raise PluginError if it is none."""
+        from graft.patterns.composite import Composite
+        from graft.patterns.language import Pattern
+
+        if isinstance(row, Pattern):
+            wrong = 'patterns holds a bare pattern; give Composite("name", pattern)'
+        elif not isinstance(row, Composite):
+            wrong = f"patterns holds {kind_of(row)} {shown(row)}; give Composite objects"
+        elif not isinstance(row.name, str) or not row.name:
+            wrong = f'a composite is called {shown(row.name)}; give it a name, as in "{self.name}.conv_relu"'
+        elif not isinstance(row.pattern, Pattern):
+            wrong = (
+                f"the pattern of composite '{row.name}' is {kind_of(row.pattern)} {shown(row.pattern)}; give a pattern"
+            )
+        elif row.check is not None and not callable(row.check):
+            wrong = f"the check of composite '{row.name}' is {shown(row.check)}; give a function of the match, or None"
+        else:
+            return row
+        raise PluginError(f"backend '{self.name}': {wrong}", plugin=self.plugin, backend=self.name)
+
     def supports(self, node: NodeView) -> bool | Reject:
         """Return the backend's answer; a bare False becomes a `Reject`, another type a PluginError."""
         question = f"supports({node.where})"
@@ -154,28 +189,30 @@ class FencedBackend(Backend):
 
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
         """Compile the region; modules learn which plugin they need at load, and how to install it."""
-        doing = f"compile of region '{region.name}'"
-        compiled: object = self._call(doing, lambda: self.backend.compile(region, options))
-        match compiled:
-            case Module():
-                return self._signed(compiled)
-            case CompiledRegion():
-                return replace(compiled, modules=tuple(self._signed(module) for module in compiled.modules))
-            case _:
-                raise PluginError(
-                    f"backend '{self.name}': {doing} returned {type(compiled).__name__}; "
-                    "return a graft Module or CompiledRegion",
-                    plugin=self.name,
-                    region=region.name,
-                )
+        compiled = self._call(
+            f"compile of region '{region.name}'",
+            lambda: checked(self.backend.compile(region, options), region, self.name),
+        )
+        if isinstance(compiled, Module):
+            return self._signed(compiled)
+        return replace(compiled, modules=tuple(self._signed(module) for module in compiled.modules))
 
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
         """Return the backend's report."""
-        return self._call("tune", lambda: self.backend.tune(regions, options, wish))
+        from graft.core.tuning.options import TuneReport
+
+        report: object = self._call("tune", lambda: self.backend.tune(regions, options, wish))
+        if report is not None and not isinstance(report, TuneReport):
+            raise self._fault("tune", report, "a TuneReport or None")
+        return report
 
     def rounded(self, region: Region, target: Target) -> Collection[str]:
         """Return the backend's answer."""
-        return self._call(f"rounded of region '{region.name}'", lambda: self.backend.rounded(region, target))
+        question = f"rounded of region '{region.name}'"
+        names = self._call(question, lambda: tuple(self.backend.rounded(region, target)))
+        if not all(isinstance(name, str) for name in names):
+            raise self._fault(question, names, "the names of nodes")
+        return names
 
     def _signed(self, module: Module) -> Module:
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed
@@ -184,25 +221,38 @@ class FencedBackend(Backend):
 
     def available(self) -> str | None:
         """Return the backend's answer: None, or why it cannot run here."""
-        return self._call("available", self.backend.available)
+        answer: object = self._call("available", lambda: self.backend.available())
+        if answer is not None and not isinstance(answer, str):
+            raise self._fault("available", answer, "None if it can run here, else the reason")
+        return answer
 
     def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
         """Return the backend's estimate."""
-        return self._call(f"cost of region '{region.name}'", lambda: self.backend.cost(region))
+        from graft.core.operators.table import Cost
+
+        question = f"cost of region '{region.name}'"
+        answer: object = self._call(question, lambda: self.backend.cost(region))
+        several = answer if isinstance(answer, tuple | list) else () if answer is None else (answer,)
+        if not all(isinstance(one, Cost) for one in several):
+            raise self._fault(question, answer, "a Cost, one for each kernel, or None")
+        return answer  # type: ignore[return-value]
 
     def fingerprint(self) -> str:
         """Return the backend's fingerprint."""
-        return self._call("fingerprint", self.backend.fingerprint)
+        return self._text("fingerprint", lambda: self.backend.fingerprint())
 
     def version(self) -> str:
         """Return the backend's version line."""
-        return self._call("version", self.backend.version)
+        return self._text("version", lambda: self.backend.version())
 
     def __getattr__(self, name: str) -> Any:
         """Return what else a backend may have (``legalize``, ``simulate``, ``control_flow``), methods in a fence."""
-        if name.startswith("_") or name == "backend":
+        missing = object()
+        value = missing
+        if not name.startswith("_") and name != "backend":
+            value = self._call(name, lambda: getattr(self.backend, name, missing))
+        if value is missing:
             raise AttributeError(f"backend has no attribute '{name}'")
-        value = getattr(self.backend, name)
         if not callable(value):
             return value
         return lambda *arguments, **options: self._call(name, lambda: value(*arguments, **options))

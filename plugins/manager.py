@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-import traceback
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +18,16 @@ import pluggy
 
 from graft.errors import GraftError, PlanError, PluginError
 from graft.plugins import hooks
-from graft.plugins.backend import API_LEVEL, Backend
-from graft.plugins.discovery import DISTRIBUTION, PluginSource, clashes, discover
-from graft.plugins.fence import FencedBackend, FencedPass, fence
-from graft.plugins.json_backend import JsonBackend
+from graft.plugins.backend import Backend
+from graft.plugins.discovery import PluginSource, clashes, discover
+from graft.plugins.fence import FencedBackend, fence, trace_of
+from graft.plugins.fenced_pass import FencedPass
+from graft.plugins.information import BackendInfo, information
 from graft.plugins.module_hooks import hooks_of
+from graft.plugins.module_loaders import by_kind, checked_loaders, loaders_of
+from graft.plugins.statement import statement_of
+from graft.runtime.arguments import instance
+from graft.runtime.foreign import kind_of
 
 if TYPE_CHECKING:
     from graft.partition.region import Region
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("graft.plugins")
-SUPPORTED_API_LEVELS = range(1, API_LEVEL + 1)
 
 
 @dataclass(slots=True)
@@ -43,6 +47,12 @@ class Plugin:
     trace: str = ""
     """The traceback of the failure, as text, where the plugin's own code raised."""
     disabled: bool = False
+    loaded: bool = False
+    """Whether loading it has come to an end, good or bad."""
+    named: bool = False
+    """Whether the user named it, so that its faults stop what was asked for; others are left out with a warning."""
+    hooks: object = None
+    """What is registered with pluggy."""
     backends: list[FencedBackend] = field(default_factory=list)
 
     @property
@@ -53,29 +63,8 @@ class Plugin:
     def fail(self, error: PluginError) -> None:
         """Keep the plugin out, for this reason."""
         self.failure = error
-        cause = error.__cause__
-        self.trace = "".join(traceback.format_exception(cause)) if cause is not None else ""
+        self.trace = trace_of(error.__cause__)
         self.backends = []
-
-
-@dataclass(frozen=True, slots=True)
-class BackendInfo:
-    """What `graft backends` shows of a backend. ``unavailable`` says why it cannot run here, None if it can."""
-
-    name: str
-    plugin: str
-    distribution: str
-    version: str
-    priority: int
-    by_default: bool
-    api_level: int
-    unavailable: str | None
-    composites: tuple[str, ...]
-    operators: tuple[str, ...]
-    library: str
-    install: str
-    faults: tuple[str, ...] = ()
-    """What the backend raised while it was asked for these facts."""
 
 
 class PluginManager:
@@ -90,6 +79,8 @@ class PluginManager:
         self._plugins = [Plugin(source) for source in (discover() if sources is None else sources)]
         self._hooks = pluggy.PluginManager(hooks.PROJECT)
         self._hooks.add_hookspecs(hooks)
+        self._lock = threading.RLock()
+        self._loading = False
         self._loaded = False
 
     # Loading
@@ -107,91 +98,135 @@ class PluginManager:
         """Load a Python file as a plugin named after it; raise PluginError if it cannot be one."""
         path = Path(path)
         if not path.is_file():
-            raise PluginError(f"no plugin file '{path}'; --plugin takes the path of a Python file", plugin=path.stem)
-        plugin = Plugin(PluginSource(path.stem, str(path), is_file=True))
+            raise PluginError(f"no plugin file '{path}'; give the path of a Python file", plugin=path.stem)
+        plugin = Plugin(PluginSource(path.stem, str(path), is_file=True), named=True)
         self._load()
         self._load_one(plugin)
         if plugin.failure is not None:
             raise plugin.failure
         self._plugins.append(plugin)
         self._refuse_shared_names()
+        if plugin.failure is not None:
+            raise plugin.failure
         return plugin
 
     def _load(self) -> None:
+        """Load what is not loaded yet; a plugin that asks for the others while it is loaded gets those before it.
+
+        Interrupted, it leaves every plugin loaded or untouched: the next call goes on.
+        """
         if self._loaded:
             return
-        self._loaded = True
+        with self._lock:
+            if self._loading:
+                return
+            self._loading = True
+            try:
+                self._load_all()
+            finally:
+                self._loading = False
+
+    def _load_all(self) -> None:
         for plugin in self._plugins:
             plugin.disabled = not self._disabled.isdisjoint({plugin.name, plugin.source.distribution})
         active = [plugin for plugin in self._plugins if not plugin.disabled]
         refused = clashes(plugin.source for plugin in active)
         for plugin in active:
-            if plugin.name in refused:
-                providers = [source.provider for source in refused[plugin.name]]
-                plugin.fail(_clash("plugin", plugin.name, providers))
+            claims = refused.get(plugin.name, [])
+            if plugin.loaded:
+                continue
+            if claims and not (plugin.source.is_own and sum(source.is_own for source in claims) == 1):
+                plugin.fail(_clash("plugin", plugin.name, claims))
+                plugin.loaded = True
             else:
                 self._load_one(plugin)
         self._refuse_shared_names()
+        self._loaded = True
 
     def _load_one(self, plugin: Plugin) -> None:
         """Import the plugin, register its hooks and create its backends; a failure is kept, not raised."""
-        registered: object = None
         try:
-            with fence(plugin.name, f"import of {plugin.source.provider}"):
-                found = plugin.source.load()
-            implementations = hooks_of(plugin.name, found)
-            with fence(plugin.name, "registration"):
-                self._hooks.register(implementations, name=f"{plugin.source.provider}:{plugin.name}")
-            registered = implementations
-            create = getattr(implementations, "graft_backends", None)
-            if create is not None:
-                with fence(plugin.name, "graft_backends"):
-                    offered = [one() if isinstance(one, type) else one for one in create()]
-                plugin.backends = [self._admit(plugin, backend) for backend in offered]
-            datatypes = getattr(implementations, "graft_datatypes", None)
-            if datatypes is not None:
-                with fence(plugin.name, "graft_datatypes"):
-                    brought = list(datatypes())
-                _admit_datatypes(f"plugin '{plugin.name}'", brought)
-            operators = getattr(implementations, "graft_operators", None)
-            if operators is not None:
-                with fence(plugin.name, "graft_operators"):
-                    rows = list(operators())
-                _admit_operators(f"plugin '{plugin.name}'", rows)
+            with fence(plugin.name, "its registration"):
+                self._bring_in(plugin)
         except GraftError as error:
-            plugin.fail(_as_plugin_error(plugin.name, error))
-            if registered is not None:
-                self._hooks.unregister(registered)
+            self._forget(plugin, _as_plugin_error(plugin.name, error))
+        except BaseException:
+            self._take_out(plugin)
+            plugin.backends = []
+            raise
+        plugin.loaded = True
+
+    def _bring_in(self, plugin: Plugin) -> None:
+        with fence(plugin.name, f"import of {plugin.source.provider}"):
+            found = plugin.source.load()
+        implementations = hooks_of(plugin.name, found)
+        self._hooks.register(implementations, name=f"{plugin.source.provider}:{plugin.name}")
+        plugin.hooks = implementations
+        create = getattr(implementations, "graft_backends", None)
+        if create is not None:
+            with fence(plugin.name, "graft_backends"):
+                offered = [one() if isinstance(one, type) else one for one in create()]
+            plugin.backends = [self._admit(plugin, backend) for backend in offered]
+            _require_distinct(plugin)
+        datatypes = getattr(implementations, "graft_datatypes", None)
+        if datatypes is not None:
+            with fence(plugin.name, "graft_datatypes"):
+                brought = list(datatypes())
+                _admit_datatypes(f"plugin '{plugin.name}'", brought)
+        operators = getattr(implementations, "graft_operators", None)
+        if operators is not None:
+            with fence(plugin.name, "graft_operators"):
+                rows = list(operators())
+                _admit_operators(f"plugin '{plugin.name}'", rows)
+
+    def _take_out(self, plugin: Plugin) -> None:
+        """Undo the registration of a plugin's hooks."""
+        if plugin.hooks is not None:
+            self._hooks.unregister(plugin.hooks)
+            plugin.hooks = None
+
+    def _forget(self, plugin: Plugin, error: PluginError) -> None:
+        """Keep a plugin out, its hooks too."""
+        self._take_out(plugin)
+        plugin.fail(error)
 
     def _admit(self, plugin: Plugin, backend: object) -> FencedBackend:
-        """Check a backend's type, name and level; raise PluginError saying what to change."""
-        who = f"plugin '{plugin.name}' ({plugin.source.provider})"
+        """Check a backend and what it states of itself; raise PluginError saying what to change."""
+        source = plugin.source
+        who = f"plugin '{plugin.name}' ({source.provider})"
         if not isinstance(backend, Backend):
             raise PluginError(
-                f"{who}: graft_backends gave {type(backend).__name__}; give classes or instances of graft.Backend",
+                f"{who}: graft_backends gave {kind_of(backend)}; give classes or instances of graft.Backend",
                 plugin=plugin.name,
             )
-        _require_sound(who, plugin.name, backend, plugin.source.distribution)
-        install = f"pip install {plugin.source.distribution}" if plugin.source.distribution else ""
-        return FencedBackend(backend, plugin.name, "" if plugin.source.distribution == DISTRIBUTION else install)
+        with fence(plugin.name, f"the attributes of {kind_of(backend)}"):
+            statement = statement_of(backend, who, plugin.name, source.distribution)
+        install = f"pip install {source.distribution}" if source.distribution and not source.is_own else ""
+        fenced = FencedBackend(backend, plugin.name, install, statement)
+        fenced.named = plugin.named
+        return fenced
 
     def admit(self, backend: Backend) -> FencedBackend:
         """Return a backend object that the user gave, fenced as those of plugins are; raise PluginError likewise."""
         if isinstance(backend, FencedBackend):
             return backend
-        _require_sound(f"backend object {type(backend).__name__}", str(backend.name), backend, "")
-        return FencedBackend(backend, backend.name)
+        who = f"backend object {kind_of(backend)}"
+        with fence(kind_of(backend), f"the attributes of {kind_of(backend)}"):
+            statement = statement_of(backend, who)
+        return FencedBackend(backend, statement.name, statement=statement)
 
     def _refuse_shared_names(self) -> None:
+        """Refuse all plugins that claim the name of one backend, but Graft's own: what is built in cannot be hidden."""
         owners: dict[str, list[Plugin]] = {}
         for plugin in self._plugins:
             for backend in plugin.backends:
                 owners.setdefault(backend.name, []).append(plugin)
         for name, claims in owners.items():
             if len(claims) > 1:
-                error = _clash("backend", name, [plugin.source.provider for plugin in claims])
+                error = _clash("backend", name, [plugin.source for plugin in claims])
                 for plugin in claims:
-                    plugin.fail(error)
+                    if not plugin.source.is_own:
+                        self._forget(plugin, error)
 
     # Backends
 
@@ -227,7 +262,7 @@ class PluginManager:
 
     def backend_infos(self) -> list[BackendInfo]:
         """Return what is known of every backend, by falling priority; faults are noted, not raised."""
-        rows = [_info(plugin, backend) for plugin in self.plugins() for backend in plugin.backends]
+        rows = [information(plugin.source, backend) for plugin in self.plugins() for backend in plugin.backends]
         return sorted(rows, key=lambda row: (-row.priority, row.name))
 
     # Hooks
@@ -243,6 +278,23 @@ class PluginManager:
                 with fence(plugin, hook):
                     results.append((plugin, list(function())))
         return results
+
+    def report_sections(self, report: Any) -> list[tuple[str, str]]:
+        """Return the sections, as (title, HTML), that plugins add to a report, in order of the plugins' names.
+
+        A plugin that is at fault is left out with a warning; one that the user named raises.
+        """
+        found: list[tuple[str, str]] = []
+        for plugin in sorted(self.plugins(), key=lambda plugin: plugin.name):
+            try:
+                for _, rows in self.call("graft_report_sections", only={plugin.name}, report=report):
+                    with fence(plugin.name, "graft_report_sections"):
+                        found += [(str(title), str(html)) for title, html in rows]
+            except GraftError as error:
+                if plugin.named:
+                    raise
+                log.warning("%s; the sections of plugin '%s' are left out", error.message, plugin.name)
+        return found
 
     def _implementations(self, hook: str, arguments: Mapping[str, Any]) -> list[tuple[str, Callable[[], Any]]]:
         """Return the implementations of a hook by plugin, in order of names, bound to the arguments they ask for."""
@@ -266,32 +318,37 @@ class PluginManager:
     def passes(self, stage: str) -> list[Any]:
         """Return the passes that plugins add at a stage, each a `FencedPass`, in order of the plugins' names.
 
-        Raises PluginError for what is no pass.
+        A plugin that is at fault is left out with a warning; one that the user named raises.
         """
-        return [
-            FencedPass.of(one, plugin) for plugin, passes in self.call("graft_passes", stage=stage) for one in passes
-        ]
+        found = []
+        for plugin in sorted(self.plugins(), key=lambda plugin: plugin.name):
+            try:
+                found += self.passes_of(plugin.name, stage)
+            except GraftError as error:
+                if plugin.named:
+                    raise
+                log.warning("%s; the passes of plugin '%s' are left out", error.message, plugin.name)
+        return found
+
+    def passes_of(self, name: str, stage: str) -> list[FencedPass]:
+        """Return the passes that one plugin adds at a stage; raise PluginError for what it raises, or gives wrongly."""
+        named = any(plugin.named for plugin in self._plugins if plugin.name == name)
+        given = self.call("graft_passes", only={name}, stage=stage)
+        return [FencedPass.of(one, name, named) for _, passes in given for one in passes]
 
     def module_loaders(self, plugins: Collection[str] | None = None) -> dict[str, Any]:
         """Return loaders by module kind: those of the hook, and those that backends bring.
 
         With ``plugins``, only these are asked: what a program needs is named by `Module.plugin` of its modules. Raises
-        PluginError if two plugins bring a loader of one kind, or if a plugin raises.
+        PluginError if two plugins bring a loader of one kind, if a plugin raises, or for what is no loader.
         """
         asked = [owner for owner in self.plugins() if plugins is None or owner.name in plugins]
         results = self.call("graft_module_loaders", only=frozenset(owner.name for owner in asked))
-        offers = [(plugin, loader) for plugin, loaders in results for loader in loaders]
+        offers = [(plugin, loader) for plugin, loaders in results for loader in checked_loaders(plugin, loaders)]
         for owner in asked:
             for backend in owner.backends:
-                with fence(owner.name, "module_loaders"):
-                    offers += [(owner.name, loader) for loader in _loaders_of(backend.backend)]
-        owners: dict[str, str] = {}
-        found: dict[str, Any] = {}
-        for plugin, loader in offers:
-            if owners.setdefault(loader.kind, plugin) != plugin:
-                raise _clash("module kind", loader.kind, [f"plugin '{owners[loader.kind]}'", f"plugin '{plugin}'"])
-            found[loader.kind] = loader
-        return found
+                offers += [(owner.name, loader) for loader in loaders_of(backend.backend, owner.name)]
+        return by_kind(offers)
 
     def loaders_for(self, modules: Sequence[Module], backends: Sequence[Backend] = ()) -> list[Any]:
         """Return the loaders of modules: those of backend objects that the user gave, then those of plugins.
@@ -301,8 +358,7 @@ class PluginManager:
         found = self.module_loaders({module.plugin for module in modules if module.plugin})
         for backend in backends:
             own = backend.backend if isinstance(backend, FencedBackend) else backend
-            with fence(backend.name, "module_loaders"):
-                found |= {loader.kind: loader for loader in _loaders_of(own)}
+            found |= {loader.kind: loader for loader in loaders_of(own, backend.name)}
         kinds = {module.kind for module in modules}
         return [loader for kind, loader in found.items() if kind in kinds]
 
@@ -323,81 +379,37 @@ def _admit_operators(owner: str, operators: list[Any]) -> None:
         OPERATORS.admit(operator, owner)
 
 
-def _loaders_of(backend: Backend) -> Iterable[Any]:
-    create = getattr(backend, "module_loaders", None)
-    if create is None:
-        return ()
-    if isinstance(backend, JsonBackend) and create.__func__ is JsonBackend.module_loaders.__func__:  # type: ignore[attr-defined]
-        return (backend.loader(),)  # the object itself, which its user may have configured
-    loaders: Iterable[Any] = create()
-    return loaders
-
-
-def _info(plugin: Plugin, backend: FencedBackend) -> BackendInfo:
-    source = plugin.source
-    faults: list[str] = []
-    faulty: str | None = "faulty: see `graft backends doctor`"
-    operators = (str(rule.what) for rule in backend.backend.rules if rule.is_operator)
-    return BackendInfo(
-        name=backend.name,
-        plugin=plugin.name,
-        distribution=source.provider if source.is_file else source.distribution,
-        version=source.version,
-        priority=backend.priority,
-        by_default=backend.by_default,
-        api_level=backend.api_level,
-        unavailable=_asked(backend.available, faulty, faults),
-        composites=_asked(lambda: tuple(composite.name for composite in backend.patterns), (), faults),
-        operators=tuple(dict.fromkeys(operators)),
-        library=_asked(backend.version, "", faults),
-        install=backend.install,
-        faults=tuple(faults),
-    )
-
-
-def _asked(question: Callable[[], T], instead: T, faults: list[str]) -> T:
-    """Return the answer, or ``instead`` where the plugin raises; the fault is noted."""
-    try:
-        return question()
-    except GraftError as error:
-        faults.append(error.message)
-        return instead
+def _require_distinct(plugin: Plugin) -> None:
+    names = [backend.name for backend in plugin.backends]
+    for name in names:
+        if names.count(name) > 1:
+            raise PluginError(
+                f"plugin '{plugin.name}' gives {names.count(name)} backends called '{name}'; give each its own name",
+                plugin=plugin.name,
+                backend=name,
+            )
 
 
 def _as_plugin_error(plugin: str, error: GraftError) -> PluginError:
     if isinstance(error, PluginError):
         return error
-    wrapped = PluginError(f"plugin '{plugin}': {error.message}", plugin=plugin)
+    prefix = f"plugin '{plugin}': "
+    wrapped = PluginError(f"{prefix}{error.message.removeprefix(prefix)}", plugin=plugin)
     wrapped.__cause__ = error
     return wrapped
 
 
-def _clash(what: str, name: str, providers: list[str]) -> PluginError:
-    return PluginError(
-        f"{what} '{name}' is claimed by {' and by '.join(providers)}; none of them is used: uninstall all but one",
-        backend=name,
-        plugin=name,
-        providers=providers,
-    )
-
-
-def _require_sound(who: str, plugin: str, backend: Backend, distribution: str) -> None:
-    """Raise PluginError if a backend's name or interface level cannot be used."""
-    if not isinstance(backend.name, str) or not backend.name.replace("-", "_").isidentifier():
-        raise PluginError(
-            f"{who}: backend {type(backend).__name__} has the name {backend.name!r}; "
-            "set name to letters, digits, '_' and '-', as in name = \"npu\"",
-            plugin=plugin,
+def _clash(what: str, name: str, claims: list[PluginSource]) -> PluginError:
+    own = any(source.is_own for source in claims)
+    providers = [source.provider for source in claims if not (own and source.is_own)]
+    if own and providers:
+        fault = f"{what} '{name}' is Graft's own and is claimed by {' and by '.join(providers)}; choose another name"
+    else:
+        fault = (
+            f"{what} '{name}' is claimed by {' and by '.join(providers)}; none of them is used: uninstall all but one"
         )
-    if backend.api_level not in SUPPORTED_API_LEVELS:
-        raise PluginError(_wrong_level(who, backend, distribution), plugin=plugin)
+    return PluginError(fault, backend=name, plugin=name, providers=[source.provider for source in claims])
 
 
-def _wrong_level(who: str, backend: Backend, distribution: str) -> str:
-    first, last = SUPPORTED_API_LEVELS[0], SUPPORTED_API_LEVELS[-1]
-    supported = f"{first}" if first == last else f"{first} to {last}"
-    remedy = DISTRIBUTION if backend.api_level > last else distribution or "a newer version of the plugin"
-    return (
-        f"{who}: backend '{backend.name}' was written for plugin interface {backend.api_level}, "
-        f"this Graft supports {supported}; pip install --upgrade {remedy}"
-    )
+MANAGER = instance(PluginManager, wanted="a PluginManager")
+"""What functions take as their manager."""

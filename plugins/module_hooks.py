@@ -11,6 +11,7 @@ from typing import Any
 from graft.errors import PluginError
 from graft.plugins import hooks
 from graft.plugins.backend import Backend
+from graft.runtime.foreign import kind_of, shown
 
 PREFIX = "graft_"
 
@@ -53,7 +54,7 @@ def hooks_of(plugin: str, found: object) -> object:
             backends = _backends_of(found)
             if backends:
                 return BackendHooks(backends)
-    what = f"module '{found.__name__}'" if isinstance(found, ModuleType) else f"{type(found).__name__} {found!r}"
+    what = f"module '{found.__name__}'" if isinstance(found, ModuleType) else f"{kind_of(found)} {shown(found)}"
     raise PluginError(
         f"plugin '{plugin}' names {what}, which is neither a graft.Backend nor a module with hook implementations or "
         "a Backend class; mark functions such as graft_backends with @hookimpl, or define a class",
@@ -68,6 +69,13 @@ def _backends_of(module: ModuleType) -> list[type[Backend]]:
 
 def _check_module(plugin: str, module: ModuleType) -> bool:
     """Check the functions that look like hooks; return whether there is any."""
+    for name in SPECIFICATIONS.keys() & vars(module).keys():
+        if not inspect.isfunction(one := vars(module)[name]):
+            raise PluginError(
+                f"plugin '{plugin}': '{name}' is {kind_of(one)} {shown(one)}, not a function; write a function that "
+                "returns it, with @hookimpl above",
+                plugin=plugin,
+            )
     functions = {name: one for name, one in vars(module).items() if name.startswith(PREFIX) and inspect.isfunction(one)}
     for name, function in functions.items():
         _check_hook(plugin, name, function)

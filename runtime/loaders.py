@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from graft.errors import ArtifactError, PluginError
+from graft.runtime.arguments import Kind
+from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 
 GROUP = "graft"
 NATIVE = "native"
@@ -47,6 +49,27 @@ class PythonLoader:
 Loader = NativeLoader | PythonLoader
 
 
+def fault_of_loader(loader: object) -> str:
+    """Return what is wrong with something that ought to be a loader, "" if nothing is."""
+    if not isinstance(loader, NativeLoader | PythonLoader):
+        return (
+            f"a loader is {kind_of(loader)} {shown(loader)}; give NativeLoader or PythonLoader of graft.runtime.loaders"
+        )
+    if not isinstance(loader.kind, str) or not loader.kind:
+        return f"a loader has the kind {shown(loader.kind)}; give the kind of its modules, as in 'json:npu'"
+    if isinstance(loader, PythonLoader) and not callable(loader.load):
+        return f"the loader for kind '{loader.kind}' has load = {shown(loader.load)}; give a function"
+    if isinstance(loader, NativeLoader) and not isinstance(loader.library, str | os.PathLike):
+        return f"the loader for kind '{loader.kind}' has library = {shown(loader.library)}; give the path of a library"
+    return ""
+
+
+LOADERS = Kind(
+    "a list of NativeLoader or PythonLoader objects",
+    lambda value: isinstance(value, list | tuple) and all(fault_of_loader(one) == "" for one in value),
+)
+
+
 class LoaderRegistry:
     """Loaders by kind, each with its owner's name."""
 
@@ -56,7 +79,9 @@ class LoaderRegistry:
             self.add(loader)
 
     def add(self, loader: Loader, owner: str = "the caller") -> None:
-        """Register a loader; raise PluginError if its kind is taken, naming both owners."""
+        """Register a loader; raise PluginError if it is none, or if its kind is taken, naming both owners."""
+        if fault := fault_of_loader(loader):
+            raise PluginError(f"{owner}: {fault}")
         if loader.kind in self._loaders:
             raise PluginError(
                 f"two loaders for modules of kind '{loader.kind}': of {self._loaders[loader.kind][1]} and of {owner}; "
@@ -115,12 +140,17 @@ def _entry_point(kind: str, plugin: str) -> EntryPoint | None:
 def _loaders_of_plugin(entry: EntryPoint, kind: str, plugin: str, install: str) -> list[Loader]:
     """Return what the plugin offers; whatever it raises becomes an ArtifactError that names it."""
     try:
-        return [loader for function in _providers(entry.load()) for loader in function()]
-    except Exception as error:
+        found = [loader for function in _providers(entry.load()) for loader in function()]
+        for fault in filter(None, map(fault_of_loader, found)):
+            raise TypeError(fault)
+        return found
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         how = f"; mend or reinstall it: {install}" if install else "; mend or reinstall it"
         raise ArtifactError(
             f"the loader for modules of kind '{kind}' cannot be used: plugin '{plugin}' raised "
-            f"{type(error).__name__}: {error}{how}",
+            f"{kind_of(error)}: {said(error)}{how}",
             kind=kind,
             plugin=plugin,
             install=install,

@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from graft.errors import ArtifactError
+from graft.runtime.arguments import FLAG, PATH, WHOLE, optional, takes
 from graft.runtime.artifact import check, read
-from graft.runtime.loaders import NATIVE, Loader
+from graft.runtime.loaders import LOADERS, NATIVE, Loader
 from graft.runtime.procedure import Procedure, ProgramDescription
 from graft.runtime.program import Program
 
@@ -22,6 +23,7 @@ COMPILER = "graft.recompile"
 """The compiler stands above the runtime and may not be installed: it is looked up by name, and only when needed."""
 
 
+@takes(path=PATH, threads=optional(WHOLE), strict=FLAG, loaders=LOADERS)
 def load(
     path: str | os.PathLike[str],
     *,

@@ -13,7 +13,8 @@ import numpy as np
 
 import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
-from graft.runtime.loaders import Loader, LoaderRegistry, NativeLoader
+from graft.runtime.arguments import ARRAYS, PATH, WHOLE, instance, optional, require, takes
+from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import ABI_VERSION, ProgramDescription, procedure_to_json
 
 
@@ -45,6 +46,10 @@ class Program:
         self.outputs = tuple(TensorInfo(*row) for row in native.outputs)
 
     @classmethod
+    @takes(
+        description=instance(ProgramDescription, wanted="a ProgramDescription"), threads=optional(WHOLE),
+        loaders=LOADERS,
+    )  # fmt: skip
     def from_description(
         cls, description: ProgramDescription, threads: int | None = None, loaders: Iterable[Loader] = ()
     ) -> Program:
@@ -84,6 +89,7 @@ class Program:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run the program on arrays by name; return the outputs by name. Raises as a call does."""
+        require("Program.run", "inputs", inputs, ARRAYS)
         results = self._native(*self._ordered((), inputs))
         if len(self.outputs) == 1:
             results = (results,)
@@ -98,6 +104,7 @@ class Program:
             for call, nanoseconds in zip(calls, times, strict=True)
         ]
 
+    @takes(path=PATH)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to an artifact, which `graft.runtime.load` reads; raise ArtifactError if that fails."""
         from graft.runtime.artifact import save

@@ -9,8 +9,10 @@ from time import perf_counter
 
 from graft.core.schedule.parameters import Parameters
 from graft.errors import TuningError
+from graft.runtime.arguments import FUNCTION, instance, optional, require
 
 DEFAULT_SECONDS = 60.0
+SECONDS = instance(int, float, wanted="a number of seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ class TuneOptions:
     clock: Callable[[], float] = perf_counter
 
     def __post_init__(self) -> None:
+        require("TuneOptions", "seconds", self.seconds, SECONDS)
+        require("TuneOptions", "progress", self.progress, optional(FUNCTION))
+        require("TuneOptions", "clock", self.clock, FUNCTION)
         if not (self.seconds > 0 and math.isfinite(self.seconds)):
             raise TuningError(f"the time for tuning must be a positive number of seconds, got {self.seconds}")
 

@@ -69,6 +69,11 @@ def _short_waits() -> Iterator[None]:
         del os.environ["GOMP_SPINCOUNT"]
 
 
+def missing() -> str:
+    """Return what to install, "" where oneDNN is there: the note of `graft backends list`."""
+    return "" if open_library() is not None else MISSING
+
+
 def version() -> str:
     """Return the version and path, such as ``oneDNN 3.2.0 (/usr/lib/libdnnl.so.3)``; raise PluginError if missing."""
     found = open_library()

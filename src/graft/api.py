@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graft.compiler import CompiledModel, Compiler, compile_options, prepare
 from graft.core.database import why_not_usable
-from graft.core.load import Source
+from graft.core.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
 from graft.core.target import tuned_database
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import PlanError, TuningError, UnsupportedError
+from graft.faults import forgiven_of, without_faulty
 from graft.partition.costs import Work
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
+from graft.partition.plan import Plan
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
-from graft.plugins.manager import PluginManager
+from graft.plugins.manager import MANAGER, PluginManager
 from graft.precision import with_precision
+from graft.runtime.arguments import FLAG, PATH, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.foreign import kind_of, said, shown
 
 if TYPE_CHECKING:
     import os
@@ -29,10 +35,13 @@ if TYPE_CHECKING:
     from graft.core.target import CompileOptions
     from graft.partition.estimators import Estimator
     from graft.partition.placement import PlanTimes
-    from graft.partition.plan import Plan
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 
+
+Backends = str | Backend | Iterable[str | Backend] | None
+"""Names or objects in order of preference, one or several; None for all that are installed."""
+EXAMPLE = '; write backends=["onednn", "llvm"]'
 
 __all__ = ["compile", "compile_model", "plan", "plugins"]
 
@@ -43,14 +52,17 @@ def plugins() -> PluginManager:
     return PluginManager()
 
 
-def choose(backends: Sequence[str | Backend] | None, manager: PluginManager | None = None) -> list[Backend]:
-    """Return backends in order of preference: named ones, given objects, or all that are installed, by priority."""
+def choose(backends: Backends, manager: PluginManager | None = None) -> list[Backend]:
+    """Return backends in order of preference: named ones, given objects, or all that are installed, by priority.
+
+    Raises PlanError for what is neither a name nor a backend, and for a backend that is listed twice.
+    """
     manager = manager or plugins()
     if backends is None:
         chosen = manager.backends(None)
     else:
         chosen = []
-        for one in backends:
+        for one in listed(backends):
             chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
     if not chosen:
         raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
@@ -61,9 +73,43 @@ def choose(backends: Sequence[str | Backend] | None, manager: PluginManager | No
     return chosen
 
 
+def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Backend]:
+    """Return the user's choice as a list: one name, names with commas between, one backend, or several of both."""
+    given: list[object]
+    if isinstance(backends, str):
+        given = [name.strip() for name in backends.split(",")]
+    elif isinstance(backends, Iterable) and not isinstance(backends, bytes | Mapping | type | np.ndarray):
+        try:
+            given = list(backends)
+        except Exception as error:
+            raise PlanError(f"backends cannot be listed: {kind_of(error)}: {said(error)}{EXAMPLE}") from error
+    else:
+        given = [backends]
+    for one in given:
+        if not isinstance(one, str | Backend) or not one:
+            hint = f"; give {one.__name__}()" if isinstance(one, type) and issubclass(one, Backend) else ""
+            raise PlanError(
+                f"backends has {shown(one)}, which is neither a name nor a graft.Backend object{hint or EXAMPLE}"
+            )
+    return given  # type: ignore[return-value]
+
+
+WISHES = {
+    "model": SOURCE,
+    "shapes": optional(SHAPES),
+    "policy": optional(instance(Policy, wanted="a graft.Policy")),
+    "place": optional(TEXT),
+    "threads": optional(WHOLE),
+    "precision": TEXT,
+    "manager": optional(MANAGER),
+}
+"""What `plan` and `compile` both take."""
+
+
+@takes(**WISHES)
 def plan(
     model: Source,
-    backends: Sequence[str | Backend] | None = None,
+    backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     policy: Policy | None = None,
@@ -89,7 +135,7 @@ def plan(
 
 def partitioned(
     model: Source,
-    backends: Sequence[str | Backend] | None = None,
+    backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     policy: Policy | None = None,
@@ -104,11 +150,15 @@ def partitioned(
     wishes = placed(policy, place, named=backends is not None)
     options = compile_options(threads, False, precision=precision)
     prepared = prepare(model, shapes, manager)
-    result = partition(
-        prepared, chosen, policy=wishes, estimator=estimator_for(chosen, options),
-        times=times_for(wishes, chosen, options, manager), operators=OPERATORS,
-    )  # fmt: skip
-    return with_precision(result, chosen, options.target)
+
+    def place_by(able: Sequence[Backend]) -> Partitioned:
+        result = partition(
+            prepared, able, policy=wishes, estimator=estimator_for(able, options),
+            times=times_for(wishes, able, options, manager), operators=OPERATORS,
+        )  # fmt: skip
+        return with_precision(result, able, options.target)
+
+    return without_faulty(place_by, chosen, forgiven_of(chosen, named=backends is not None))[0]
 
 
 def placed(policy: Policy | None, place: PlacementMode | None, named: bool = True) -> Policy:
@@ -138,9 +188,14 @@ def times_for(
     return times_here(backends, options, load, policy.measure_seconds)
 
 
+@takes(
+    **WISHES, cpu=TEXT, strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS, keep_intermediates=optional(PATH),
+    tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
+    plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
+)  # fmt: skip
 def compile(
     model: Source,
-    backends: Sequence[str | Backend] | None = None,
+    backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
@@ -176,6 +231,7 @@ def compile(
     switch off: the answer stays the same within rounding. Raises GraftError for a name that is neither.
     """
     options = compile_options(threads, strict, cpu, precision=precision)
+    backends = None if backends is None else listed(backends)
     compiled = compile_model(
         model, backends, shapes=shapes, threads=threads, cpu=cpu, precision=precision, strict=strict, cache=cache,
         tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
@@ -187,20 +243,20 @@ def compile(
 def program_of(
     description: ProgramDescription,
     threads: int | None,
-    backends: Sequence[str | Backend] | None = None,
+    backends: Backends = None,
     manager: PluginManager | None = None,
 ) -> Program:
     """Return a program in this process; backend objects and the manager's plugins load the modules they made."""
     from graft.runtime.program import Program
 
-    given = [one for one in backends or () if isinstance(one, Backend)]
+    given = [one for one in listed(backends or ()) if isinstance(one, Backend)]
     loaders = (manager or plugins()).loaders_for(description.modules, given)
     return Program.from_description(description, threads=threads, loaders=loaders)
 
 
 def compile_model(
     model: Source,
-    backends: Sequence[str | Backend] | None = None,
+    backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
@@ -219,7 +275,9 @@ def compile_model(
 ) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     manager = manager or plugins()
+    named = backends is not None or plan is not None
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
+    forgiven = forgiven_of(chosen, named, strict)
     options = compile_options(threads, strict, cpu, cache, tuned, without, precision)
     wishes = placed(policy, place, named=backends is not None or plan is not None)
     measuring = tune_options(tune)
@@ -230,13 +288,15 @@ def compile_model(
             f"tuning needs a database to keep what it finds in: {why_not_usable(tuned_database())}; set XDG_CACHE_HOME "
             "to a folder of your own"
         )
+    times, chosen = without_faulty(lambda able: times_for(wishes, able, options, manager), chosen, forgiven)
     compiler = Compiler(
         chosen,
         options,
         policy=wishes,
         plan=plan,
         estimator=estimator_for(chosen, options),
-        times=times_for(wishes, chosen, options, manager),
+        times=times,
+        forgiven=forgiven,
         manager=manager,
         keep_intermediates=None if keep_intermediates is None else Path(keep_intermediates),
         tune=measuring,

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graft.core.load import SOURCE, Source
 from graft.peers.table import peer
+from graft.plugins.manager import MANAGER
+from graft.runtime.arguments import DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.program import Program
 
 if TYPE_CHECKING:
-    from graft.core.load import Source
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
-    from graft.runtime.program import Program
 
 Run = Callable[[], object]
 WAKING = 0.05  # seconds: in a longer call it does not show that threads wake first
@@ -51,6 +53,11 @@ class BenchReport:
         return asdict(self)
 
 
+@takes(
+    model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), compare=TEXTS, threads=optional(WHOLE),
+    seconds=DURATION, warmup=DURATION, shapes=optional(SHAPES), inputs=optional(FEEDS),
+    manager=optional(MANAGER), without=TEXTS, precision=TEXT,
+)  # fmt: skip
 def bench(
     model: Source,
     backends: Sequence[str | Backend] | None = None,

@@ -42,6 +42,7 @@ from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.tuning.tunings import Tunings
 from graft.core.view import dtype_of
 from graft.errors import DatabaseError, GraftError, UnsupportedError
+from graft.faults import without_faulty
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -198,7 +199,8 @@ class Compiler:
     ``backends`` are in order of preference, each in a fence (`graft.api.choose`): what vendor code raises arrives as a
     GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices regions and
     ``times`` knows plans where the policy places by cost. A region of a plan that its backend fails to compile is an
-    error, for the plan says that it is to have it. ``tune`` has the backends measure before they compile.
+    error, for the plan says that it is to have it. ``tune`` has the backends measure before they compile. Backends
+    named in ``forgiven`` are left out where they are at fault; the faults of others are errors.
     """
 
     def __init__(
@@ -213,6 +215,7 @@ class Compiler:
         manager: PluginManager | None = None,
         keep_intermediates: Path | None = None,
         tune: TuneOptions | None = None,
+        forgiven: Collection[str] = (),
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
@@ -223,6 +226,7 @@ class Compiler:
         self._manager = manager
         self._keep = keep_intermediates
         self._tune = tune
+        self._forgiven = forgiven
         self._report: TuneReport | None = None
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
         self.seconds: dict[str, float] = {}
@@ -272,14 +276,18 @@ class Compiler:
         return self._compiled(model, refusals)
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
-        backends = list(self._backends.values())
-        with self._timed("partition"):
+        def place(backends: Sequence[Backend]) -> Partitioned:
             result = partition(
                 model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
                 times=self._times, operators=OPERATORS,
             )  # fmt: skip
+            return with_precision(result, backends, self._options.target)
+
+        with self._timed("partition"):
+            result, able = without_faulty(place, list(self._backends.values()), self._forgiven)
+        self._backends = {backend.name: backend for backend in able}
         result.plan.require_complete()
-        return with_precision(result, backends, self._options.target)
+        return result
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -296,10 +304,19 @@ class Compiler:
         for name, backend in self._backends.items():
             own = [region for region in found if region.backend == name]
             left = remaining(wish, 0.0 if report is None else report.spent)
-            part = backend.tune(own, self._options, left) if own and left is not None else None
+            part = self._tuned_by(backend, own, left) if own and left is not None else None
             if part is not None:
                 report = part if report is None else report + part
         return report
+
+    def _tuned_by(self, backend: Backend, own: Sequence[Region], wish: TuneOptions) -> TuneReport | None:
+        try:
+            return backend.tune(own, self._options, wish)
+        except GraftError as error:
+            if backend.name not in self._forgiven or "plugin" not in error.facts:
+                raise
+            log.warning("%s; its regions are compiled untuned", error.message)
+            return None
 
     def _compile_regions(self, partitioned: Partitioned, refusals: dict[tuple[str, str], Reject]) -> bool:
         """Compile every region not compiled yet; turn failures into refusals and say whether there were any."""

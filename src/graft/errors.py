@@ -7,19 +7,33 @@ A message says what, where, both sides of the mismatch and what to do; the facts
 class GraftError(Exception):
     """Base class of every error that a user of Graft can cause and mend.
 
-    Keyword arguments become attributes: ``GraftError("...", node="conv1").node == "conv1"``.
+    Keyword arguments become attributes: ``GraftError("...", node="conv1").node == "conv1"``. ``spelled`` gives, by the
+    words of the message that name something of Python, what the same is on the command line.
     """
 
-    def __init__(self, message: str, **facts: object) -> None:
+    def __init__(self, message: str, *, spelled: dict[str, str] | None = None, **facts: object) -> None:
         super().__init__(message)
         self.message = message
+        self.spelled = spelled or {}
         self.facts = facts
+
+    @property
+    def command_line(self) -> str:
+        """The message as the command line says it: with options in the place of Python's arguments."""
+        text = self.message
+        for python, option in self.spelled.items():
+            text = text.replace(python, option)
+        return text
 
     def __getattr__(self, name: str) -> object:
         facts = self.__dict__.get("facts", {})
         if name in facts:
             return facts[name]
         raise AttributeError(f"{type(self).__name__} has no fact {name!r}")
+
+
+class ArgumentError(GraftError, TypeError):
+    """An argument of a public function is of another kind than it takes; ``function`` and ``argument`` name it."""
 
 
 class ModelError(GraftError):

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.api import compile, plugins
-from graft.core.load import Source, load
+from graft.core.load import SOURCE, Source, load
 from graft.core.normalize import normalize
 from graft.core.sample_inputs import sample_inputs
 from graft.core.shapes import require_static
@@ -30,6 +30,8 @@ from graft.datatypes.study import (
     with_layers,
 )
 from graft.errors import DatatypeError
+from graft.plugins.manager import MANAGER
+from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.manager import PluginManager
@@ -39,6 +41,11 @@ SAMPLES = 8
 FLOAT32 = "float32"
 
 
+@takes(
+    model=SOURCE, types=TEXTS, data=optional(FEEDS), labels=optional(ARRAY),
+    manager=optional(MANAGER), accumulate=TEXT, keep=TEXTS, shapes=optional(SHAPES),
+    threads=optional(WHOLE), limit=optional(at_least(1)),
+)  # fmt: skip
 def sweep(
     model: Source,
     types: Sequence[str],
@@ -81,6 +88,8 @@ def _fed(
     model: ir.Model, data: Mapping[str, np.ndarray] | None, labels: np.ndarray | None, limit: int | None
 ) -> list[Feeds]:
     """Return the batches that the model runs on."""
+    if data is None and labels is not None:
+        raise DatatypeError("labels are given without data; give the rows that they belong to")
     if data is None:
         return [sample_inputs(model, seed) for seed in range(limit or SAMPLES)]
     inputs = [ValueView(value) for value in model.graph.inputs if value.name not in model.graph.initializers]
@@ -91,7 +100,7 @@ def _fed(
         raise DatatypeError(
             f"there are {len(np.asarray(labels).reshape(-1)[:limit])} labels for {rows} rows of data; give one label "
             "per row",
-            labels=len(labels),
+            labels=np.asarray(labels).size,
         )
     kinds = {view.name: view.dtype for view in inputs}
     return [{name: array.astype(kinds[name], copy=False) for name, array in one.items()} for one in fed]

@@ -16,18 +16,19 @@ import onnx
 import onnx_ir as ir
 
 from graft.api import compile_model, program_of
-from graft.core.load import load
+from graft.core.load import SOURCE, Source, load
 from graft.core.sample_inputs import sample_inputs
 from graft.errors import GraftError, VerifyError
+from graft.partition.policy import Policy
+from graft.plugins.manager import MANAGER
+from graft.runtime.arguments import FEEDS, FLAG, NUMBER, SHAPES, TEXT, WHOLE, instance, optional, takes
+from graft.runtime.program import Program
 
 if TYPE_CHECKING:
     from graft.compiler import CompiledModel
-    from graft.core.load import Source
-    from graft.partition.policy import Policy
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
     from graft.runtime.procedure import ProgramDescription
-    from graft.runtime.program import Program
 
 PEERS = ("reference", "onnxruntime")
 
@@ -80,6 +81,12 @@ class VerifyReport:
         return {**asdict(self), "ok": self.ok}
 
 
+@takes(
+    model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), against=TEXT, per_region=FLAG,
+    inputs=optional(FEEDS),
+    manager=optional(MANAGER), shapes=optional(SHAPES), threads=optional(WHOLE), strict=FLAG,
+    policy=optional(instance(Policy, wanted="a graft.Policy")), rtol=NUMBER, atol=NUMBER,
+)  # fmt: skip
 def verify(
     model: Source,
     backends: Sequence[str | Backend] | None = None,

@@ -1,6 +1,7 @@
 import json
 import sys
 
+from graft.plugins.onednn import library
 from tests.plugins.distributions import install
 
 
@@ -20,6 +21,19 @@ def test_list_marks_a_name_that_two_distributions_claim(graft, tmp_path, monkeyp
         ["twin", "graft-a", "1", "twin_a", "claimed twice: refused"],
         ["twin", "graft-b", "2", "twin_b", "claimed twice: refused"],
     ]
+
+
+def test_list_says_how_to_install_a_missing_library(graft, monkeypatch):
+    monkeypatch.setattr(library, "open_library", lambda: None)
+    (row,) = [row for row in json.loads(graft("backends", "list", "--json").out)["plugins"] if row["name"] == "onednn"]
+    assert row["note"] == "oneDNN is not installed; pip install 'graft-compiler[onednn]'"
+
+
+def test_list_marks_a_foreign_plugin_with_a_name_of_grafts_own(graft, tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "graft-fake", "1", {"llvm": "fake"})
+    rows = json.loads(graft("backends", "list", "--json").out)["plugins"]
+    notes = {row["distribution"]: row["note"] for row in rows if row["name"] == "llvm"}
+    assert notes == {"graft-compiler": "", "graft-fake": "Graft's own name: refused"}
 
 
 def test_backends_alone_lists(graft):

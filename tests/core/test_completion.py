@@ -55,6 +55,15 @@ def test_an_output_without_a_shape_may_depend_on_a_folded_shape() -> None:
     assert ValueView(model.graph.outputs[0]).shape == (2, 3, 1)
 
 
+def test_a_group_normalization_has_the_shape_of_its_input() -> None:
+    nodes = [
+        helper.make_node("GroupNormalization", ["x", "s", "s"], ["t"], num_groups=3),
+        helper.make_node("Relu", ["t"], ["y"]),
+    ]
+    model = load(model_of(nodes, [typed("y", None)], [numpy_helper.from_array(np.ones(3, np.float32), "s")]))
+    assert [ValueView(node.outputs[0]).static_shape for node in model.graph] == [(2, 3)] * 2
+
+
 def test_an_output_of_a_rank_known_at_run_time_is_refused() -> None:
     shape = helper.make_tensor_value_info("n", TensorProto.INT64, ["k"])
     model = model_of([helper.make_node("Reshape", ["x", "n"], ["y"])], [typed("y", None)], inputs=[X, shape])

@@ -1,9 +1,11 @@
-"""The C example: built with make and a C compiler, it loads and runs an artifact without Python."""
+"""The C examples: built with make and a C compiler, under sanitizers, they load and run artifacts without Python."""
 
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,12 @@ import onnx.parser
 import pytest
 
 import graft
+from graft.core.target import CompileOptions
+from graft.core.view import NodeView
+from graft.runtime.loaders import ModuleFunction, PythonLoader
 
 ROOT = Path(__file__).parents[2]
+SANITIZED = "-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[2, 6] x, float[6, 4] w) => (float[2, 4] y, int64[2] best) {
   h = MatMul(x, w)
@@ -23,14 +29,15 @@ g (float[2, 6] x, float[6, 4] w) => (float[2, 4] y, int64[2] best) {
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, built outside the repository."""
+    """The first example, built outside the repository; the second stands beside it."""
     for tool in ("make", "cc"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
     build = tmp_path_factory.mktemp("build")
     done = subprocess.run(
-        ["make", "-C", ROOT / "examples" / "c", f"BUILD={build}"], capture_output=True, text=True, timeout=300
-    )
+        ["make", "-C", ROOT / "examples" / "c", f"BUILD={build}", f"CFLAGS={SANITIZED}"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return build / "run"
 
@@ -60,7 +67,17 @@ def test_the_program_of_the_documentation_runs(example: Path, tmp_path: Path) ->
     source = text.partition("The least program:")[2].partition("```c\n")[2].partition("```")[0]
     (tmp_path / "main.c").write_text(source, encoding="utf-8")
     include, library = ROOT / "runtime" / "native" / "include", example.parent / "libgraft_runtime.a"
-    command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{include}", tmp_path / "main.c", library]
+    command = [
+        "cc",
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *SANITIZED.split(),
+        f"-I{include}",
+        tmp_path / "main.c",
+        library,
+    ]
     subprocess.run([*command, "-o", tmp_path / "main", "-pthread", "-ldl", "-lm"], check=True, timeout=60)
     program = graft.compile(str(ROOT / "examples" / "digits" / "digits.onnx"), ["llvm"], threads=1)
     program.save(tmp_path / "digits.graft")
@@ -79,3 +96,72 @@ def test_a_c_program_tells_what_is_wrong(example: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("artifact is damaged: it does not end as an artifact does")
     assert run(example).returncode == 2
+
+
+SHIFT = np.array([0.5, -1.0, 2.0, 0.25], np.float32)
+
+
+class Affine(graft.Backend):
+    """Takes Relu, as a vendor whose unit computes 2x + shift: enough to show which of the two ran."""
+
+    name = "affine"
+    install = "pip install graft-affine"
+    data = struct.pack("<f", 2.0)
+
+    def supports(self, node: NodeView) -> bool | graft.Reject:
+        return node.op_type == "Relu" or graft.Reject("no-pattern", "only Relu")
+
+    def compile(self, region: graft.Region, options: CompileOptions) -> graft.Module:
+        return graft.Module(region.name, "example:affine", (region.name,), self.data, {"shift": SHIFT})
+
+    @classmethod
+    def module_loaders(cls) -> list[PythonLoader]:
+        return [PythonLoader("example:affine", load_affine)]
+
+
+def load_affine(name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> Mapping[str, ModuleFunction]:
+    (scale,) = struct.unpack("<f", data)
+    return {name: lambda inputs: [scale * np.asarray(inputs[0]) + constants["shift"]]}
+
+
+def affine_artifact(path: Path) -> graft.Program:
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (float[3,4] x) => (float[3,4] y) { r = Relu(x) y = Neg(r) }'
+    program = graft.compile(onnx.parser.parse_model(text), [Affine(), "llvm"], threads=1)
+    program.save(path)
+    return program
+
+
+def test_a_c_program_with_a_vendors_loader_gives_what_python_gives(example: Path, tmp_path: Path) -> None:
+    program = affine_artifact(tmp_path / "m.graft")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) / 100
+    np.testing.assert_allclose(program(x), -(2 * x + SHIFT), rtol=1e-6)
+    done = run(example.with_name("vendor"), tmp_path / "m.graft", 2)
+    assert done.returncode == 0, done.stderr
+    name, shape, *numbers = done.stdout.splitlines()[0].split()
+    assert (name, shape) == ("y:", "[3,4]")
+    np.testing.assert_allclose([float(number) for number in numbers], program(x).reshape(-1)[:8], rtol=1e-4)
+
+
+def test_a_c_program_without_the_vendors_loader_says_what_to_install(example: Path, tmp_path: Path) -> None:
+    affine_artifact(tmp_path / "m.graft")
+    done = run(example, tmp_path / "m.graft")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "no loader for modules of kind 'example:affine', which module 'affine_0' needs; plugin 'affine' provides it; "
+        "install it with: pip install graft-affine\n",
+    )
+
+
+def test_what_a_vendors_loader_refuses_is_said_with_its_module(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Affine, "data", b"seven..")
+    loaders = [PythonLoader("example:affine", lambda *_: {"affine_0": list})]
+    monkeypatch.setattr(Affine, "module_loaders", staticmethod(lambda: loaders))
+    affine_artifact(tmp_path / "m.graft")
+    done = run(example.with_name("vendor"), tmp_path / "m.graft")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "module 'affine_0' (kind 'example:affine', plugin 'affine') cannot be loaded: its scale has 7 bytes, "
+        "expected 4\n",
+    )

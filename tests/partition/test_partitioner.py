@@ -192,6 +192,15 @@ def test_regions_below_a_bound_of_work_go_to_the_next_backend() -> None:
     assert plan["y"].reasons["npu"] == Reject("region-too-small", "the region has 16 FLOPs, at least 100 wanted")
 
 
+def test_a_later_backends_composite_takes_no_node_that_an_earlier_backend_takes() -> None:
+    model = small("z = Mul(x, x)\ny = Relu(z)")
+    fused = toy("fused", patterns=[Composite("fused.mul_relu", is_op("Relu")(is_op("Mul")(wildcard(), wildcard())))])
+    plan = partition(model, [everything("first"), fused]).plan
+    assert [row.backend for row in plan.placements] == ["first", "first"]
+    assert all(row.reasons["fused"].code == "lost-to:first" for row in plan.placements)
+    assert [row.backend for row in partition(model, [fused, everything("first")]).plan.placements] == ["fused"] * 2
+
+
 def test_the_largest_regions_are_kept_where_their_number_is_bounded() -> None:
     model = small("a = Relu(x)\nb = Exp(a)\nc = Relu(b)\nd = Tanh(c)\ne = Exp(d)\ny = Relu(e)")
     plan = partition(

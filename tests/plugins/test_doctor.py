@@ -33,22 +33,24 @@ def test_a_predicate_with_a_bare_false_is_warned_about(tmp_path):
 def test_a_predicate_that_raises_is_an_error(tmp_path):
     text = backend() + COMPILES + "    def supports(self, node): return node.op_type == 'Conv' and 1 / 0 or True\n"
     error = "plugin 'npu' raised ZeroDivisionError in supports(Conv (node 'probe_Conv')): division by zero"
+    (finding,) = examine(manager_of(tmp_path, npu=text))
+    assert (finding.plugin, finding.severity, finding.text) == ("npu", "error", error)
+    assert finding.trace.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_misspelt_operator_is_an_error(tmp_path):
+    text = "import graft\n" + backend() + COMPILES
+    text += "    @graft.supports('Matmul')\n    def product(self, node): return True\n"
+    error = "backend 'npu': supports('Matmul') on 'Npu.product' names an unknown operator; did you mean 'MatMul'?"
     assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "error", error)]
 
 
-def test_a_misspelt_operator_is_warned_about(tmp_path):
-    text = "import graft\n" + backend() + COMPILES
-    text += "    @graft.supports('Matmul')\n    def product(self, node): return True\n"
-    warning = "backend 'npu': 'Matmul' of 'product' is not an ONNX operator; did you mean 'MatMul'?"
-    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "warning", warning)]
-
-
-def test_two_composites_of_one_name_are_warned_about(tmp_path):
+def test_two_composites_of_one_name_are_an_error(tmp_path):
     text = "import graft\nfrom graft.patterns import is_op, wildcard\nP = is_op('Relu')(wildcard())\n" + backend()
     text += COMPILES + "    @graft.supports(P, name='npu.relu')\n    def one(self, match): return True\n"
     text += "    @graft.supports(P, name='npu.relu')\n    def two(self, match): return True\n"
-    warning = "backend 'npu': 2 composites are called 'npu.relu'; give each its own name"
-    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "warning", warning)]
+    error = "backend 'npu': 2 composites are called 'npu.relu'; give each its own name"
+    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "error", error)]
 
 
 def test_a_backend_that_lacks_its_one_method_is_an_error(tmp_path):
@@ -57,3 +59,24 @@ def test_a_backend_that_lacks_its_one_method_is_an_error(tmp_path):
     plain, json = examine(manager_of(tmp_path, a=backend("plain"), b=text))
     assert plain.text == "backend 'plain' does not define compile(region, options)"
     assert json.text == "backend 'json' does not define load(graph, constants)"
+
+
+def test_a_pattern_that_partitioning_would_refuse_is_an_error(tmp_path):
+    text = "import graft\nfrom graft.patterns import is_op, wildcard\n" + backend() + COMPILES
+    text += "    @graft.supports(is_op('Rellu')(wildcard()))\n    def activation(self, match): return True\n"
+    (finding,) = examine(manager_of(tmp_path, npu=text))
+    assert (finding.plugin, finding.severity) == ("npu", "error")
+    assert finding.text == (
+        "composite 'npu.activation' of backend 'npu': the pattern names an unknown operator 'Rellu'; "
+        "did you mean 'Relu'?"
+    )
+
+
+def test_a_constraint_that_raises_is_an_error(tmp_path):
+    text = "import graft\nfrom graft.patterns import is_op, wildcard\n" + backend() + COMPILES
+    text += "    odd = is_op('Relu')(wildcard()).where(lambda value: 1 / 0)\n"
+    text += "    @graft.supports(odd)\n    def odd_relu(self, match): return True\n"
+    (finding,) = examine(manager_of(tmp_path, npu=text))
+    assert (finding.plugin, finding.severity) == ("npu", "error")
+    assert "ZeroDivisionError" in finding.text
+    assert "\n" not in finding.text

@@ -1,4 +1,5 @@
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -278,7 +279,7 @@ def test_a_file_becomes_a_plugin_for_once(tmp_path):
 def test_a_missing_plugin_file_is_an_error():
     with pytest.raises(PluginError) as caught:
         PluginManager(sources=[]).load_file("no/such.py")
-    assert caught.value.message == "no plugin file 'no/such.py'; --plugin takes the path of a Python file"
+    assert caught.value.message == "no plugin file 'no/such.py'; give the path of a Python file"
 
 
 def test_a_broken_plugin_file_raises_at_once(tmp_path):
@@ -325,9 +326,21 @@ def test_a_listener_that_raises_is_logged_and_the_others_hear(tmp_path, caplog):
     assert sys.modules["graft_plugin_quiet"].heard == [1.5]
 
 
-def test_a_hook_that_gives_no_list_names_its_plugin(tmp_path):
+def test_a_hook_that_gives_no_list_is_left_out_and_named(tmp_path, caplog):
+    manager = manager_of(tmp_path, empty=HOOK + "@hookimpl\ndef graft_passes(): pass", b=PASSES.format(name="b"))
+    assert [one.name for one in manager.passes("import")] == ["b import"]
+    assert caplog.messages == [
+        "plugin 'empty' raised TypeError in graft_passes: 'NoneType' object is not iterable; "
+        "the passes of plugin 'empty' are left out"
+    ]
+
+
+def test_a_hook_of_a_plugin_that_the_user_named_raises(tmp_path):
+    source = file_source(tmp_path, "empty", HOOK + "@hookimpl\ndef graft_passes(): pass")
+    manager = PluginManager(sources=[])
+    manager.load_file(source.value)
     with pytest.raises(PluginError) as caught:
-        manager_of(tmp_path, empty=HOOK + "@hookimpl\ndef graft_passes(): pass").passes("import")
+        manager.passes("import")
     assert caught.value.message == "plugin 'empty' raised TypeError in graft_passes: 'NoneType' object is not iterable"
 
 
@@ -336,7 +349,10 @@ def test_the_hooks_of_a_plugin_without_valid_backends_are_not_called(tmp_path):
     assert manager.passes("import") == []
 
 
-LOADER = HOOK + ("class Loader:\n    kind = 'json:npu'\n@hookimpl\ndef graft_module_loaders(): return [Loader]")
+LOADER = HOOK + (
+    "from graft.runtime.loaders import PythonLoader\n"
+    "@hookimpl\ndef graft_module_loaders(): return [PythonLoader('json:npu', print)]"
+)
 
 
 def test_two_plugins_with_a_loader_of_one_kind_are_an_error(tmp_path):
@@ -385,3 +401,82 @@ def test_datatypes_of_plugins_are_registered_under_their_names(tmp_path: Path) -
     manager_of(tmp_path, more=code).plugins()
     manager_of(tmp_path, more=code).plugins()
     assert DATATYPES.of("custom[posit24]24").owner == "plugin 'more'"
+
+
+INTERRUPTED = """
+import os, signal
+from graft.plugins.backend import Backend
+
+if not os.path.exists({mark!r}):
+    open({mark!r}, "w").close()
+    signal.raise_signal(signal.SIGINT)
+
+class Late(Backend):
+    name = "late"
+"""
+
+
+INTERRUPTED_HOOK = """
+import os, signal
+
+@hookimpl
+def graft_backends():
+    if not os.path.exists({mark!r}):
+        open({mark!r}, "w").close()
+        signal.raise_signal(signal.SIGINT)
+    return [Npu]
+
+@hookimpl
+def graft_passes(stage): return []
+"""
+
+
+def test_ctrl_c_while_plugins_load_passes_and_the_next_call_loads_the_rest(tmp_path):
+    slow = INTERRUPTED.format(mark=str(tmp_path / "mark"))
+    manager = manager_of(tmp_path, early=backend("early"), late=slow, last=backend("last"))
+    with pytest.raises(KeyboardInterrupt):
+        manager.plugins()
+    assert names(manager) == ["early", "last", "late"]
+    assert [plugin.failure for plugin in manager.plugins()] == [None, None, None]
+
+
+def test_ctrl_c_while_a_hook_brings_backends_registers_nothing_twice(tmp_path):
+    mark = str(tmp_path / "mark")
+    text = backend("late") + HOOK + INTERRUPTED_HOOK.format(mark=mark)
+    manager = manager_of(tmp_path, late=text)
+    with pytest.raises(KeyboardInterrupt):
+        manager.plugins()
+    assert names(manager) == ["late"]
+    assert manager.passes("import") == []
+
+
+def test_a_second_thread_waits_until_plugins_are_loaded(tmp_path):
+    slow = "import time\ntime.sleep(0.3)\n" + backend("slow")
+    manager = manager_of(tmp_path, slow=slow)
+    with ThreadPoolExecutor(2) as pool:
+        found = [job.result() for job in [pool.submit(names, manager) for _ in range(2)]]
+    assert found == [["slow"], ["slow"]]
+
+
+def test_a_plugin_may_ask_for_the_others_while_it_is_loaded(tmp_path):
+    text = "import sys\nfrom tests.plugins import test_manager\nheld = test_manager.asking.names(None)\n" + backend("b")
+    global asking
+    manager = manager_of(tmp_path, a=backend("a"), b=text)
+
+    class Asking:
+        def names(self, wanted):
+            return names(manager, wanted)
+
+    asking = Asking()
+    assert names(manager) == ["a", "b"]
+    assert sys.modules["graft_plugin_b"].held == ["a"]
+
+
+def test_a_foreign_plugin_of_an_own_name_is_refused_alone(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "graft-fake", "1", {"llvm": "fake_llvm"}, fake_llvm=backend("fake"))
+    manager = PluginManager()
+    assert "llvm" in names(manager)
+    assert "fake" not in names(manager)
+    (failure,) = [plugin.failure for plugin in manager.plugins() if plugin.source.distribution == "graft-fake"]
+    assert failure is not None
+    assert failure.message == "plugin 'llvm' is Graft's own and is claimed by graft-fake 1; choose another name"

@@ -24,7 +24,7 @@ GRAFT_FORMAT(2, 3) static int32_t host_fail(const GraftLoaderHost *base, const c
 
 static const GraftLoader *find_loader(const GraftLoadOptions *options, const char *kind) {
   for (size_t i = 0; options && i < options->loader_count; i++) {
-    if (strcmp(options->loaders[i]->kind, kind) == 0) {
+    if (options->loaders[i] && strcmp(options->loaders[i]->kind, kind) == 0) {
       return options->loaders[i];
     }
   }
@@ -61,7 +61,17 @@ static const DLTensor *find_constant(const GraftProgram *program, const char *ke
   return NULL;
 }
 
-/* The constants that the source hands over directly, and those that the manifest takes from the store. */
+static int is_named(const JsonValue *constants, size_t named, const char *name) {
+  for (size_t i = 0; i < named; i++) {
+    if (strcmp(constants->as.list.keys[i].as.string.bytes, name) == 0) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* The constants that the manifest takes from the store, and those that the source hands over besides. An artifact's
+ * source has what its manifest names as well: a loader sees each once, as the store has placed it. */
 static int32_t collect_constants(GraftProgram *program, const ModuleSpec *module, GraftModuleSource *source,
                                  GraftError *error) {
   size_t named = graft_json_count(module->constants);
@@ -72,8 +82,11 @@ static int32_t collect_constants(GraftProgram *program, const ModuleSpec *module
   if (!constants) {
     return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while loading module '%s'", module->name);
   }
+  size_t count = 0;
   for (size_t i = 0; i < source->constant_count; i++) {
-    constants[i] = source->constants[i];
+    if (!is_named(module->constants, named, source->constants[i].name)) {
+      constants[count++] = source->constants[i];
+    }
   }
   for (size_t i = 0; i < named; i++) {
     const char *name = module->constants->as.list.keys[i].as.string.bytes;
@@ -83,10 +96,10 @@ static int32_t collect_constants(GraftProgram *program, const ModuleSpec *module
       return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "module '%s' needs constant '%s', which is missing",
                              module->name, key);
     }
-    constants[source->constant_count + i] = (GraftNamedTensor){name, tensor};
+    constants[count++] = (GraftNamedTensor){name, tensor};
   }
   source->constants = constants;
-  source->constant_count += named;
+  source->constant_count = count;
   return GRAFT_OK;
 }
 
@@ -132,6 +145,10 @@ static int32_t resolve_call(GraftProgram *program, Call *call, GraftError *error
                                           &call->entry, &call->state);
   if (status) {
     return fail_module(program->manifest.modules + call->module, message, status, error);
+  }
+  if (!call->entry) {
+    host_fail(&host.base, "its loader gave no function '%s'", call->function);
+    return fail_module(program->manifest.modules + call->module, message, GRAFT_ERROR_LOADER, error);
   }
   return GRAFT_OK;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,12 @@ from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from graft.plugins.manager import BackendInfo
+    from graft.plugins.discovery import PluginSource
+    from graft.plugins.information import BackendInfo
 
 
 @click.group(invoke_without_command=True)
+@common_options
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """List, show and examine the installed backends."""
@@ -39,7 +42,7 @@ def list_backends(state: State) -> None:
             "distribution": source.distribution,
             "version": source.version,
             "provides": source.value,
-            "note": "claimed twice: refused" if source.name in refused else "",
+            "note": _note(source, refused),
         }
         for source in sources
     ]
@@ -47,6 +50,13 @@ def list_backends(state: State) -> None:
         print_json({"plugins": rows})
     else:
         print_table(("NAME", "DISTRIBUTION", "VERSION", "PROVIDES", "NOTE"), [list(row.values()) for row in rows])
+
+
+def _note(source: PluginSource, refused: Mapping[str, Sequence[PluginSource]]) -> str:
+    claims = refused.get(source.name, ())
+    if not claims or (source.is_own and sum(claim.is_own for claim in claims) == 1):
+        return source.damage or source.missing()
+    return "Graft's own name: refused" if any(claim.is_own for claim in claims) else "claimed twice: refused"
 
 
 @command.command("show")

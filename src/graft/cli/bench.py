@@ -19,7 +19,7 @@ from graft.cli.common import (
     switch_option,
 )
 from graft.cli.output import print_json, print_table, size
-from graft.cli.programs import inputs_of, load_artifact
+from graft.cli.programs import load_artifact
 
 
 @click.command("bench")
@@ -58,6 +58,7 @@ def command(
     if file is None:
         raise click.UsageError("name a FILE to measure, or --roofline for the machine by itself")
     from graft.benchmark import bench, bench_program
+    from graft.runtime.inputs import inputs_of
 
     program = load_artifact(state, file, threads) if is_artifact(file) else None
     if program is not None and state.switched_off:

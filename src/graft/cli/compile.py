@@ -24,7 +24,7 @@ from graft.cli.common import (
     switch_option,
 )
 from graft.cli.output import keep_clear, print_json, print_table, size
-from graft.cli.plan import check_gates, gate_options, read_plan
+from graft.cli.plan import gate_code, gate_failures, gate_options, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,9 +106,11 @@ def command(
             keep_intermediates=keep,
             manager=state.manager(),
         )
-    gate = check_gates(compiled.plan, coverage, required)
-    if gate:
-        return gate
+    failures = gate_failures(compiled.plan, coverage, required)
+    if failures:
+        if state.json:
+            print_json({"summary": compiled.plan.summary(), "failures": failures})
+        return gate_code(failures)
     path = output or model.with_suffix(".graft")
     started = perf_counter()
     keep_clear(path)

@@ -47,13 +47,13 @@ def command(
     if not is_artifact(file):
         model = _model(state, file, stage, backends, dict(shapes))
         if text:
-            click.echo(_text(model))
+            _print_text(state, model)
         else:
             _print_model(state, model)
     elif text:
         import onnx_ir as ir
 
-        click.echo(_text(ir.from_proto(embedded_model(file))))
+        _print_text(state, ir.from_proto(embedded_model(file)))
     else:
         _print_artifact(state, file)
     return ExitCode.OK
@@ -146,6 +146,13 @@ def _model(
     from graft.partition.partitioner import partition
 
     return partition(model, choose(names_or_none(backends), state.manager())).model
+
+
+def _print_text(state: State, model: ir.Model) -> None:
+    if state.json:
+        print_json({"text": _text(model)})
+    else:
+        click.echo(_text(model))
 
 
 def _text(model: ir.Model) -> str:

@@ -20,6 +20,7 @@ import graft
 from graft.cli.common import ExitCode, State
 from graft.cli.output import print_json
 from graft.errors import GraftError, PluginError, VerifyError
+from graft.runtime.foreign import one_line
 
 VERBS = ("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes", "cache")
 
@@ -41,11 +42,23 @@ class Verbs(click.Group):
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(graft.__version__, prog_name="graft")
+@click.option(
+    "--include-dir", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _include_dir(*given),
+    help="Print the folder of the C headers and exit.",
+)  # fmt: skip
 def cli() -> None:
     """Bring your own codegen to machine-learning models.
 
     Exit codes: 0 ok, 1 failure, 2 usage, 3 coverage gate, 4 accuracy gate, 5 plugin fault.
     """
+
+
+def _include_dir(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from graft.runtime import include_dir
+
+        click.echo(include_dir())
+        ctx.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -68,10 +81,11 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         click.echo("graft: interrupted", err=True)
         return 130
     except click.ClickException as error:
-        error.show()
+        state.json = state.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
+        _show(error, _usage(error), state)
         return error.exit_code
     except GraftError as error:
-        _show(error, error.message, state)
+        _show(error, error.command_line, state)
         return _code(error)
     except BrokenPipeError:
         return ExitCode.FAILURE
@@ -79,6 +93,14 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         _show(error, f"{error.filename or 'system'}: {error.strerror or error}", state)
         return ExitCode.FAILURE
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return a usage error in one line, with the verb and where its options are explained."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = "graft" if context is None else context.command_path
+    text = one_line(error.format_message()).rstrip(".")
+    return f"{text}; see {command} --help" if isinstance(error, click.UsageError) else text
 
 
 def _code(error: GraftError) -> ExitCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,7 @@ def plan_model(
         manager=state.manager(),
     )  # fmt: skip
     plan = result.plan
+    failures = gate_failures(plan, coverage, required)
     if output is not None:
         from graft.runtime.files import write
 
@@ -128,14 +130,14 @@ def plan_model(
         keep_clear(html)
         write_html(report_on_model(model.name, result, state.manager()), html)
     if state.json:
-        print_json({"summary": plan.summary(), **json.loads(plan.to_json())})
+        print_json({"summary": plan.summary(), **json.loads(plan.to_json()), "failures": failures})
     else:
         click.echo(plan.summary())
         if why:
             _print_why(plan)
         if nodes:
             _print_nodes(plan)
-    return check_gates(plan, coverage, required)
+    return gate_code(failures)
 
 
 @command.command("diff")
@@ -228,12 +230,12 @@ def _print_nodes(plan: Plan) -> None:
     print_table(heads, rows)
 
 
-def check_gates(plan: Plan, coverage: tuple[str, float] | None, required: tuple[str, ...]) -> int:
-    """Return the exit code of the gates, having said what is missing."""
+def gate_failures(plan: Plan, coverage: tuple[str, float] | None, required: tuple[str, ...]) -> list[str]:
+    """Return what the gates miss; raise UsageError for a backend that the plan does not have."""
     wanted: list[tuple[str, float | None, str]]
     wanted = [(coverage[0] or plan.backends[0], coverage[1], "--require-coverage")] if coverage is not None else []
     wanted += [(name, None, "--require-backend") for name in required]
-    code = ExitCode.OK
+    failures = []
     for backend, percent, option in wanted:
         if backend not in plan.backends:
             raise click.UsageError(
@@ -244,6 +246,12 @@ def check_gates(plan: Plan, coverage: tuple[str, float] | None, required: tuple[
             continue
         reasons = ", ".join(f"{code} {count}" for code, count in plan.reasons(backend).items())
         missing = "no operators, some are" if percent is None else f"{actual:.1f} % of the operators, {percent:g} % are"
-        click.echo(f"graft: '{backend}' has {missing} required; reasons: {reasons or 'none'}", err=True)
-        code = ExitCode.COVERAGE
-    return code
+        failures.append(f"'{backend}' has {missing} required; reasons: {reasons or 'none'}")
+    return failures
+
+
+def gate_code(failures: Sequence[str]) -> int:
+    """Tell what the gates miss, and return the exit code."""
+    for failure in failures:
+        click.echo(f"graft: {failure}", err=True)
+    return ExitCode.COVERAGE if failures else ExitCode.OK

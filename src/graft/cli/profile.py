@@ -20,7 +20,7 @@ from graft.cli.common import (
     switch_option,
 )
 from graft.cli.output import keep_clear, print_json, print_table
-from graft.cli.programs import input_option, inputs_of, open_program
+from graft.cli.programs import input_option, open_program
 
 
 @click.command("profile")
@@ -50,6 +50,7 @@ def command(
 ) -> int:
     """Show which calls of FILE, an artifact or a model, take the time."""
     from graft.roofline import achieved, measure_roofline, traffic_of
+    from graft.runtime.inputs import inputs_of
 
     program = open_program(state, file, backends, shapes, threads, strict, precision)
     roofline = measure_roofline(program.threads) if find_spec("llvmlite") and find_spec("onnx_ir") else None

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from graft.cli.common import State, is_artifact, names_or_none
-from graft.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from graft.runtime.loaders import Loader
     from graft.runtime.program import Program
 
@@ -77,66 +73,3 @@ def load_artifact(state: State, path: Path, threads: int | None, strict: bool = 
         loaders += state.manager().module_loaders({Path(file).stem for file in state.plugin_files}).values()
     program: Program = runtime.load(path, threads=threads, strict=strict, loaders=loaders)
     return program
-
-
-def inputs_of(program: Program, given: Sequence[tuple[str, str]], seed: int) -> dict[str, np.ndarray]:
-    """Return an array for every input of the program: those that were given, seeded random ones for the others.
-
-    Floats are standard normal, integers and bools 0 or 1. Raises InputError for an unreadable file, and for an input
-    without a static shape that was not given; names and types are checked by the program.
-    """
-    import numpy as np
-
-    dtypes = {one.name: one.dtype for one in program.inputs}
-    arrays = {name: _read(name, text, dtypes.get(name)) for name, text in given}
-    generator = np.random.default_rng(seed)
-    for one in program.inputs:
-        if one.name not in arrays:
-            arrays[one.name] = _sample(one.name, one.dtype, one.shape, generator)
-    return arrays
-
-
-def _read(name: str, text: str, dtype: str | None) -> np.ndarray:
-    import numpy as np
-
-    from graft.runtime.dtypes import numpy_dtype
-
-    try:
-        if text.startswith("@"):
-            array: np.ndarray = np.load(text[1:], allow_pickle=False)
-            return array
-        return np.array(json.loads(text), None if dtype is None else numpy_dtype(dtype))
-    except OSError as error:
-        raise InputError(f"input '{name}': cannot read '{text[1:]}': {error.strerror or error}", input=name) from error
-    except (ValueError, EOFError, TypeError) as error:
-        what = f"'{text[1:]}' is not a .npy file" if text.startswith("@") else f"{text} is not an array in JSON"
-        raise InputError(f"input '{name}': {what}: {error}", input=name) from error
-
-
-def _sample(name: str, dtype: str, shape: Sequence[int] | None, generator: np.random.Generator) -> np.ndarray:
-    import numpy as np
-
-    from graft.runtime.dtypes import numpy_dtype
-
-    if shape is None:
-        raise InputError(f"input '{name}' has no static shape; give it with --input {name}=@FILE.npy", input=name)
-    kind = numpy_dtype(dtype)
-    if kind.kind in "biu":
-        return generator.integers(0, 2, shape).astype(kind)
-    return np.asarray(generator.standard_normal(shape)).astype(kind)
-
-
-def facts(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Return name, dtype, shape and range of arrays, as JSON data."""
-    from graft.runtime.dtypes import dtype_name
-
-    rows = []
-    for name, array in arrays.items():
-        row: dict[str, Any] = {"name": name, "dtype": dtype_name(array.dtype), "shape": list(array.shape)}
-        if array.size:
-            wide = array.astype("complex128" if array.dtype.kind == "c" else "float64")
-            row |= {"min": float(abs(wide).min()) if wide.dtype.kind == "c" else float(wide.min())}
-            row |= {"mean": float(abs(wide.mean()) if wide.dtype.kind == "c" else wide.mean())}
-            row |= {"max": float(abs(wide).max()) if wide.dtype.kind == "c" else float(wide.max())}
-        rows.append(row)
-    return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
@@ -18,7 +17,7 @@ from graft.cli.common import (
     switch_option,
 )
 from graft.cli.output import print_json, print_table, shape
-from graft.cli.programs import facts, input_option, inputs_of, open_program
+from graft.cli.programs import input_option, open_program
 
 
 @click.command("run")
@@ -47,19 +46,13 @@ def command(
     precision: str,
 ) -> int:
     """Run FILE, an artifact or a model, once, and show its outputs."""
+    from graft.runtime.inputs import facts, inputs_of, write_arrays
+
     program = open_program(state, file, backends, shapes, threads, strict, precision)
     results = program.run(inputs_of(program, given, seed))
     rows = facts(results)
     if output is not None:
-        import numpy as np
-
-        from graft.runtime.files import make_folder, writing
-
-        make_folder(output, "outputs")
-        for number, (row, array) in enumerate(zip(rows, results.values(), strict=True)):
-            row["file"] = str(output / f"{_file_name(row['name'], number)}.npy")
-            with writing(row["file"], "output") as opened:
-                np.save(_Stream(opened), array, allow_pickle=False)
+        write_arrays(results, rows, output)
     if state.json:
         print_json({"outputs": rows})
     else:
@@ -70,16 +63,3 @@ def command(
         ]
         print_table(columns, cells)
     return ExitCode.OK
-
-
-class _Stream:
-    """A file as NumPy is to see it: in what it knows for one it asks for the position, and a pipe has none."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.write = file.write
-
-
-def _file_name(name: str, number: int) -> str:
-    """Return a file's name for an output's: those that would leave the folder or name nothing become their number."""
-    kept = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-    return kept if kept.strip("._") else f"output_{number}"

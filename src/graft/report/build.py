@@ -88,9 +88,8 @@ def _report(
 
 
 def _with_sections(report: Report, manager: PluginManager) -> Report:
-    """Ask the plugins for their sections; a plugin that raises is an error that names it."""
-    found = manager.call("graft_report_sections", report=report)
-    return replace(report, sections=tuple((str(title), str(html)) for _, rows in found for title, html in rows))
+    """Ask the plugins for their sections."""
+    return replace(report, sections=tuple(manager.report_sections(report)))
 
 
 def _values(trace: Trace, number: int) -> dict[str, Any]:

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from graft.cli.programs import facts, inputs_of
 from graft.errors import InputError
+from graft.runtime.inputs import facts, inputs_of
 
 
 @dataclass

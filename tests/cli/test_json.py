@@ -1,0 +1,61 @@
+"""``--json`` with every verb: one JSON document on standard output, nothing else."""
+
+import json
+
+import pytest
+
+from tests.cli.test_wrong_options import VERBS
+
+CALLS = (
+    "backends", "backends list", "backends show", "backends doctor", "plan MODEL", "plan MODEL --why",
+    "plan MODEL --nodes", "plan MODEL -o plan.json", "plan MODEL --html plan.html", "plan diff PLAN PLAN",
+    "compile MODEL -o m.graft", "compile MODEL -o m.graft --time", "run MODEL", "run ARTIFACT --output out",
+    "verify MODEL", "verify ARTIFACT --model MODEL", "verify MODEL --per-region", "bench MODEL --seconds 0.01",
+    "bench ARTIFACT --seconds 0.01", "inspect MODEL", "inspect ARTIFACT", "inspect MODEL --text",
+    "inspect MODEL --stage normalized", "profile MODEL --runs 1", "profile ARTIFACT -o trace.json --runs 1",
+    "report MODEL -o report.html", "report ARTIFACT -o report.html", "datatypes list",
+    "datatypes convert MODEL --type posit16 -o p.onnx", "datatypes sweep MODEL --types posit8", "cache", "cache info",
+    "cache tuned", "cache clear --what all",
+)  # fmt: skip
+FAILURES = (
+    "backends show none", "plan none.onnx", "plan MODEL -b none",
+    "plan MODEL --require-coverage 100 --require-backend none",
+    "compile none.onnx -o x", "compile MODEL -o /dev/null/x", "run MODEL --input z=[1]", "run ARTIFACT -b llvm",
+    "verify MODEL --model MODEL", "bench ARTIFACT --compare onnxruntime", "inspect none", "profile MODEL --input x=1",
+    "report MODEL -o /dev/null/x", "datatypes convert MODEL --type none -o p.onnx",
+    "datatypes sweep MODEL --types none",
+    "cache nonsense",
+)  # fmt: skip
+
+
+@pytest.fixture
+def call(graft, model, artifact, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert graft("plan", model, "-b", "llvm", "-o", tmp_path / "saved.json").code == 0
+    places = {"MODEL": model, "ARTIFACT": artifact, "PLAN": tmp_path / "saved.json"}
+
+    def run(words):
+        return graft(*(places.get(word, word) for word in words.split()), "--json")
+
+    return run
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_verb_prints_one_json_document(call, words):
+    outcome = call(words)
+    assert outcome.code == 0, outcome
+    json.loads(outcome.out)
+
+
+@pytest.mark.parametrize("words", FAILURES)
+def test_a_failure_is_told_as_json(call, words):
+    outcome = call(words)
+    assert outcome.code in (1, 2, 3, 4, 5), outcome
+    error = json.loads(outcome.out).get("error")
+    assert error is None or set(error) == {"type", "message"}, outcome
+
+
+def test_every_verb_is_called():
+    called = {" ".join(verb) for verb in VERBS}
+    assert all(any(words.startswith(verb.removesuffix(" model")) for words in CALLS) for verb in called)

@@ -173,7 +173,7 @@ class _Search:
     def priced(self, choice: Choice, trusted: bool = False) -> Priced:
         """Partition as a choice says and price the result; operators that nobody takes are beyond price."""
         self.looked_at += 1
-        reasons = {pair: Reject("cost", "another placement is cheaper as a whole") for pair in choice.refused}
+        reasons = dict.fromkeys(choice.refused, Reject("cost", "another placement is cheaper as a whole"))
         result = self.problem.solve(reasons, choice.dropped)
         return Priced(choice, result, self.seconds(result), trusted)
 

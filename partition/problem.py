@@ -34,8 +34,8 @@ Refusals = Mapping[tuple[str, str], Reject]
 Row = tuple[str, str]
 """A row of a pattern table: (backend name, composite name)."""
 
-COLLECT_OLDER = 8
-"""Plans after which what earlier collections of garbage left is looked at again."""
+COLLECT_ALL = 60_000
+"""Operators placed after which what plans left behind that were kept for a while is freed."""
 
 TOO_DEAR = Reject("cost", "its operators are cheaper apart")
 
@@ -59,8 +59,8 @@ class Problem:
     operators: OperatorTable
     tree: IndexedTree = field(init=False)
     work: Work = field(init=False)
-    solved: int = 0
-    """How many plans were made so far."""
+    placed: int = 0
+    """How many operators were placed, in all plans, since all garbage was collected."""
     missing: dict[str, Reject] = field(init=False)
     """The backends that cannot run here."""
     tolerance: Tolerance = field(init=False)
@@ -123,11 +123,14 @@ class Problem:
     def _free_earlier(self) -> None:
         """Free the models of plans that a search has dropped: they hold cycles, and the collector is paused.
 
-        What an earlier plan left behind is among the youngest objects; plans dropped later are found every so often.
+        What the last plan left behind is among the youngest objects; plans that were kept for a while are looked for
+        once as many operators were placed as makes that worth its time.
         """
-        self.solved += 1
-        if self.solved > 1:
-            gc.collect(0 if self.solved % COLLECT_OLDER else 1)
+        if self.placed:
+            is_due = self.placed >= COLLECT_ALL
+            gc.collect(2 if is_due else 0)
+            self.placed = 0 if is_due else self.placed
+        self.placed += len(self.tree.graph.nodes)
 
     def _cut(self, tree: IndexedTree, known: Refusals, dropped: Collection[Row]) -> GraphCuts:
         """Decide about a graph and the bodies that stay in it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from graft.api import choose, plan, plugins
 from graft.compiler import prepare
-from graft.core.load import Source
+from graft.core.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
 from graft.core.view import NodeView
 from graft.errors import PlanError
@@ -18,7 +18,8 @@ from graft.partition.near_misses import explained
 from graft.partition.plan import Placement
 from graft.patterns.walk import root_operators
 from graft.plugins.backend import Backend
-from graft.plugins.manager import PluginManager
+from graft.plugins.manager import MANAGER, PluginManager
+from graft.runtime.arguments import SHAPES, TEXT, optional, takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class NodeExplanation:
         }
 
 
+@takes(model=SOURCE, node=TEXT, shapes=optional(SHAPES), manager=optional(MANAGER))
 def explain(
     model: Source,
     node: str,

@@ -155,7 +155,7 @@ def test_a_container_as_an_input_is_told() -> None:
 def test_symbolic_dimensions_need_values() -> None:
     proto = model("y = Relu(x)", "float[N,4] x", "float[N,4] y")
     assert message_of(ModelError, proto, ["llvm"]) == (
-        "the shape of input 'x' float32[N,4] is not fixed; give every dimension a number, as in --shape x:1x4"
+        "the shape of input 'x' float32[N,4] is not fixed; give every dimension a number, as in shapes={\"x\": (1, 4)}"
     )
     program = graft.compile(proto, ["llvm"], shapes={"x": (3, 4)}, threads=1)
     assert program(np.zeros((3, 4), np.float32)).shape == (3, 4)

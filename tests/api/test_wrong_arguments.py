@@ -72,6 +72,7 @@ def public(place: Path) -> dict[str, Public]:
         "bench": Public(graft.bench, {"model": MODEL, "seconds": 0.001, "warmup": 0.0, **number}),
         "verify": Public(graft.verify, {"model": MODEL, **number}),
         "sweep": Public(graft.sweep, {"model": MODEL, "types": ["posit8"], "threads": 1}),
+        "explain": Public(graft.explain, {"model": MODEL, "node": plan.placements[0].node, "backends": "llvm"}),
         "supports": Public(graft.supports, {}),
         "Policy": Public(graft.Policy, {}),
         "TuneOptions": Public(graft.TuneOptions, {}),
@@ -111,7 +112,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 
 NAMES = (
-    "load", "plan", "compile", "bench", "verify", "sweep", "supports", "Policy", "TuneOptions", "Reject",
+    "load", "plan", "compile", "bench", "verify", "sweep", "explain", "supports", "Policy", "TuneOptions", "Reject",
     "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why", "Plan.with_precision",
     "Plan.__getitem__", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
     "Program.profile", "Program.save", "datatypes.convert", "datatypes.create_lower_func", "datatypes.decode",

@@ -27,7 +27,7 @@ def test_a_report_on_an_artifact_shows_its_modules(graft, artifact, tmp_path):
 def test_wishes_are_for_models(graft, artifact):
     outcome = graft("report", artifact, "--min-region-ops", "2")
     assert outcome.code == 2
-    assert f"Error: '{artifact}' is compiled already: --min-region-ops is for models" in outcome.err
+    assert f"graft: '{artifact}' is compiled already: --min-region-ops is for models" in outcome.err
 
 
 def test_a_truncated_artifact_is_an_error(graft, artifact):

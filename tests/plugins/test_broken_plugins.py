@@ -87,7 +87,7 @@ def test_a_broken_plugin_stops_nothing_and_is_named(
     caplog.clear()
     for backends in (None, "llvm"):
         manager = PluginManager({"onednn"})
-        program = graft.compile(MODEL, backends, threads=1, cache=False, manager=manager)
+        program = graft.compile(MODEL, backends, place="greedy", threads=1, cache=False, manager=manager)
         np.testing.assert_array_equal(program(X), -np.maximum(X, 0))
     if broken.logged:
         assert any(message.startswith(broken.logged) for message in caplog.messages), caplog.messages

@@ -134,7 +134,7 @@ def test_a_symbolic_dimension_is_allowed_until_static_shapes_are_required() -> N
         require_static(model)
     assert str(caught.value) == (
         "the shape of input 'x' float32[n,3,h,h], 's' float32[n] is not fixed; give every dimension a number, as in "
-        "--shape x:1x3x224x224 --shape s:1"
+        'shapes={"x": (1, 3, 224, 224), "s": (1,)}'
     )
 
 

@@ -25,7 +25,7 @@ DEFAULT = ("light_resnet50", "light_densenet121", "bert_base", "mobilenet_v2")
 def compiled(name: str, artifact: str) -> dict[str, float]:
     """Compile and save a model; return seconds."""
     from benchmarks.zoo import model
-    from graft.api import compile_model
+    from graft.compiler.api import compile_model
     from graft.runtime.artifact import save
 
     source = model(name)

@@ -19,10 +19,10 @@ import onnx
 from onnx import TensorProto, helper
 
 import graft
-from graft.core.target import host_target
+from graft.core.machine.target import host_target
 from graft.core.tensor_ir.numerics import DOTS
+from graft.measure.roofline_kernels import peak_flops
 from graft.plugins.llvm.backend import LlvmBackend
-from graft.roofline_kernels import peak_flops
 
 ROUNDS, SECONDS = 15, 0.02
 

@@ -13,12 +13,12 @@ import numpy as np
 import onnx
 
 import graft
-from graft.benchmark import measure, program_run
-from graft.core.load import load
-from graft.core.sample_inputs import sample_inputs
-from graft.core.target import host_target
-from graft.peers.table import installed, peer
-from graft.roofline_kernels import read_bandwidth
+from graft.core.machine.target import host_target
+from graft.core.model.load import load
+from graft.core.model.sample_inputs import sample_inputs
+from graft.measure.latency import measure, program_run
+from graft.measure.peers.peer_table import installed, peer
+from graft.measure.roofline_kernels import read_bandwidth
 
 CHAIN = "a = Mul(x, x) b = Add(a, x) c = Relu(b) d = Mul(c, x) e = Sub(d, a) f = Abs(e) y = Sqrt(f)"
 CASES = {

@@ -27,11 +27,11 @@ import onnx_ir as ir
 
 import graft
 from benchmarks.zoo import NAMES, QUANTIZED, model
-from graft.benchmark import measure, program_run
-from graft.compiler import prepare
-from graft.core.sample_inputs import sample_inputs
-from graft.core.target import PRECISIONS
-from graft.peers.table import COMPARE, PACKAGES, Run, installed, peer
+from graft.compiler.driver import prepare
+from graft.core.machine.target import PRECISIONS
+from graft.core.model.sample_inputs import sample_inputs
+from graft.measure.latency import measure, program_run
+from graft.measure.peers.peer_table import COMPARE, PACKAGES, Run, installed, peer
 
 ROUNDS = 30
 

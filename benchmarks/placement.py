@@ -19,8 +19,8 @@ from time import perf_counter
 import graft
 from benchmarks.peers import machine
 from benchmarks.zoo import LIGHT, model
-from graft.benchmark import measure, program_run
-from graft.core.sample_inputs import sample_inputs
+from graft.core.model.sample_inputs import sample_inputs
+from graft.measure.latency import measure, program_run
 
 MODELS = (
     *(f"light_{name}" for name in LIGHT), "bert_base", "gpt2", "vit_base", "mobilenet_v2", "convnext_tiny", "lstm",

@@ -11,8 +11,8 @@ import onnx
 import onnx_ir as ir
 
 import graft
-from graft.compiler import prepare
-from graft.core.sample_inputs import sample_inputs
+from graft.compiler.driver import prepare
+from graft.core.model.sample_inputs import sample_inputs
 
 CALIBRATION = 4
 """Inputs from which the ranges of activations are taken."""

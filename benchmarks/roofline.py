@@ -5,7 +5,7 @@ Multiply-adds of one core, and what it reads from each level of memory, by kerne
 
 from __future__ import annotations
 
-from graft.roofline import measure_roofline
+from graft.measure.roofline import measure_roofline
 
 
 def main() -> None:

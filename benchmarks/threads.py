@@ -31,9 +31,9 @@ import numpy as np
 
 import graft
 from benchmarks.zoo import SMALL, model
-from graft.benchmark import Run, program_run
-from graft.core.sample_inputs import sample_inputs
-from graft.peers.table import peer
+from graft.core.model.sample_inputs import sample_inputs
+from graft.measure.latency import Run, program_run
+from graft.measure.peers.peer_table import peer
 from graft.runtime.program import Program
 
 BEFORE_TURN = 0.005  # seconds, so that the threads of the turn before sleep

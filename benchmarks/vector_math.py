@@ -14,15 +14,15 @@ from multiprocessing import Pool
 
 import numpy as np
 
+from graft.core.machine.target import available_threads, host_target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
-from graft.core.target import available_threads, host_target
 from graft.core.tensor_ir.ir import Buffer, Expression, Intrinsic, Load, Stage, Variable
 from graft.core.tensor_ir.vector_math import EXPANSIONS
 from graft.core.types import Type
-from graft.roofline_kernels import program_of_kernel
+from graft.measure.roofline_kernels import program_of_kernel
 from graft.runtime.program import Program
 
 SYMMETRIC = {"tanh", "erf", "sin", "cos", "tan", "asin", "atan", "sinh", "cosh", "asinh", "atanh"}

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.load import SOURCE, Source, load
-from graft.core.normalize import normalize
+from graft.core.model.load import SOURCE, Source, load
+from graft.core.model.normalize import normalize
+from graft.core.model.shapes import require_static
+from graft.core.model.view import NodeView, ValueView, constant_tensor, data_type
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import lower, lowering_of
 from graft.core.operators.table import CUSTOM_DOMAIN, Trait
-from graft.core.schedule.inline import stage_expressions
 from graft.core.schedule.kernel import Kernel
-from graft.core.shapes import require_static
+from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.tensor_ir.ir import Function
 from graft.core.types import is_custom, parse_custom, storage_dtype
-from graft.core.view import NodeView, ValueView, constant_tensor, data_type
 from graft.datatypes.arrays import can_cast, encode
-from graft.datatypes.lower import FunctionLowering, require
+from graft.datatypes.lower_function import FunctionLowering, require
 from graft.datatypes.prepare import EACH, QUIRE, accumulation, prepare
 from graft.datatypes.quire import require_quire
 from graft.datatypes.registry import REGISTRY, DatatypeRegistry

@@ -15,9 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.rounding import (
+from graft.core.tensor_ir.exact_rounding import (
     add_to_odd,
     divide_to_odd,
     fused,
@@ -26,6 +24,8 @@ from graft.core.tensor_ir.rounding import (
     narrow_to_odd,
     root_to_odd,
 )
+from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.scalar_math import Value
 
 

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from graft.core.tensor_ir.rounding import fused
+from graft.core.tensor_ir.exact_rounding import fused
 from graft.core.tensor_ir.scalar_math import Value
-from graft.datatypes.carrier import encoded
+from graft.datatypes.compute_type import encoded
 from graft.datatypes.formats import Format
 
 ORDERED = {

@@ -15,7 +15,7 @@ from graft.datatypes.lowering import Extern, Lookup, Lowering, Via, bits_of, for
 from graft.errors import DatatypeError
 
 if TYPE_CHECKING:
-    from graft.datatypes.lower import FunctionLowering
+    from graft.datatypes.lower_function import FunctionLowering
 
 FLOAT_TYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
 OPERATION_OF = {

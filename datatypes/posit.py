@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graft.core.tensor_ir.rounding import called
+from graft.core.tensor_ir.exact_rounding import called
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format, either, is_nan
 

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graft.core.model.view import NodeView
 from graft.core.operators.table import CUSTOM_DOMAIN, Trait
-from graft.core.schedule.generic import with_epilogue
-from graft.core.schedule.inline import stage_expressions
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.inline import stage_expressions
+from graft.core.schedule.strategies.generic_nest import with_epilogue
 from graft.core.tensor_ir.ir import (
     Binary,
     Bitcast,
@@ -39,8 +40,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
 from graft.core.types import Type, is_custom
-from graft.core.view import NodeView
-from graft.datatypes.carrier import converted, decoded, format_of
+from graft.datatypes.compute_type import converted, decoded, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.native_float import ORDERED
 from graft.datatypes.quire import quire_stages

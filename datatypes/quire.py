@@ -17,12 +17,12 @@ from itertools import pairwise
 from operator import add
 
 from graft.core.operators import build as b
+from graft.core.tensor_ir.exact_rounding import add_to_odd, fused
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Reduction, Stage, Variable
-from graft.core.tensor_ir.rounding import add_to_odd, fused
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, substitute, walk_expressions
 from graft.core.types import Type
-from graft.datatypes.carrier import converted, format_of
+from graft.datatypes.compute_type import converted, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.registry import DatatypeRegistry
 from graft.errors import DatatypeError

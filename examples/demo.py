@@ -16,9 +16,9 @@ import numpy as np
 from digits.data import accuracy, held_out
 
 import graft
-from graft.api import plugins
-from graft.benchmark import bench
-from graft.core.passes.seed_weights import SeedWeights
+from graft.compiler.api import plugins
+from graft.core.model.passes.seed_weights import SeedWeights
+from graft.measure.latency import bench
 
 HERE = Path(__file__).parent
 BACKENDS = ("onednn", "llvm")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from graft.core.model.view import NodeView
 from graft.core.reject import LOST_TO, Reject
-from graft.core.view import NodeView
 from graft.partition.backend_like import BackendLike
 from graft.partition.graph import RUNTIME, IndexedGraph, has_bodies, is_call
 from graft.partition.merge_composite import NO_PATTERN, Grouping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject, plain
-from graft.core.view import NodeView
 from graft.errors import PatternError, PluginError
 from graft.patterns.composite import Composite
 from graft.patterns.match import Match

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.types import element_bits
-from graft.core.view import NodeView, ValueView
 
 UNKNOWN_BYTES = 1 << 20
 """What a value of unknown shape is taken to have."""

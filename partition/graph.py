@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.view import NodeView
+from graft.core.model.view import NodeView
 from graft.errors import ModelError
 from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
 

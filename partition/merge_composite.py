@@ -8,17 +8,17 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.errors import GraftError, PatternError
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, has_bodies, is_call, is_tensor
+from graft.patterns.backtracking import StepLimitError
 from graft.patterns.composite import Composite
 from graft.patterns.graph_matching import roots_of
 from graft.patterns.language import Pattern
-from graft.patterns.machine import StepLimitError
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher, value_of
 from graft.patterns.walk import root_operators

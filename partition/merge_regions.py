@@ -9,7 +9,7 @@ nodes. Then all of the backend's nodes of one depth form one region:
 4. there is no partition into fewer regions; and the result depends on nothing but the graph.
 
 A node whose consumers lie deeper may go to a later region as well, where that makes fewer bytes pass from one region
-to the other (`graft.partition.cheaper_cut`); 1 to 4 still hold. Backends take turns in order of preference, each on
+to the other (`graft.partition.region_cut`); 1 to 4 still hold. Backends take turns in order of preference, each on
 the graph in which the regions of the earlier ones are single nodes, so an earlier backend's regions do not depend on
 the later ones.
 """
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graft.partition.cheaper_cut import Traffic, cheaper_cut
+from graft.partition.region_cut import Traffic, cheaper_cut
 
 
 @dataclass(frozen=True, slots=True)

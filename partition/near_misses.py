@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from graft.core.model.view import NodeView
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.partition.annotate_target import lost_to
 from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, is_call
 from graft.partition.merge_composite import NO_PATTERN, fused_use, root_nodes
 from graft.partition.partition_graph import GraphCuts
 from graft.partition.plan import Placement, Plan
+from graft.patterns.backtracking import StepLimitError
 from graft.patterns.composite import Composite
 from graft.patterns.explain import Explanation, nearest
 from graft.patterns.graph_matching import roots_of
-from graft.patterns.machine import StepLimitError
 from graft.patterns.match import Match
 from graft.patterns.walk import root_operators
 

@@ -14,13 +14,13 @@ from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.errors import PatternError, PlanError
 from graft.partition.backend_like import BackendLike
+from graft.partition.cost_search import PlanTimes, cheapest, faster
 from graft.partition.estimators import Estimator, Roofline
 from graft.partition.fingerprint import fingerprint
-from graft.partition.placement import PlanTimes, cheapest, faster
+from graft.partition.placement_constraints import plan_refusals, require_pins, require_plan
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.problem import Partitioned, Problem
-from graft.partition.wishes import plan_refusals, require_pins, require_plan
 from graft.patterns.validate import validate
 
 __all__ = ["Partitioned", "Policy", "partition"]
@@ -67,7 +67,9 @@ def partition(
                 result = replace(result, plan=replace(result.plan, faster=faster(problem, result, estimator, times)))
         else:
             if times is None and policy.placement == "measured":
-                raise PlanError("placement 'measured' needs times of plans; pass times=graft.measure.times_here(...)")
+                raise PlanError(
+                    "placement 'measured' needs times of plans; pass times=graft.compiler.plan_times.times_here(...)"
+                )
             prices = estimator or Roofline(problem.backends, problem.work)
             result = cheapest(problem, prices, None if policy.placement == "model" else times)
         by_cost = plan is None and policy.placement not in (None, "greedy")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.partition.annotate_target import lost_to
 from graft.partition.costs import Work
 from graft.partition.graph import IndexedTree, is_call

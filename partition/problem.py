@@ -12,8 +12,6 @@ from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.backend_like import BackendLike
-from graft.partition.bounds import too_small
-from graft.partition.cheaper_cut import Traffic
 from graft.partition.costs import Work
 from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, has_bodies, index_tree, is_call
@@ -21,12 +19,14 @@ from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
 from graft.partition.near_misses import NEAR, Alone, alone, with_reasons
 from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
+from graft.partition.placement_constraints import wished_refusals, wished_tolerance
 from graft.partition.plan import Plan
 from graft.partition.planning import placements
 from graft.partition.policy import Policy
+from graft.partition.region_bounds import too_small
+from graft.partition.region_cut import Traffic
 from graft.partition.tolerance import Tolerance
 from graft.partition.units import Units, make_units
-from graft.partition.wishes import wished_refusals, wished_tolerance
 from graft.patterns.composite import Composite
 
 Refusals = Mapping[tuple[str, str], Reject]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.view import NodeView, ValueView, constant_tensor
+from graft.core.model.view import NodeView, ValueView, constant_tensor
 from graft.errors import ModelError
 
 REGION_DOMAIN = "graft.region"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
-from graft.core.database import Database
+from graft.core.tuning.database import Database
 
 
 class TimesDatabase(MutableMapping[str, float]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.partition.backend_like import BackendLike, ask_supports
 from graft.patterns.composite import Composite
 from graft.patterns.match import Match

@@ -6,8 +6,8 @@ from functools import cache
 
 import onnx_ir as ir
 
-from graft.core.view import NodeView
-from graft.patterns.demands import AttributeValue
+from graft.core.model.view import NodeView
+from graft.patterns.value_constraints import AttributeValue
 
 WEIGHTS = {
     "Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "DeformConv": 1, "QLinearConv": 3,

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
-from graft.core.view import NodeView
-from graft.patterns.demands import Attributes, DtypeIs, RankIs, SameShape, ShapeIs
+from graft.patterns.backtracking import Found
 from graft.patterns.language import ConstantPattern, Constrained, Operator, Pattern
-from graft.patterns.machine import Found
 from graft.patterns.matcher import Matcher
-from graft.patterns.search import MatchCheck, refusal
+from graft.patterns.matching import MatchCheck, refusal
 from graft.patterns.validate import validate
+from graft.patterns.value_constraints import Attributes, DtypeIs, RankIs, SameShape, ShapeIs
 from graft.patterns.walk import walk
 
 

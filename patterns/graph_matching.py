@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graft.patterns import dominators  # adds the handler of dominators
+from graft.patterns.backtracking import Goals, Scope, Subject
 from graft.patterns.language import Edge, Operator, Pattern, Together
-from graft.patterns.machine import Goals, Scope, Subject
 from graft.patterns.matcher import HANDLERS, Matcher, value_of
 from graft.patterns.walk import parts, root_operators, walk
 

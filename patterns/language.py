@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from types import EllipsisType
 
 from graft.errors import PatternError
-from graft.patterns.arguments import listed as _listed
-from graft.patterns.arguments import require_dimensions, require_dtypes
-from graft.patterns.demands import (
+from graft.patterns.argument_checks import listed as _listed
+from graft.patterns.argument_checks import require_dimensions, require_dtypes
+from graft.patterns.value_constraints import (
     Attributes,
     AttributeValue,
     Constraint,
@@ -85,7 +85,7 @@ class Pattern:
         return self.only_used_by(other)
 
     def __str__(self) -> str:
-        from graft.patterns.text import pattern_text
+        from graft.patterns.pattern_text import pattern_text
 
         return pattern_text(self)
 

@@ -12,13 +12,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable, Trait
-from graft.core.view import NodeView
 from graft.patterns.assignment import Assignment
 from graft.patterns.associative import groupings
-from graft.patterns.constraints import constant_violation, violation
-from graft.patterns.demands import SameShape
+from graft.patterns.backtracking import Found, Goal, Goals, Machine, Scope, Step, Subject
 from graft.patterns.language import (
     Absent,
     Alternative,
@@ -35,9 +34,10 @@ from graft.patterns.language import (
     Pattern,
     Wildcard,
 )
-from graft.patterns.machine import Found, Goal, Goals, Machine, Scope, Step, Subject
 from graft.patterns.match import Match
 from graft.patterns.operands import Read, operands_of
+from graft.patterns.value_checks import constant_violation, violation
+from graft.patterns.value_constraints import SameShape
 from graft.patterns.walk import nest_family, parts, root_operators, walk
 
 Ways = Iterator[Goals]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graft.patterns.backtracking import Scope, Subject
 from graft.patterns.language import Absent, Alternative, Body, Both, Constrained, Named, Pattern
-from graft.patterns.machine import Scope, Subject
 
 
 @dataclass(frozen=True, slots=True)

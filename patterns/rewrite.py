@@ -15,16 +15,16 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
 
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
-from graft.core.view import NodeView, ValueView
 from graft.errors import PatternError
 from graft.patterns.graph_matching import roots_of
 from graft.patterns.infer import infer_types
 from graft.patterns.language import Pattern
 from graft.patterns.match import Match
 from graft.patterns.matcher import value_of
-from graft.patterns.search import MatchCheck, accepts, matches
+from graft.patterns.matching import MatchCheck, accepts, matches
 from graft.patterns.take_over import agree, is_safe, take_over
 from graft.patterns.validate import validate
 from graft.patterns.walk import root_operators

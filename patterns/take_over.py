@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from graft.core.view import ValueView
+from graft.core.model.view import ValueView
 from graft.errors import PatternError
-from graft.patterns.constraints import shape_text
+from graft.patterns.value_checks import shape_text
 
 
 def take_over(top: ir.Graph, before: ir.Value, after: ir.Value, made: Sequence[ir.Node]) -> bool:

@@ -8,7 +8,6 @@ from functools import cache
 
 from graft.core.operators.all import OPERATORS
 from graft.errors import PatternError
-from graft.patterns.demands import Attributes
 from graft.patterns.language import (
     Absent,
     Alternative,
@@ -25,6 +24,7 @@ from graft.patterns.language import (
     Together,
     Wildcard,
 )
+from graft.patterns.value_constraints import Attributes
 from graft.patterns.walk import parts, root_operators, walk
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from graft.patterns.demands import SameShape
 from graft.patterns.language import (
     Alternative,
     Body,
@@ -17,6 +16,7 @@ from graft.patterns.language import (
     Together,
     Wildcard,
 )
+from graft.patterns.value_constraints import SameShape
 
 
 def parts(pattern: Pattern) -> tuple[Pattern, ...]:

@@ -13,10 +13,10 @@ from graft.runtime.procedure import Module, Procedure
 if TYPE_CHECKING:
     import numpy as np
 
+    from graft.core.machine.target import CompileOptions, Target
+    from graft.core.model.view import NodeView
     from graft.core.operators.table import Cost
-    from graft.core.target import CompileOptions, Target
     from graft.core.tuning.options import TuneOptions, TuneReport
-    from graft.core.view import NodeView
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
 

@@ -17,10 +17,10 @@ from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.machine.target import CompileOptions, Target
+    from graft.core.model.view import NodeView
     from graft.core.operators.table import Cost
-    from graft.core.target import CompileOptions, Target
     from graft.core.tuning.options import TuneOptions, TuneReport
-    from graft.core.view import NodeView
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
 

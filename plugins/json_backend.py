@@ -13,7 +13,7 @@ from graft.plugins.json_graph import JsonGraph
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
-    from graft.core.target import CompileOptions
+    from graft.core.machine.target import CompileOptions
     from graft.partition.region import Region
     from graft.runtime.loaders import PythonLoader
 

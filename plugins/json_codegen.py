@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.view import NodeView, ValueView, constant_tensor, dtype_of
+from graft.core.model.view import NodeView, ValueView, constant_tensor, dtype_of
 from graft.errors import CompileError
 from graft.partition.region import Operand, Region
 from graft.plugins.json_graph import ABSENT, BodyOperator, Entry, JsonGraph, JsonNode

@@ -19,7 +19,7 @@ from graft.runtime.program import Program
 if TYPE_CHECKING:
     Recompile = Callable[[ProgramDescription, Sequence[int], int | None], ProgramDescription]
 
-COMPILER = "graft.recompile"
+COMPILER = "graft.compiler.recompile"
 """The compiler stands above the runtime and may not be installed: it is looked up by name, and only when needed."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ORDER = ("errors", "runtime", "core", "datatypes", "patterns", "partition", "plugins")
+ORDER = ("errors", "runtime", "core", "datatypes", "patterns", "partition", "plugins", "compiler", "measure", "report")
 FOLDERS = ORDER[1:]
 
 
@@ -59,7 +59,7 @@ def test_every_folder_is_linked_into_the_package():
         assert link.resolve() == (ROOT / folder).resolve()
 
 
-WRITERS = ("runtime/files.py", "src/graft/peers/iree.py", "src/graft/peers/runtimes.py")
+WRITERS = ("runtime/files.py", "measure/peers/iree.py", "measure/peers/runtimes.py")
 """What writes files by itself: the module that does it for all others; inputs of foreign tools in temporary folders."""
 
 

@@ -13,15 +13,15 @@ import pytest
 
 import graft
 from benchmarks.zoo import path_of
-from graft.api import choose, placed, program_of
-from graft.compiler import compile_options, prepare
+from graft.compiler.api import choose, placed, program_of
+from graft.compiler.driver import compile_options, prepare
+from graft.compiler.plan_times import MeasuredPlans, default_database, times_here
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
-from graft.measure import MeasuredPlans, default_database, times_here
+from graft.partition.cost_search import handed_over
 from graft.partition.costs import Work, value_bytes
 from graft.partition.estimators import Estimator, Roofline
 from graft.partition.partitioner import Partitioned, partition
-from graft.partition.placement import handed_over
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions
 from graft.plugins.backend import Backend

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from graft.core.target import LEVELS
+from graft.core.machine.target import LEVELS
 from graft.core.tensor_ir.numerics import DOTS
-from graft.roofline import Roofline, Traffic, achieved, traffic_of
-from graft.roofline_kernels import peak_flops, read_bandwidth
+from graft.measure.roofline import Roofline, Traffic, achieved, traffic_of
+from graft.measure.roofline_kernels import peak_flops, read_bandwidth
 from graft.runtime.procedure import Call, Procedure, ProgramDescription, TensorSpec
 
 ROOFLINE = Roofline(2, 100e9, ((1000, 80e9), (100_000, 20e9), (10_000_000, 10e9)))

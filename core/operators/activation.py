@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.elementwise import ELEMENTWISE, unary
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator
 from graft.core.tensor_ir.ir import Expression, Function, Stage
-from graft.core.view import NodeView
 
 Activation = Callable[[Expression], Expression]
 Rule = Callable[[NodeView], Activation]

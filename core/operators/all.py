@@ -15,7 +15,7 @@ from graft.core.operators import (
     reduction,
     resize,
     sequential,
-    view,
+    views,
 )
 from graft.core.operators.table import OPERATORS
 
@@ -34,7 +34,7 @@ FAMILIES = (
     reduction,
     resize,
     sequential,
-    view,
+    views,
 )
 
 __all__ = ["FAMILIES", "OPERATORS"]

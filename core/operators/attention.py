@@ -1,7 +1,7 @@
 """Attention and RotaryEmbedding (opset 23): what Transformers do between their products with weights.
 
 Attention is a product of queries and keys, a bias, Softmax, and a product with the values, in stages of the form that
-`graft.core.schedule.attention` takes whole: axes are batch, head, query, then key or feature.
+`graft.core.schedule.strategies.fused_attention` takes whole: axes are batch, head, query, then key or feature.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import shape_of
 from graft.core.operators.cost import elements, per_output, traffic
@@ -22,7 +23,6 @@ from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trai
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import is_custom
-from graft.core.view import NodeView
 
 Indices = Sequence[Expression]
 DTYPES = frozenset({"float32", "float64"})

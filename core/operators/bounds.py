@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graft.core.view import NodeView
+from graft.core.model.view import NodeView
 
 
 @dataclass(frozen=True, slots=True)

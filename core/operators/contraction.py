@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import build as b
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.view import NodeView, ValueView
 
 CONTRACTION = frozenset({Trait.CONTRACTION})
 Indices = Sequence[Expression]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import requantized, shape_of, zero_point
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.view import NodeView
 
 CONVOLUTION = frozenset({Trait.CONVOLUTION})
 Indices = Sequence[Expression]

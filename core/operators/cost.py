@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import Cost
 from graft.core.types import element_bits
-from graft.core.view import NodeView, ValueView
 
 CostFunction = Callable[[NodeView], Cost]
 

@@ -7,13 +7,13 @@ from functools import reduce as fold
 
 import numpy as np
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
 from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits, is_custom
-from graft.core.view import NodeView
 
 ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.LAYOUT_AGNOSTIC})
 COMMUTATIVE = ELEMENTWISE | {Trait.COMMUTATIVE}

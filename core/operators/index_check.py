@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from graft.core.operators import build as b
 from graft.core.operators.bounds import IndexBound
-from graft.core.operators.loops import LANES, block, let, loop, ramp, splat
+from graft.core.operators.control_loops import LANES, block, let, loop, ramp, splat
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import index
 from graft.core.operators.cost import elements
 from graft.core.operators.table import OPERATORS, Lowering, OperatorTable
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
 from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
-from graft.core.view import NodeView, ValueView
 
 BufferOf = Callable[[ValueView], Buffer]
 LARGEST_PARAMETER = 1 << 16

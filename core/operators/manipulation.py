@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.view import reshaped_indices
+from graft.core.operators.views import reshaped_indices
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
-from graft.core.view import NodeView
 
 INJECTIVE = frozenset({Trait.INJECTIVE})
 Indices = Sequence[Expression]

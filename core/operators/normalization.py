@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.elementwise import ELEMENTWISE
@@ -17,7 +18,6 @@ from graft.core.operators.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.view import NodeView
 
 ROW_WISE = frozenset({Trait.ROW_WISE})
 Indices = Sequence[Expression]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import elements, per_input, traffic
 from graft.core.operators.reduction import Map, mean_of, rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.windows import Windows, windows_of
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
-from graft.core.view import NodeView
 
 POOLING = frozenset({Trait.POOLING})
 REDUCTION = frozenset({Trait.REDUCTION})

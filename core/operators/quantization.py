@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.elementwise import ELEMENTWISE
@@ -13,7 +14,6 @@ from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import INTEGERS
-from graft.core.view import NodeView
 
 Indices = Sequence[Expression]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graft.core.model.view import NodeView
 from graft.core.operators.contraction import shape_of
 from graft.core.operators.cost import traffic
 from graft.core.operators.recurrent_layer import GATES, NEED_ALPHA, PLAIN
@@ -10,7 +11,6 @@ from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trai
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Function
 from graft.core.types import is_custom
-from graft.core.view import NodeView
 
 
 def _lower(lowering: Lowering) -> Function:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from graft.core.operators import activation, loops
+from graft.core.model.view import NodeView
+from graft.core.operators import activation
 from graft.core.operators import build as b
+from graft.core.operators.control_loops import LANES, padded
 from graft.core.operators.table import Lowering
 from graft.core.tensor_ir.ir import Expression
-from graft.core.view import NodeView
 
 Activation = Callable[[Expression], Expression]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -54,7 +55,7 @@ class Layer:
     @property
     def chunk(self) -> int:
         """The vectors of hidden units that a step computes together: the number that pads least, the larger one."""
-        vectors = loops.padded(self.hidden) // loops.LANES
+        vectors = padded(self.hidden) // LANES
         if vectors <= max(CHUNK_TILES[self.gates]):
             return vectors
         return min(CHUNK_TILES[self.gates], key=lambda size: (-vectors % size, -size))
@@ -62,12 +63,12 @@ class Layer:
     @property
     def chunks(self) -> int:
         """The number of such chunks."""
-        return -(-self.hidden // (self.chunk * loops.LANES))
+        return -(-self.hidden // (self.chunk * LANES))
 
     @property
     def width(self) -> int:
         """The hidden size padded to whole chunks: the distance between two gates."""
-        return self.chunks * self.chunk * loops.LANES
+        return self.chunks * self.chunk * LANES
 
     def sequence(self, step: Expression, row: Expression) -> tuple[Expression, Expression]:
         """Return the leading indices of X for one step of one batch row."""

@@ -13,7 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graft.core.operators import build as b
-from graft.core.operators import loops
+from graft.core.operators.control_loops import (
+    COLUMN_TILES,
+    LANES,
+    ROW_TILE,
+    block,
+    let,
+    loop,
+    padded,
+    part,
+    product,
+    ramp,
+    set_part,
+    set_vector,
+    splat,
+    tail_mask,
+    tile,
+    tiles,
+    vector,
+    zeros,
+)
 from graft.core.operators.recurrent_layer import Layer, layer_of
 from graft.core.operators.table import Lowering
 from graft.core.tensor_ir.ir import Allocate, Buffer, Expression, Function, Load, Ramp, Statement, Store
@@ -47,11 +66,11 @@ class Direction:
     def statement(self) -> Statement:
         """Return everything that this direction does."""
         packing = [] if self.packed is not None else [self._pack(1, self.w), self._pack(2, self.r)]
-        body = loops.block(
+        body = block(
             *packing,
             self._project(),
             self._start(),
-            loops.loop(self.layer.steps, self._step, name="t"),
+            loop(self.layer.steps, self._step, name="t"),
             *self._finish(),
         )
         for buffer in reversed(self.scratch):
@@ -61,41 +80,41 @@ class Direction:
     def _pack(self, number: int, target: Buffer) -> Statement:
         """Transpose weights ``[gates * hidden, k]`` to the shape of `packed_shape` with zeros in the padding."""
         layer, source = self.layer, self.layer.lowering.input(number)
-        size = layer.chunk * loops.LANES
+        size = layer.chunk * LANES
 
         def column(gate: int, k: Expression, chunk: Expression, j: int) -> Statement:
-            start = b.add(b.multiply(chunk, size), j * loops.LANES)
-            row = Ramp(b.add(start, gate * layer.hidden), 1, loops.LANES)
-            value = Load(source, (b.index(self.number), row, k), loops.tail_mask(start, layer.hidden, layer.width))
+            start = b.add(b.multiply(chunk, size), j * LANES)
+            row = Ramp(b.add(start, gate * layer.hidden), 1, LANES)
+            value = Load(source, (b.index(self.number), row, k), tail_mask(start, layer.hidden, layer.width))
             if number == 1:
-                return loops.set_vector(target, (k,), b.add(start, gate * layer.width), value)
-            return loops.set_vector(target, (chunk, k), b.index(gate * size + j * loops.LANES), value)
+                return set_vector(target, (k,), b.add(start, gate * layer.width), value)
+            return set_vector(target, (chunk, k), b.index(gate * size + j * LANES), value)
 
         def line(k: Expression) -> Statement:
             def part(chunk: Expression) -> Statement:
                 cells = [(gate, j) for gate in range(layer.gates) for j in range(layer.chunk)]
-                return loops.block(*(column(gate, k, chunk, j) for gate, j in cells))
+                return block(*(column(gate, k, chunk, j) for gate, j in cells))
 
-            return loops.loop(layer.chunks, part)
+            return loop(layer.chunks, part)
 
-        return loops.loop(b.dims(target)[-2], line)
+        return loop(b.dims(target)[-2], line)
 
     def _input_weight(self, k: Expression, column: Expression) -> Expression:
         if self.packed is not None:
-            return loops.vector(self.packed[0], (b.index(self.number), k), column)
-        return loops.vector(self.w, (k,), column)
+            return vector(self.packed[0], (b.index(self.number), k), column)
+        return vector(self.w, (k,), column)
 
     def _state_weight(self, chunk: Expression, k: Expression, column: int) -> Expression:
         if self.packed is not None:
-            return loops.vector(self.packed[1], (b.index(self.number), chunk, k), b.index(column))
-        return loops.vector(self.r, (chunk, k), b.index(column))
+            return vector(self.packed[1], (b.index(self.number), chunk, k), b.index(column))
+        return vector(self.r, (chunk, k), b.index(column))
 
     def _bias(self, gate: int, column: Expression, *, recurrent: bool) -> Expression:
         layer, bias = self.layer, self.layer.lowering.optional(3)
         if bias is None:
-            return loops.zeros(layer.dtype)
+            return zeros(layer.dtype)
         start = (gate + (layer.gates if recurrent else 0)) * layer.hidden
-        return loops.part(bias, (b.index(self.number),), start, column, layer.hidden, layer.width)
+        return part(bias, (b.index(self.number),), start, column, layer.hidden, layer.width)
 
     def _project(self) -> Statement:
         """``projected[step * batch + row] = X W^T + Wb + Rb`` (without Rb where a reset gate comes before it)."""
@@ -112,14 +131,14 @@ class Direction:
                 return bias if late else b.add(bias, self._bias(number, column, recurrent=True))
 
             def sink(row: Expression, column: Expression, value: Expression) -> Statement:
-                return loops.set_vector(self.projected, (row,), b.add(column, number * layer.width), value)
+                return set_vector(self.projected, (row,), b.add(column, number * layer.width), value)
 
-            return loops.product(
+            return product(
                 layer.steps * layer.batch, layer.width, layer.inputs, left,
                 lambda k, column: self._input_weight(k, b.add(column, number * layer.width)), initial, sink, "parallel",
             )  # fmt: skip
 
-        return loops.block(*(gate(number) for number in range(layer.gates)))
+        return block(*(gate(number) for number in range(layer.gates)))
 
     def _start(self) -> Statement:
         """Set the states to their initial values or zero."""
@@ -128,26 +147,24 @@ class Direction:
             given = layer.lowering.optional(number)
             place = (b.index(0),) if buffer is self.h else ()
             parts.append(self._rows(lambda row, v, of=buffer, by=given, at=place: self._initial(of, by, (*at, row), v)))  # type: ignore[misc]
-        return loops.block(*parts)
+        return block(*parts)
 
     def _initial(self, state: Buffer, given: Buffer | None, place: Sequence[Expression], v: Expression) -> Statement:
-        value = loops.zeros(state.dtype)
+        value = zeros(state.dtype)
         if given is not None:
-            value = loops.part(
-                given, self.layer.state(self.number, place[-1]), 0, v, self.layer.hidden, self.layer.width
-            )
-        return loops.set_vector(state, place, v, value)
+            value = part(given, self.layer.state(self.number, place[-1]), 0, v, self.layer.hidden, self.layer.width)
+        return set_vector(state, place, v, value)
 
     def _rows(self, body: Callable[[Expression, Expression], Statement], chunk: Expression | None = None) -> Statement:
         """The loop over batch rows and vectors of hidden units: of a chunk, or of all of them."""
         layer = self.layer
-        vectors = layer.width // loops.LANES if chunk is None else layer.chunk
-        first = b.index(0) if chunk is None else b.multiply(chunk, layer.chunk * loops.LANES)
+        vectors = layer.width // LANES if chunk is None else layer.chunk
+        first = b.index(0) if chunk is None else b.multiply(chunk, layer.chunk * LANES)
 
         def line(row: Expression) -> Statement:
-            return loops.loop(vectors, lambda v: body(row, b.add(first, b.multiply(v, loops.LANES))), name="v")
+            return loop(vectors, lambda v: body(row, b.add(first, b.multiply(v, LANES))), name="v")
 
-        return loops.loop(self.layer.batch, line, name="row")
+        return loop(self.layer.batch, line, name="row")
 
     def _time(self, step: Expression, row: Expression) -> tuple[Expression, Expression | None]:
         """The position in the sequence at a step, and whether the row still runs (None: always)."""
@@ -163,8 +180,8 @@ class Direction:
         self, gates: Sequence[int], state: Buffer, step: Expression, chunk: Expression, *, late: bool = False
     ) -> Statement:
         """``sums = projected + state R^T`` for a chunk; with Rb for ``projected`` where ``late``."""
-        layer, size = self.layer, self.layer.chunk * loops.LANES
-        cells = [(gate, j * loops.LANES) for gate in gates for j in range(layer.chunk)]
+        layer, size = self.layer, self.layer.chunk * LANES
+        cells = [(gate, j * LANES) for gate in gates for j in range(layer.chunk)]
 
         def column(cell: tuple[int, int]) -> Expression:
             gate, lane = cell
@@ -180,19 +197,17 @@ class Direction:
             if late:
                 return self._bias(cell[0], b.add(b.multiply(chunk, size), cell[1]), recurrent=True)
             place = b.add(b.multiply(self._time(step, row)[0], layer.batch), row)
-            return loops.vector(self.projected, (place,), column(cell))
+            return vector(self.projected, (place,), column(cell))
 
         def sink(row: Expression, cell: tuple[int, int], value: Expression) -> Statement:
-            return loops.set_vector(self.sums, (row,), column(cell), value)
+            return set_vector(self.sums, (row,), column(cell), value)
 
         def rows(first: Expression, height: int) -> Statement:
-            lines, width = [b.add(first, i) for i in range(height)], loops.COLUMN_TILES[height]
+            lines, width = [b.add(first, i) for i in range(height)], COLUMN_TILES[height]
             groups = [cells[begin : begin + width] for begin in range(0, len(cells), width)]
-            return loops.block(
-                *(loops.tile(lines, group, layer.hidden, left, right, initial, sink) for group in groups)
-            )
+            return block(*(tile(lines, group, layer.hidden, left, right, initial, sink) for group in groups))
 
-        return loops.tiles(layer.batch, loops.ROW_TILE, rows)
+        return tiles(layer.batch, ROW_TILE, rows)
 
     def _before(self, state: Buffer, step: Expression) -> tuple[Expression, ...]:
         """The leading index of a state as a step finds it."""
@@ -203,17 +218,17 @@ class Direction:
         return (b.modulo(b.add(step, 1), 2),) if state is self.h else ()
 
     def _hidden(self, step: Expression, row: Expression, v: Expression) -> Expression:
-        return loops.vector(self.h, (*self._before(self.h, step), row), v)
+        return vector(self.h, (*self._before(self.h, step), row), v)
 
     def _chunks(self, body: Callable[[Expression], Statement]) -> Statement:
-        return loops.loop(self.layer.chunks, body, "parallel", name="chunk")
+        return loop(self.layer.chunks, body, "parallel", name="chunk")
 
     def _step(self, step: Expression) -> Statement:
         layer = self.layer
         if layer.kind != "GRU":
             cell = self._lstm if layer.kind == "LSTM" else self._rnn
             return self._chunks(
-                lambda chunk: loops.block(
+                lambda chunk: block(
                     self._accumulate(range(layer.gates), self.h, step, chunk),
                     self._rows(lambda row, v: cell(step, row, v), chunk),
                 )
@@ -223,16 +238,16 @@ class Direction:
             return self._accumulate((0, 1), self.h, step, chunk)
 
         def candidate(chunk: Expression, state: Buffer, late: bool) -> Statement:
-            return loops.block(
+            return block(
                 self._accumulate((2,), state, step, chunk, late=late),
                 self._rows(lambda row, v: self._gru(step, row, v), chunk),
             )
 
         if layer.linear_before_reset:
-            return self._chunks(lambda chunk: loops.block(gates(chunk), candidate(chunk, self.h, True)))
-        return loops.block(
+            return self._chunks(lambda chunk: block(gates(chunk), candidate(chunk, self.h, True)))
+        return block(
             self._chunks(
-                lambda chunk: loops.block(gates(chunk), self._rows(lambda row, v: self._reset(step, row, v), chunk))
+                lambda chunk: block(gates(chunk), self._rows(lambda row, v: self._reset(step, row, v), chunk))
             ),
             self._chunks(lambda chunk: candidate(chunk, self.gated, False)),
         )
@@ -240,7 +255,7 @@ class Direction:
     # ---- Cells ----
 
     def _gate(self, number: int, row: Expression, v: Expression) -> Expression:
-        return loops.vector(self.sums, (row,), b.add(v, number * self.layer.width))
+        return vector(self.sums, (row,), b.add(v, number * self.layer.width))
 
     def _clipped(self, x: Expression) -> Expression:
         clip = self.layer.clip
@@ -256,7 +271,7 @@ class Direction:
         weights, hidden = self.layer.lowering.optional(7), self.layer.hidden
         if weights is None:
             return x
-        factor = loops.part(weights, (b.index(self.number),), gate * hidden, v, hidden, self.layer.width)
+        factor = part(weights, (b.index(self.number),), gate * hidden, v, hidden, self.layer.width)
         return b.add(x, b.multiply(factor, cell))
 
     def _lstm(self, step: Expression, row: Expression, v: Expression) -> Statement:
@@ -274,20 +289,20 @@ class Direction:
                     else self._apply(0, self._peephole(2, f_sum, before, v))
                 )
                 cell = b.add(b.multiply(f, before), b.multiply(i, self._apply(1, c_sum)))
-                return loops.let(cell, with_new_cell, "cell")
+                return let(cell, with_new_cell, "cell")
 
-            return loops.let(i, with_input, "input")
+            return let(i, with_input, "input")
 
         def with_new_cell(cell: Expression) -> Statement:
             o = self._apply(0, self._peephole(1, o_sum, cell, v))
             h = b.multiply(o, self.layer.functions[self.number][2](cell))
             return self._emit(step, row, v, [(self.h, h), (self.c, cell)])
 
-        return loops.let(loops.vector(self.c, (row,), v), with_cell, "before")
+        return let(vector(self.c, (row,), v), with_cell, "before")
 
     def _reset(self, step: Expression, row: Expression, v: Expression) -> Statement:
         r = self._apply(0, self._gate(1, row, v))
-        return loops.set_vector(self.gated, (row,), v, b.multiply(r, self._hidden(step, row, v)))
+        return set_vector(self.gated, (row,), v, b.multiply(r, self._hidden(step, row, v)))
 
     def _gru(self, step: Expression, row: Expression, v: Expression) -> Statement:
         """``z, r, h`` in this order."""
@@ -295,7 +310,7 @@ class Direction:
         candidate = self._gate(2, row, v)
         if self.layer.linear_before_reset:
             place = b.add(b.multiply(self._time(step, row)[0], self.layer.batch), row)
-            given = loops.vector(self.projected, (place,), b.add(v, 2 * self.layer.width))
+            given = vector(self.projected, (place,), b.add(v, 2 * self.layer.width))
             candidate = b.add(given, b.multiply(self._apply(0, self._gate(1, row, v)), candidate))
         new = self._apply(1, candidate)
 
@@ -304,7 +319,7 @@ class Direction:
             h = b.add(b.multiply(b.subtract(b.literal(1, z.type), z), new), kept)
             return self._emit(step, row, v, [(self.h, h)])
 
-        return loops.let(z, with_update, "update")
+        return let(z, with_update, "update")
 
     # ---- Results ----
 
@@ -319,24 +334,24 @@ class Direction:
         def store(*new: Expression) -> Statement:
             parts = []
             for (buffer, _), value in zip(states, new, strict=True):
-                old = loops.vector(buffer, (*self._before(buffer, step), row), v)
-                kept = value if runs is None else b.select(loops.splat(runs), value, old)
-                parts.append(loops.set_vector(buffer, (*self._after(buffer, step), row), v, kept))
+                old = vector(buffer, (*self._before(buffer, step), row), v)
+                kept = value if runs is None else b.select(splat(runs), value, old)
+                parts.append(set_vector(buffer, (*self._after(buffer, step), row), v, kept))
             if y is not None:
                 parts.append(self._store_y(y, layer.result(place, self.number, row), v, new[0], runs))
-            return loops.block(*parts)
+            return block(*parts)
 
         if len(values) == 2:
-            return loops.let(values[0], lambda h: store(h, values[1]), "hidden")
-        return loops.let(values[0], store, "hidden")
+            return let(values[0], lambda h: store(h, values[1]), "hidden")
+        return let(values[0], store, "hidden")
 
     def _store_y(
         self, y: Buffer, row: tuple[Expression, ...], v: Expression, value: Expression, runs: Expression | None
     ) -> Statement:
-        mask = loops.tail_mask(v, self.layer.hidden, self.layer.width)
+        mask = tail_mask(v, self.layer.hidden, self.layer.width)
         if runs is not None:
-            mask = loops.splat(runs) if mask is None else b.both(mask, loops.splat(runs))
-        return Store(y, (*row, loops.ramp(v)), value, mask)
+            mask = splat(runs) if mask is None else b.both(mask, splat(runs))
+        return Store(y, (*row, ramp(v)), value, mask)
 
     def _finish(self) -> list[Statement]:
         layer, parts = self.layer, []
@@ -347,8 +362,8 @@ class Direction:
         return parts
 
     def _final(self, state: Buffer, target: Buffer, row: Expression, v: Expression) -> Statement:
-        value = loops.vector(state, (*self._before(state, b.index(self.layer.steps)), row), v)
-        return loops.set_part(target, self.layer.state(self.number, row), v, self.layer.hidden, value, self.layer.width)
+        value = vector(state, (*self._before(state, b.index(self.layer.steps)), row), v)
+        return set_part(target, self.layer.state(self.number, row), v, self.layer.hidden, value, self.layer.width)
 
 
 def recurrent_function(
@@ -367,7 +382,7 @@ def recurrent_function(
     inputs = parameters if parameters is not None else [buffer for buffer in lowering.inputs if buffer is not None]
     outputs = [buffer for buffer in lowering.outputs if buffer is not None]
     name = f"{layer.kind.lower()}_{outputs[0].name}"
-    return Function(name, (*dict.fromkeys(inputs), *outputs), len(outputs), loops.block(*parts), (lowering.node.name,))
+    return Function(name, (*dict.fromkeys(inputs), *outputs), len(outputs), block(*parts), (lowering.node.name,))
 
 
 def _cleared(y: Buffer) -> Statement:
@@ -375,11 +390,11 @@ def _cleared(y: Buffer) -> Statement:
 
     def nest(row: tuple[Expression, ...], rest: list[int]) -> Statement:
         if rest:
-            return loops.loop(rest[0], lambda i: nest((*row, i), rest[1:]))
+            return loop(rest[0], lambda i: nest((*row, i), rest[1:]))
 
         def clear(v: Expression) -> Statement:
-            return loops.set_part(y, row, b.multiply(v, loops.LANES), last, loops.zeros(y.dtype))
+            return set_part(y, row, b.multiply(v, LANES), last, zeros(y.dtype))
 
-        return loops.loop(loops.padded(last) // loops.LANES, clear)
+        return loop(padded(last) // LANES, clear)
 
     return nest((), list(outer))

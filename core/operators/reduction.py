@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_input
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
@@ -13,7 +14,6 @@ from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Opera
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Constant, Expression, Stage, Variable
 from graft.core.types import FLOATS, INTEGERS, UNSIGNED, is_custom
-from graft.core.view import NodeView
 
 REDUCTION = frozenset({Trait.REDUCTION})
 Indices = Sequence[Expression]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.manipulation import constants_required, normal_axis
@@ -18,7 +19,6 @@ from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import FLOATS, is_custom
-from graft.core.view import NodeView
 
 Indices = Sequence[Expression]
 

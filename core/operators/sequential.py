@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
+from graft.core.operators.control_loops import block, let, loop
 from graft.core.operators.cost import moved, per_input
 from graft.core.operators.indexing import position
-from graft.core.operators.loops import block, let, loop
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Allocate, Buffer, Constant, Expression, Function, If, Load, Statement, Store
-from graft.core.view import NodeView
 
 SEQUENTIAL = frozenset({Trait.RECURRENT})
 Indices = Sequence[Expression]

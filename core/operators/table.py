@@ -15,10 +15,10 @@ from enum import Enum, auto
 import numpy as np
 import onnx
 
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
 from graft.core.types import INT64
-from graft.core.view import NodeView
 from graft.errors import GraftError
 
 

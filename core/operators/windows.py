@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import Expression
-from graft.core.view import NodeView
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from graft.core.model.view import NodeView
 from graft.core.operators.table import Trait
 from graft.core.tensor_ir.ir import Buffer, Function, Stage
-from graft.core.view import NodeView
 
 
 @dataclass(frozen=True, slots=True)

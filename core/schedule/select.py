@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from graft.core.machine.target import Target
 from graft.core.operators.table import Trait
-from graft.core.schedule.elementwise import schedule_elementwise
-from graft.core.schedule.generic import schedule_generic
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.pooling import schedule_pooling
-from graft.core.schedule.reduction import schedule_reduction
-from graft.core.schedule.row_wise import schedule_row_wise
-from graft.core.target import Target
+from graft.core.schedule.strategies.clipped_windows import schedule_pooling
+from graft.core.schedule.strategies.fused_elementwise import schedule_elementwise
+from graft.core.schedule.strategies.fused_rows import schedule_row_wise
+from graft.core.schedule.strategies.generic_nest import schedule_generic
+from graft.core.schedule.strategies.split_reduction import schedule_reduction
 
 INTEGER = ("MatMulInteger", "ConvInteger")
 """Operators that products of quantised tensors are made of."""
@@ -25,21 +25,21 @@ def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = Non
     scheduled: Scheduled | None
     match kernel.anchor:
         case Trait.CONTRACTION | Trait.CONVOLUTION if kernel.node is not None and kernel.node.op_type in INTEGER:
-            from graft.core.schedule.channels_last import schedule_integers
+            from graft.core.schedule.strategies.nhwc_integers import schedule_integers
 
             scheduled = schedule_integers(kernel, target)
         case Trait.CONTRACTION:
-            from graft.core.schedule.contraction import schedule_contraction
+            from graft.core.schedule.strategies.blocked_product import schedule_contraction
 
             scheduled = schedule_contraction(kernel, target, parameters)
         case Trait.ATTENTION if "attention" in target.without:
             return schedule_generic(kernel, target)
         case Trait.ATTENTION:
-            from graft.core.schedule.attention import schedule_attention
+            from graft.core.schedule.strategies.fused_attention import schedule_attention
 
             scheduled = schedule_attention(kernel, target, parameters)
         case Trait.CONVOLUTION:
-            from graft.core.schedule.convolution import schedule_convolution
+            from graft.core.schedule.strategies.direct_convolution import schedule_convolution
 
             scheduled = schedule_convolution(kernel, target, parameters)
         case Trait.ELEMENTWISE | Trait.INJECTIVE:

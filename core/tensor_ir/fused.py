@@ -7,8 +7,8 @@ about thirty operations: for functions that must give the same bits everywhere (
 
 from __future__ import annotations
 
+from graft.core.tensor_ir.exact_rounding import add_to_odd, sum_error
 from graft.core.tensor_ir.ir import Binary, Expression, Intrinsic, Unary
-from graft.core.tensor_ir.rounding import add_to_odd, sum_error
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.core.tensor_ir.visit import ExpressionMap
 

@@ -1,8 +1,8 @@
 """The interpreter: what stages and functions of the tensor IR mean, in NumPy.
 
 `run_stages` evaluates stages whole arrays at a time, so it says what an operator computes; `run_function` (in
-`graft.core.tensor_ir.machine`) walks the loops of a scheduled function one iteration after another, so it says what
-generated code must do.
+`graft.core.tensor_ir.machine_arithmetic`) walks the loops of a scheduled function one iteration after another, so it
+says what generated code must do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
-from graft.core.tensor_ir.machine import run_function
+from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.core.tensor_ir.numerics import Array
 from graft.core.tensor_ir.visit import unknown
 

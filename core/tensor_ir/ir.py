@@ -336,7 +336,7 @@ class Function:
     is_exact: bool = False
 
     def __str__(self) -> str:
-        from graft.core.tensor_ir.text import print_function
+        from graft.core.tensor_ir.printer import print_function
 
         return print_function(self)
 
@@ -402,7 +402,7 @@ class Stage:
     origin: tuple[str, ...] = field(default=())
 
     def __str__(self) -> str:
-        from graft.core.tensor_ir.text import print_stages
+        from graft.core.tensor_ir.printer import print_stages
 
         return print_stages([self])
 

@@ -1,4 +1,4 @@
-"""The reader of the textual form that `graft.core.tensor_ir.text` describes and prints."""
+"""The reader of the textual form that `graft.core.tensor_ir.printer` describes and prints."""
 
 from __future__ import annotations
 

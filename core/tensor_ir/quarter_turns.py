@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from graft.core.tensor_ir.rounding import sum_error
+from graft.core.tensor_ir.exact_rounding import sum_error
 from graft.core.tensor_ir.scalar_math import Value, select
 
 CHUNK = 48

@@ -9,11 +9,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
-from graft.core.schedule.attention_parts import analyse_attention
-from graft.core.schedule.convolution import MIN_CHANNELS
-from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import (
     COLUMNS,
@@ -26,11 +24,13 @@ from graft.core.schedule.parameters import (
     WinogradParameters,
     of_family,
 )
-from graft.core.schedule.product import analyse
+from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.products.product_axes import analyse
+from graft.core.schedule.products.tiling import Tile, ranked_tiles, split_evenly
 from graft.core.schedule.select import INTEGER
-from graft.core.schedule.tiling import Tile, ranked_tiles, split_evenly
-from graft.core.schedule.winograd import own_plan, winograd_plans
-from graft.core.target import Target
+from graft.core.schedule.strategies.attention_parts import analyse_attention
+from graft.core.schedule.strategies.direct_convolution import MIN_CHANNELS
+from graft.core.schedule.strategies.winograd_nchw import own_plan, winograd_plans
 from graft.core.types import is_custom
 
 STAGES = 3

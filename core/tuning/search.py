@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
-from graft.core.target import Target
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
 from graft.core.tuning.race import Run, race

@@ -9,9 +9,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from graft.core.database import Database
+from graft.core.machine.target import Target
 from graft.core.schedule.parameters import Parameters, from_json, to_json
-from graft.core.target import Target
+from graft.core.tuning.database import Database
 from graft.errors import DatabaseError, TuningError
 
 COLUMNS = """

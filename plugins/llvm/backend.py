@@ -11,35 +11,35 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.reject import Reject
-from graft.core.schedule.elementwise import overwritable
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.select import schedule
-from graft.core.target import CompileOptions, Target, check_switches, host_target
+from graft.core.schedule.strategies.fused_elementwise import overwritable
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import Tunings, machine_of, workload_key
 from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
-from graft.core.view import NodeView, ValueView
-from graft.datatypes.lower import lower_function, require
+from graft.datatypes.lower_function import lower_function, require
 from graft.errors import TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.codegen.bf16_products import rounded_nodes
+from graft.plugins.codegen.checked_indices import IndexChecks
+from graft.plugins.codegen.concat_in_place import Placed
+from graft.plugins.codegen.constant_packing import Places, Shared, scheduled_and_places
+from graft.plugins.codegen.fusion import Group, Uses, fuse
+from graft.plugins.codegen.horizontal_fusion import join_horizontally
+from graft.plugins.codegen.image_layout import values_last
+from graft.plugins.codegen.kernel_structure import structure_of
+from graft.plugins.codegen.lowered_groups import Lowered, Values, kernel_name, lowered_beside, symbol
+from graft.plugins.codegen.quantized_regions import in_integers
+from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.llvm.cache import KernelCache, source_digest
-from graft.plugins.llvm.cost import region_costs
-from graft.plugins.llvm.fusion import Group, Uses, fuse
-from graft.plugins.llvm.horizontal import join_horizontally
-from graft.plugins.llvm.index_checks import IndexChecks
-from graft.plugins.llvm.integers import in_integers
-from graft.plugins.llvm.layout import values_last
-from graft.plugins.llvm.packing import Places, Shared, scheduled_and_places
-from graft.plugins.llvm.placement import Placed
-from graft.plugins.llvm.region import Lowered, Values, kernel_name, lowered_beside, symbol
-from graft.plugins.llvm.rounding import rounded_nodes
-from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from graft.core.target import Target
+from graft.core.machine.target import Target
 from graft.errors import GraftError
-from graft.plugins.llvm.packing import Places, Strided
+from graft.plugins.codegen.constant_packing import Places, Strided
 from graft.runtime.files import writing
 from graft.runtime.private import (
     FILE_MODE,
@@ -41,7 +41,15 @@ LIMIT_BYTES = 512 << 20
 KEPT = 0.8
 """The share of the limit that is left after the oldest entries were removed."""
 _MAGIC = b"GRAFTKC2"
-_SOURCES = ("core/schedule", "core/tensor_ir", "core/operators", "core/types.py", "core/target.py", "plugins/llvm")
+_SOURCES = (
+    "core/schedule",
+    "core/tensor_ir",
+    "core/operators",
+    "core/types.py",
+    "core/machine",
+    "plugins/codegen",
+    "plugins/llvm",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +183,13 @@ def kernel_key(structure: str, target: Target, version: str) -> str:
 @cache
 def source_digest() -> str:
     """Return a digest of the source of everything between a kernel and its object."""
-    import graft.core.target
+    import graft.core
 
-    root = Path(graft.core.target.__file__).parent.parent
+    root = Path(graft.core.__file__).parent.parent
     digest = hashlib.sha256()
     for name in _SOURCES:
         place = root / name
-        for path in sorted(place.glob("*.py")) if place.is_dir() else [place]:
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -13,12 +13,12 @@ from time import perf_counter
 from types import TracebackType
 from typing import Self
 
-from graft.core.target import Target
+from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
+from graft.plugins.codegen.constant_packing import Places, Shared
 from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
 from graft.plugins.llvm.emit import llvm_version, module_ir, object_of
 from graft.plugins.llvm.object import link
-from graft.plugins.llvm.packing import Places, Shared
 
 SWITCH_SECONDS = 0.0002
 """How long LLVM's thread waits to be let in: its calls are short, and Python's usual 5 ms would be most of the time."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from graft.core.target import Target
+from graft.core.machine.target import Target
 from graft.core.tensor_ir.fused import unfused
 from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.vector_math import expansion

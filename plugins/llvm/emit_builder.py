@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from graft.core.target import Target
+from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.types import Type, element_bits
 from graft.errors import CompileError

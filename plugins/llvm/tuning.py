@@ -14,12 +14,12 @@ from time import thread_time
 
 import numpy as np
 
+from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import OperatorTable
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
-from graft.core.target import Target
 from graft.core.tensor_ir.ir import Buffer, Constant, Stage
 from graft.core.tuning.candidates import is_tunable
 from graft.core.tuning.options import TuneOptions, TuneReport
@@ -27,13 +27,13 @@ from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
 from graft.core.tuning.tunings import Tunings, workload_key
 from graft.core.types import Type, element_bits
-from graft.datatypes.lower import lower_function
+from graft.datatypes.lower_function import lower_function
 from graft.partition.region import Region
+from graft.plugins.codegen.kernel_structure import structure_of
+from graft.plugins.codegen.lowered_groups import Lowered
 from graft.plugins.llvm.backend import RegionKernels
 from graft.plugins.llvm.emit import module_ir, object_of
 from graft.plugins.llvm.object import link
-from graft.plugins.llvm.region import Lowered
-from graft.plugins.llvm.structure import structure_of
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, TensorSpec
 from graft.runtime.program import Program

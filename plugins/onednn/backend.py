@@ -11,9 +11,9 @@ from graft.plugins.onednn import library
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.machine.target import CompileOptions
+    from graft.core.model.view import NodeView
     from graft.core.operators.table import Cost
-    from graft.core.target import CompileOptions
-    from graft.core.view import NodeView
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
 
@@ -47,7 +47,7 @@ class OneDnnBackend(Backend):
     def compile(self, region: Region, options: CompileOptions) -> Module:
         """Return the region as a JSON graph in oneDNN's terms; raise CompileError for what has no primitive."""
         from graft.plugins.json_codegen import serialize
-        from graft.plugins.onednn.lowering import lower_graph
+        from graft.plugins.onednn.primitives import lower_graph
 
         graph, constants = lower_graph(*serialize(region))
         return Module(region.name, KIND, (region.name,), graph.to_json(), constants, self.name, self.install)

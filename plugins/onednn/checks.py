@@ -11,11 +11,11 @@ import numpy as np
 from graft.core.reject import Reject
 from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
-from graft.plugins.onednn.lowering import is_per_channel
-from graft.plugins.onednn.windows import window
+from graft.plugins.onednn.pooling_windows import window
+from graft.plugins.onednn.primitives import is_per_channel
 
 if TYPE_CHECKING:
-    from graft.core.view import NodeView, ValueView
+    from graft.core.model.view import NodeView, ValueView
     from graft.patterns.match import Match
 
 MAX_RANK = 12

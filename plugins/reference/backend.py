@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from graft.core.machine.target import CompileOptions
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost
 from graft.core.reject import Reject
-from graft.core.target import CompileOptions
-from graft.core.view import NodeView
 from graft.partition.costs import Work, kernel_cost
 from graft.partition.region import Region
 from graft.plugins.backend import Backend

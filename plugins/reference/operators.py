@@ -8,8 +8,8 @@ from importlib import import_module
 
 import onnx
 
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 
 _OTHERS = {
     "ai.onnx.ml": "aionnxml",

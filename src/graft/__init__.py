@@ -10,13 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graft.api import compile, plan
-    from graft.benchmark import bench
-    from graft.core.load import load
+    from graft.compiler.api import compile, plan
+    from graft.compiler.explaining import explain
+    from graft.core.model.load import load
     from graft.core.reject import Reject
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
-    from graft.explaining import explain
+    from graft.measure.format_sweep import sweep
+    from graft.measure.latency import bench
+    from graft.measure.verification import verify
     from graft.partition.plan import Plan
     from graft.partition.policy import Policy
     from graft.partition.region import Region
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from graft.plugins.supports import supports
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
-    from graft.sweeping import sweep
-    from graft.verification import verify
 
 __version__ = "0.1.0"
 
@@ -66,22 +66,24 @@ _HOMES = {
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
     "TuneOptions": "graft.core.tuning.options",
-    "bench": "graft.benchmark",
-    "compile": "graft.api",
-    "explain": "graft.explaining",
+    "bench": "graft.measure.latency",
+    "compile": "graft.compiler.api",
+    "explain": "graft.compiler.explaining",
     "hookimpl": "graft.plugins.hooks",
-    "load": "graft.core.load",
-    "plan": "graft.api",
+    "load": "graft.core.model.load",
+    "plan": "graft.compiler.api",
     "supports": "graft.plugins.supports",
-    "sweep": "graft.sweeping",
-    "verify": "graft.verification",
+    "sweep": "graft.measure.format_sweep",
+    "verify": "graft.measure.verification",
 }
 _REGISTRIES = {
     "datatypes": ("graft.datatypes.registry", "DATATYPES"),
     "load": ("graft.core.operators.table", "OPERATORS"),
 }
 """What plugins add to, by the name that needs it."""
-_FOLDERS = frozenset({"core", "datatypes", "partition", "patterns", "plugins", "runtime"})
+_FOLDERS = frozenset(
+    {"compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "report", "runtime"}
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -101,7 +103,7 @@ def _ask_plugins(module: str, name: str) -> None:
     registry = getattr(importlib.import_module(module), name)
 
     def discover() -> None:
-        importlib.import_module("graft.api").plugins().plugins()  # loading registers
+        importlib.import_module("graft.compiler.api").plugins().plugins()  # loading registers
 
     registry.discover = discover
 

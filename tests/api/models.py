@@ -11,9 +11,9 @@ import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
 import graft
+from graft.core.machine.target import CompileOptions
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.target import CompileOptions
-from graft.core.view import NodeView
 from graft.partition.region import Region
 from graft.plugins.reference.backend import ReferenceBackend
 

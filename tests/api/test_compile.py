@@ -11,9 +11,9 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.api import compile_model
-from graft.core.passes.fold_batch_normalization import FoldBatchNormalization
-from graft.core.passes.pipeline import record_of
+from graft.compiler.api import compile_model
+from graft.core.model.passes.fold_batch_normalization import FoldBatchNormalization
+from graft.core.model.passes.pipeline import record_of
 from graft.errors import ArtifactError, GraftError, InputError, ModelError, PlanError, PluginError, UnsupportedError
 
 from .models import Vendor, check, feeds, kinds, model, raising

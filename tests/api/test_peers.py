@@ -11,9 +11,9 @@ import pytest
 
 import graft
 from benchmarks.zoo import model as zoo_model
-from graft.core.sample_inputs import sample_inputs
+from graft.core.model.sample_inputs import sample_inputs
 from graft.errors import GraftError
-from graft.peers.table import COMPARE, INSTALL, PACKAGES, PEERS, peer
+from graft.measure.peers.peer_table import COMPARE, INSTALL, PACKAGES, PEERS, peer
 
 HEADER = '<ir_version: 10, opset_import: ["" : 23]>'
 CASES = {
@@ -61,7 +61,7 @@ def compare(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 def by_torch(model: ir.Model, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return what the PyTorch graph of a model computes, uncompiled."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from graft.peers.torch_compile import torch_module
+    from graft.measure.peers.torch_compile import torch_module
 
     with torch.inference_mode():
         results = torch_module(model)(*[torch.from_numpy(feeds[value.name]) for value in model.graph.inputs])
@@ -124,7 +124,7 @@ def test_iree_computes_what_onnxruntime_does(threads: int) -> None:
 )
 def test_what_torch_cannot_be_given_is_told(text: str, message: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from graft.peers.torch_compile import torch_module
+    from graft.measure.peers.torch_compile import torch_module
 
     with pytest.raises(GraftError) as caught:
         torch_module(text_model(text))
@@ -141,7 +141,9 @@ def test_what_torch_cannot_be_given_is_told(text: str, message: str) -> None:
     ],
 )
 def test_a_peer_that_is_missing_is_told(name: str, imported: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [one for one in sys.modules if one.startswith(("graft.peers.torch_", "graft.peers.iree"))]:
+    for module in [
+        one for one in sys.modules if one.startswith(("graft.measure.peers.torch_", "graft.measure.peers.iree"))
+    ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, imported, None)
     model = text_model(CASES["means"])

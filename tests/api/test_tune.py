@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 import graft
-from graft.api import compile_model
+from graft.compiler.api import compile_model
+from graft.core.machine.target import CompileOptions, tuned_database
 from graft.core.schedule.parameters import ContractionParameters
-from graft.core.target import CompileOptions, tuned_database
 from graft.core.tuning.options import Tuned, TuneOptions, TuneReport
 from graft.errors import PluginError
 from graft.partition.region import Region

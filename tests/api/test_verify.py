@@ -15,7 +15,7 @@ import pytest
 
 import graft
 from graft.errors import GraftError, InputError, PluginError, VerifyError
-from graft.verification import difference
+from graft.measure.verification import difference
 
 from .models import Vendor, feeds, model
 
@@ -58,7 +58,7 @@ def test_errors_are_told_apart_as_isolated_and_accumulated() -> None:
 
 
 def test_each_region_of_the_digits_model_is_right() -> None:
-    reason = graft.api.plugins().backends(["onednn"])[0].available()
+    reason = graft.compiler.api.plugins().backends(["onednn"])[0].available()
     if reason is not None:
         pytest.skip(reason)
     report = graft.verify(str(DIGITS), ["onednn", "llvm"], per_region=True, threads=1)

@@ -156,7 +156,7 @@ def test_placement_by_the_model_keeps_a_backend_that_says_it_is_slow_out(graft, 
 
 
 def test_placement_by_measuring_runs_plans_once_and_remembers(graft, model, npu, tmp_path, monkeypatch):
-    from graft.measure import default_database
+    from graft.compiler.plan_times import default_database
     from graft.partition.times import TimesDatabase
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

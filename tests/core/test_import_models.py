@@ -10,11 +10,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from graft.core.load import load
-from graft.core.normalize import PASSES, normalize
-from graft.core.passes.seed_weights import SeedWeights
-from graft.core.shapes import require_static
-from graft.core.view import ValueView
+from graft.core.model.load import load
+from graft.core.model.normalize import PASSES, normalize
+from graft.core.model.passes.seed_weights import SeedWeights
+from graft.core.model.shapes import require_static
+from graft.core.model.view import ValueView
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 EXPORTED = Path(__file__).parents[2] / "examples" / "models"

@@ -9,11 +9,11 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.load import load
-from graft.core.normalize import PASSES, normalize, standard_pipeline
-from graft.core.passes.fold_constants import FoldConstants
-from graft.core.passes.pipeline import Pipeline, record_of
-from graft.core.passes.rewrite import ORIGIN
+from graft.core.model.load import load
+from graft.core.model.normalize import PASSES, normalize, standard_pipeline
+from graft.core.model.passes.fold_constants import FoldConstants
+from graft.core.model.passes.node_rewrite import ORIGIN
+from graft.core.model.passes.pipeline import Pipeline, record_of
 from graft.errors import GraftError
 
 CHANNELS = (

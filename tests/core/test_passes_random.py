@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.load import load
-from graft.core.normalize import PASSES, normalize
+from graft.core.model.load import load
+from graft.core.model.normalize import PASSES, normalize
 
 CHANNELS, SIDE = 3, 4
 SHAPE = (1, CHANNELS, SIDE, SIDE)

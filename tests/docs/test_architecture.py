@@ -13,13 +13,13 @@ import pytest
 from onnx import numpy_helper
 
 import graft
-from graft.api import choose, compile_model
+from graft.compiler.api import choose, compile_model
+from graft.core.machine.target import Target
 from graft.core.operators.all import OPERATORS
-from graft.core.target import Target
-from graft.core.tensor_ir.text import print_function, print_stages
+from graft.core.tensor_ir.printer import print_function, print_stages
+from graft.plugins.codegen.lowered_groups import Values
 from graft.plugins.llvm.backend import RegionKernels
 from graft.plugins.llvm.emit import emit_ir
-from graft.plugins.llvm.region import Values
 from graft.runtime.procedure import procedure_to_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"

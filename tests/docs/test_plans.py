@@ -11,9 +11,9 @@ import click.testing
 import pytest
 
 from benchmarks.zoo import path_of
-from graft.api import plugins
 from graft.cli.common import State
 from graft.cli.main import cli
+from graft.compiler.api import plugins
 from graft.core.reject import BACKEND_CODES, CORE_CODES
 from graft.report.reasons import ADVICE
 from tests.docs.blocks import ROOT, blocks, execute, prepare, shell

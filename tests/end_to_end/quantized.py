@@ -10,9 +10,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from graft.api import compile_model
+from graft.compiler.api import compile_model
 from graft.partition.region import regions
-from graft.plugins.llvm.integers import in_integers
+from graft.plugins.codegen.quantized_regions import in_integers
 
 TYPES = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "float32": TensorProto.FLOAT}
 

@@ -15,8 +15,8 @@ import pytest
 
 import graft
 from benchmarks.zoo import model
-from graft.api import compile_model
-from graft.core.sample_inputs import sample_inputs
+from graft.compiler.api import compile_model
+from graft.core.model.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.runtime.artifact import save
 

@@ -9,10 +9,10 @@ import pytest
 
 import graft
 from benchmarks.zoo import LIGHT, NAMES, SMALL, model
-from graft.api import choose
-from graft.compiler import prepare
+from graft.compiler.api import choose
+from graft.compiler.driver import prepare
+from graft.core.model.sample_inputs import sample_inputs
 from graft.core.operators.all import OPERATORS
-from graft.core.sample_inputs import sample_inputs
 from graft.partition.partitioner import partition
 
 onnxruntime = pytest.importorskip("onnxruntime")

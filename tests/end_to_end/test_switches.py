@@ -12,10 +12,10 @@ from onnx import numpy_helper, parser
 
 import graft
 from benchmarks.zoo import model, path_of
-from graft.core.normalize import PASSES
-from graft.core.passes.seed_weights import SeedWeights
-from graft.core.sample_inputs import sample_inputs
-from graft.core.target import OPTIMISATIONS
+from graft.core.machine.target import OPTIMISATIONS
+from graft.core.model.normalize import PASSES
+from graft.core.model.passes.seed_weights import SeedWeights
+from graft.core.model.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.runtime.program import Program

@@ -7,8 +7,8 @@ import pytest
 
 import graft
 from benchmarks.zoo import path_of
-from graft.core.sample_inputs import sample_inputs
-from graft.core.target import LEVELS, host_target
+from graft.core.machine.target import LEVELS, host_target
+from graft.core.model.sample_inputs import sample_inputs
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
 

@@ -13,8 +13,8 @@ import onnx.parser
 import pytest
 
 import graft
-from graft.core.target import CompileOptions
-from graft.core.view import NodeView
+from graft.core.machine.target import CompileOptions
+from graft.core.model.view import NodeView
 from graft.runtime.loaders import ModuleFunction, PythonLoader
 
 ROOT = Path(__file__).parents[2]

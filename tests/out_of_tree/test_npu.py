@@ -8,9 +8,9 @@ import onnx_ir as ir
 import pytest
 
 import graft
+from graft.core.machine.target import CompileOptions, Target
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.target import CompileOptions, Target
-from graft.core.view import NodeView
 from graft.plugins.manager import PluginManager
 from tests.plugins.distributions import install_project
 from tests.plugins.regions import region_of

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from graft.partition.compose import compose
 from graft.patterns import Composite, is_composite, is_op, wildcard
-from graft.patterns.search import extract
+from graft.patterns.matching import extract
 from tests.partition.graphs import inputs_for, random_models, run_reference, small
 
 ROWS = (

@@ -4,8 +4,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.partition.partitioner import partition
 from graft.partition.region import REGION_DOMAIN, regions
 from tests.partition.graphs import Toy, everything, model_of, run_reference, toy

@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.errors import PatternError, PlanError, PluginError, UnsupportedError
 from graft.partition.partitioner import collection_paused, partition
 from graft.partition.policy import Policy

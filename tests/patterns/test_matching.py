@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.model.view import ValueView
 from graft.core.operators.table import Operator, OperatorTable
-from graft.core.view import ValueView
 from graft.errors import PatternError
 from graft.patterns import (
     Pattern,
@@ -25,9 +25,9 @@ from graft.patterns import (
     repeat,
     wildcard,
 )
-from graft.patterns.machine import StepLimitError
+from graft.patterns.backtracking import StepLimitError
 from graft.patterns.match import Match
-from graft.patterns.search import extract, match, matches
+from graft.patterns.matching import extract, match, matches
 from tests.patterns.graphs import graph_of, root
 
 CHAIN = "a = Relu(x)\ny = Exp(a)"

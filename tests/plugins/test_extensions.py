@@ -9,11 +9,11 @@ import onnx
 import pytest
 
 import graft
-from graft.api import choose
-from graft.compiler import prepare
-from graft.core.load import load
+from graft.compiler.api import choose
+from graft.compiler.driver import prepare
+from graft.core.model.load import load
+from graft.core.model.passes.pipeline import record_of
 from graft.core.operators.table import OPERATORS, Operator
-from graft.core.passes.pipeline import record_of
 from graft.errors import GraftError, ModelError, PluginError
 from graft.plugins.manager import PluginManager
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from graft.core.target import CompileOptions, Target
+from graft.core.machine.target import CompileOptions, Target
 from graft.errors import ArtifactError, PluginError
 from graft.plugins.fence import FencedBackend
 from graft.plugins.json_backend import JsonBackend

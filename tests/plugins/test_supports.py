@@ -3,8 +3,8 @@ import onnx_ir as ir
 import pytest
 
 import graft
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.errors import PluginError
 from graft.patterns import is_op, wildcard
 from graft.plugins.backend import Backend

@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 from benchmarks.zoo import path_of
-from graft.compiler import prepare
+from graft.compiler.driver import prepare
 from graft.partition.partitioner import partition
-from graft.report.build import report_on_model
+from graft.report.gathering import report_on_model
 from graft.report.html import write_html
 from tests.partition.graphs import everything, small, toy
 from tests.report.webdriver import Browser, browser

@@ -37,7 +37,7 @@ def llvm(tmp_path: Path) -> Path:
 @pytest.fixture
 def vendor(tmp_path: Path) -> tuple[Path, graft.Program]:
     """The artifact of the digits model, and the program; most of it is oneDNN's."""
-    reason = next(iter(graft.api.plugins().backends(["onednn"]))).available()
+    reason = next(iter(graft.compiler.api.plugins().backends(["onednn"]))).available()
     if reason is not None:
         pytest.skip(reason)
     program = graft.compile(str(DIGITS), ["onednn", "llvm"], threads=1)
@@ -62,7 +62,7 @@ import graft
 program = graft.runtime.load(sys.argv[1], threads=1)
 result = program(*(np.ones(one.shape, one.dtype) for one in program.inputs))
 print(result.shape, float(result.sum()))
-forbidden = ("onnx", "onnx_ir", "llvmlite", "pluggy", "graft.core", "graft.partition", "graft.compiler")
+forbidden = ("onnx", "onnx_ir", "llvmlite", "pluggy", "graft.core", "graft.partition", "graft.compiler.driver")
 print([name for name in forbidden if name in sys.modules])
 """
 

@@ -57,7 +57,7 @@ def command(
         return _roofline(state, threads or 1)
     if file is None:
         raise click.UsageError("name a FILE to measure, or --roofline for the machine by itself")
-    from graft.benchmark import bench, bench_program
+    from graft.measure.latency import bench, bench_program
     from graft.runtime.inputs import inputs_of
 
     program = load_artifact(state, file, threads) if is_artifact(file) else None
@@ -91,7 +91,7 @@ def command(
 
 def _roofline(state: State, threads: int) -> int:
     """Print the limits of one core."""
-    from graft.roofline import measure_roofline
+    from graft.measure.roofline import measure_roofline
 
     found = measure_roofline(threads)
     if state.json:

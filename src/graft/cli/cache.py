@@ -39,9 +39,9 @@ def command(state: State, action: str, what: str) -> int:
 
 def _places() -> tuple[KernelCache, Tunings, TimesDatabase] | None:
     """What is kept in the cache directory; None where there is no such directory."""
-    from graft.core.target import cache_directory, tuned_database
+    from graft.compiler.plan_times import default_database
+    from graft.core.machine.target import cache_directory, tuned_database
     from graft.core.tuning.tunings import Tunings
-    from graft.measure import default_database
     from graft.partition.times import TimesDatabase
     from graft.plugins.llvm.cache import KernelCache
 
@@ -53,7 +53,7 @@ def _places() -> tuple[KernelCache, Tunings, TimesDatabase] | None:
 
 def _refusals(kernels: KernelCache, tunings: Tunings, times: TimesDatabase) -> dict[str, str | None]:
     """Why something that is kept is not used; None for what is."""
-    from graft.core.database import why_not_usable
+    from graft.core.tuning.database import why_not_usable
 
     return {
         "kernels": kernels.refusal,
@@ -114,7 +114,7 @@ def _info(state: State) -> None:
 
 def _nothing(state: State) -> None:
     """Say that nothing is kept."""
-    from graft.core.database import why_not_usable
+    from graft.core.tuning.database import why_not_usable
 
     reason = why_not_usable(None)
     if state.json:

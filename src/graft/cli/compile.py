@@ -82,8 +82,8 @@ def command(
     **wishes: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
-    from graft.api import compile_model
     from graft.cli.progress import tuning_bar
+    from graft.compiler.api import compile_model
     from graft.runtime.artifact import save
 
     if no_tuned and (tune or tune_seconds):

@@ -134,15 +134,15 @@ def _model(
     state: State, path: Path, stage: str, backends: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]
 ) -> ir.Model:
     if stage == "loaded":
-        from graft.core.load import load
+        from graft.core.model.load import load
 
         return load(str(path), shapes=shapes)
-    from graft.compiler import prepare
+    from graft.compiler.driver import prepare
 
     model = prepare(str(path), shapes, state.manager())
     if stage == "normalized":
         return model
-    from graft.api import choose
+    from graft.compiler.api import choose
     from graft.partition.partitioner import partition
 
     return partition(model, choose(names_or_none(backends), state.manager())).model
@@ -174,7 +174,7 @@ def _text(model: ir.Model) -> str:
 
 
 def _print_model(state: State, model: ir.Model) -> None:
-    from graft.core.view import ValueView
+    from graft.core.model.view import ValueView
 
     counts = Counter(node.op_type if not node.domain else f"{node.domain}::{node.op_type}" for node in model.graph)
     constants = [value for value in model.graph.initializers.values() if value.const_value is not None]

@@ -25,7 +25,7 @@ from graft.cli.common import (
 from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
-    from graft.explaining import NodeExplanation
+    from graft.compiler.explaining import NodeExplanation
     from graft.partition.plan import Plan
     from graft.partition.plan_diff import PlanChange
 
@@ -103,14 +103,14 @@ def plan_model(
 ) -> int:
     """Show where every operator of MODEL would run; compile nothing."""
     if explained is not None:
-        from graft.explaining import explain
+        from graft.compiler.explaining import explain
 
         _print_explanation(state, explain(
             str(model), explained, names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes),
             manager=state.manager(),
         ))  # fmt: skip
         return ExitCode.OK
-    from graft.api import partitioned
+    from graft.compiler.api import partitioned
 
     result = partitioned(
         str(model), names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes), precision=precision,
@@ -124,7 +124,7 @@ def plan_model(
         keep_clear(output)
         write(output, plan.to_json() + "\n", "plan")
     if html is not None:
-        from graft.report.build import report_on_model
+        from graft.report.gathering import report_on_model
         from graft.report.html import write_html
 
         keep_clear(html)

@@ -49,7 +49,7 @@ def command(
     precision: str,
 ) -> int:
     """Show which calls of FILE, an artifact or a model, take the time."""
-    from graft.roofline import achieved, measure_roofline, traffic_of
+    from graft.measure.roofline import achieved, measure_roofline, traffic_of
     from graft.runtime.inputs import inputs_of
 
     program = open_program(state, file, backends, shapes, threads, strict, precision)

@@ -41,7 +41,7 @@ def command(
 
     The page needs no network and no other file.
     """
-    from graft.report.build import report_on_artifact, report_on_model
+    from graft.report.gathering import report_on_artifact, report_on_model
     from graft.report.html import write_html
 
     state: State = context.obj
@@ -52,7 +52,7 @@ def command(
             raise click.UsageError(f"'{file}' is compiled already: --{given[0].replace('_', '-')} is for models")
         report = report_on_artifact(file, state.manager())
     else:
-        from graft.api import partitioned
+        from graft.compiler.api import partitioned
 
         policy = policy_of(wishes)
         result = partitioned(

@@ -21,7 +21,7 @@ from graft.cli.output import print_json, print_table
 from graft.cli.programs import load_artifact
 
 if TYPE_CHECKING:
-    from graft.verification import VerifyReport
+    from graft.measure.verification import VerifyReport
 
 
 @click.command("verify")

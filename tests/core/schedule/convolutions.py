@@ -8,16 +8,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graft.core.machine.target import Target
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.convolution import OPERATORS
 from graft.core.operators.table import Lowering, Trait
-from graft.core.schedule.convolution import schedule_convolution
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.target import Target
+from graft.core.schedule.strategies.direct_convolution import schedule_convolution
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.machine import run_function
-from graft.core.view import NodeView
+from graft.core.tensor_ir.machine_arithmetic import run_function
 
 WIDE = Target("x86_64", "sapphirerapids", frozenset({"avx512f", "avx2", "fma"}))
 NARROW = Target("x86_64", "x86-64", frozenset())

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.machine.target import LEVELS, Target
 from graft.core.operators import build as b
-from graft.core.schedule.contraction import schedule_contraction
-from graft.core.schedule.convolution import schedule_convolution
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.vectorize import instantiate
-from graft.core.target import LEVELS, Target
+from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.strategies.blocked_product import schedule_contraction
+from graft.core.schedule.strategies.direct_convolution import schedule_convolution
 from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.machine import run_function
-from graft.core.tensor_ir.verify import verify
+from graft.core.tensor_ir.machine_arithmetic import run_function
+from graft.core.tensor_ir.verifier import verify
 from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution
-from tests.core.schedule.test_contraction import matmul
+from tests.core.schedule.strategies.test_blocked_product import matmul
 
 WIDE = Target("x86_64", "cooperlake", LEVELS["x86-64-v4"].features | {"avx512bf16"}, precision="bf16")
 PLAIN = replace(LEVELS["x86-64-v3"], precision="bf16")

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.machine.target import LEVELS, Target
 from graft.core.operators import build as b
-from graft.core.schedule.convolution import schedule_convolution
-from graft.core.schedule.inline import relaid
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.narrowing import reading, storing
+from graft.core.schedule.loops.inline import relaid
+from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.parameters import ContractionParameters
-from graft.core.target import LEVELS, Target
+from graft.core.schedule.strategies.direct_convolution import schedule_convolution
 from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution, outputs_of
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import (
@@ -20,14 +21,13 @@ from graft.core.schedule.parameters import (
     to_json,
 )
 from graft.core.schedule.select import schedule
-from graft.core.target import Target
 from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.machine import run_function
+from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.errors import TuningError
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
-from tests.core.schedule.test_attention import attention_kernel
-from tests.core.schedule.test_contraction import matmul
-from tests.core.schedule.test_grouping import PLAIN, VNNI, matmul_integer
+from tests.core.schedule.products.test_dot_grouping import PLAIN, VNNI, matmul_integer
+from tests.core.schedule.strategies.test_blocked_product import matmul
+from tests.core.schedule.strategies.test_fused_attention import attention_kernel
 
 
 def optional(low: int, high: int) -> st.SearchStrategy[int | None]:

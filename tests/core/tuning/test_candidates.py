@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from graft.core.machine.target import Target
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import (
@@ -16,13 +17,12 @@ from graft.core.schedule.parameters import (
     Parameters,
     WinogradParameters,
 )
+from graft.core.schedule.products.tiling import split_evenly
 from graft.core.schedule.select import schedule
-from graft.core.schedule.tiling import split_evenly
-from graft.core.target import Target
 from graft.core.tuning.candidates import STAGES, best_tiles, candidates, is_tunable
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
-from tests.core.schedule.test_attention import attention_kernel
-from tests.core.schedule.test_contraction import matmul
+from tests.core.schedule.strategies.test_blocked_product import matmul
+from tests.core.schedule.strategies.test_fused_attention import attention_kernel
 
 KERNELS = {
     "matmul": (matmul((128, 64), (64, 96), constant=True)[0], ContractionParameters),

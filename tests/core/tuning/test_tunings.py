@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from graft.core.database import Database
+from graft.core.machine.target import Target
 from graft.core.schedule.parameters import ContractionParameters, DepthwiseParameters, WinogradParameters
-from graft.core.target import Target
+from graft.core.tuning.database import Database
 from graft.core.tuning.tunings import COLUMNS, Row, Tuning, Tunings, machine_of, workload_key
 from graft.errors import DatabaseError
 

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.shapes import infer_proto
+from graft.core.model.shapes import infer_proto
 from graft.plugins.reference.own import OWN
 
 OPSET = 24

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from graft.core.target import host_target
+from graft.core.machine.target import host_target
 from graft.core.tensor_ir.ir import Function
 from graft.plugins.llvm.emit import compile_functions
 

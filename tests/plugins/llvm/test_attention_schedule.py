@@ -5,9 +5,9 @@ import onnx
 import pytest
 
 import graft
-import graft.core.schedule.attention as attention
+import graft.core.schedule.strategies.fused_attention as attention
+from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.target import Target
 
 HEADS = """
 <ir_version: 10, opset_import: ["" : 21]>

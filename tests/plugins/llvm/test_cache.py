@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.core.target import LEVELS, cache_directory
+from graft.core.machine.target import LEVELS, cache_directory
+from graft.plugins.codegen.constant_packing import Places, Strided
 from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
-from graft.plugins.llvm.packing import Places, Strided
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
-from graft.api import compile_model
-from graft.plugins.llvm.fusion import LARGEST_GROUP
+from graft.compiler.api import compile_model
+from graft.plugins.codegen.fusion import LARGEST_GROUP
 
 SHAPE = (4, 4)
 SECONDS = 20.0

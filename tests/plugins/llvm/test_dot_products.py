@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from graft.core.machine.target import LEVELS, Target, host_target
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
-from graft.core.schedule.contraction import schedule_contraction
 from graft.core.schedule.kernel import Kernel
-from graft.core.target import LEVELS, Target, host_target
+from graft.core.schedule.strategies.blocked_product import schedule_contraction
 from graft.core.tensor_ir.interpreter import run_function
 from graft.core.tensor_ir.ir import Buffer, Expression, Function, Intrinsic, Load, Ramp, Store
 from graft.core.types import Type

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from graft.core.machine.target import Target, host_target
 from graft.core.operators import build as b
-from graft.core.target import Target, host_target
 from graft.core.tensor_ir.interpreter import run_function
 from graft.core.tensor_ir.ir import (
     Allocate,

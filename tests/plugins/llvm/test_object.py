@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import llvmlite.binding as llvm
 import pytest
 
-from graft.core.target import Target, host_target
+from graft.core.machine.target import Target, host_target
 from graft.errors import CompileError
 from graft.plugins.llvm.emit import target_machine
 from graft.plugins.llvm.object import link

@@ -8,14 +8,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
+from graft.core.machine.target import host_target
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.build import index
 from graft.core.operators.lower import lower, lowering_of
 from graft.core.operators.recurrent_layer import GATES
-from graft.core.target import host_target
 from graft.core.tensor_ir.ir import For, Function
 from graft.core.tensor_ir.visit import walk_statements
-from graft.core.view import NodeView
 from graft.plugins.llvm.emit import module_ir
 from graft.runtime.program import Program
 

@@ -11,17 +11,17 @@ import onnx
 import pytest
 
 import graft
-from graft.api import compile_model
-from graft.compiler import compile_options
+from graft.compiler.api import compile_model
+from graft.compiler.driver import compile_options
+from graft.core.machine.target import LEVELS, host_target, tuned_database
 from graft.core.schedule.parameters import ContractionParameters, Parameters
-from graft.core.target import LEVELS, host_target, tuned_database
 from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.race import Run
 from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import DatabaseError, TuningError
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.plugins.llvm.tuning import KernelBench, KernelBuilder, workloads_of
-from tests.core.schedule.test_contraction import matmul
+from tests.core.schedule.strategies.test_blocked_product import matmul
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

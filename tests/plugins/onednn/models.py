@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from graft.core.target import CompileOptions, Target
+from graft.core.machine.target import CompileOptions, Target
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions

@@ -4,8 +4,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.view import NodeView
 from graft.plugins.onednn.checks import supported
 from tests.plugins.onednn.cases import integers, number
 from tests.plugins.onednn.models import Case

@@ -6,9 +6,9 @@ import onnx_ir as ir
 import pytest
 from onnx.backend.test.loader import load_model_tests
 
+from graft.core.machine.target import CompileOptions, Target
+from graft.core.model.view import NodeView, ValueView
 from graft.core.reject import Reject
-from graft.core.target import CompileOptions, Target
-from graft.core.view import NodeView, ValueView
 from graft.errors import ArtifactError, CompileError
 from graft.partition.region import Region
 from graft.plugins.reference.backend import ReferenceBackend

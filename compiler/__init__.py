@@ -1,0 +1,1 @@
+"""The way of a model: load, normalise, partition, compile every region, stitch."""

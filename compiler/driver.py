@@ -1,0 +1,447 @@
+"""The way of a model: load, normalise, partition, compile every region, stitch.
+
+A region that its backend cannot compile, or whose module cannot be loaded here, goes to the next backend: the failure
+becomes a refusal and the model is partitioned again, so the final plan is the one that runs. Regions that did not
+change are not compiled again.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graft.compiler.faults import without_faulty
+from graft.compiler.precision import with_precision
+from graft.compiler.stitch import Stitcher
+from graft.core.machine.target import (
+    OPTIMISATIONS,
+    CompileOptions,
+    available_threads,
+    cache_directory,
+    check_switches,
+    precision_named,
+    target_named,
+    tuned_database,
+)
+from graft.core.model.load import Source, load
+from graft.core.model.normalize import PASSES, normalize
+from graft.core.model.passes.pipeline import Pipeline, record_of, verify_model
+from graft.core.model.save import save_with_data
+from graft.core.model.shapes import require_static
+from graft.core.model.skeleton import LARGE_BYTES
+from graft.core.model.view import dtype_of
+from graft.core.operators.all import OPERATORS
+from graft.core.reject import Reject
+from graft.core.tuning.database import usable
+from graft.core.tuning.options import TuneOptions, TuneReport, remaining
+from graft.core.tuning.tunings import Tunings
+from graft.errors import DatabaseError, GraftError, UnsupportedError
+from graft.partition.partitioner import Partitioned, partition
+from graft.partition.policy import Policy
+from graft.partition.region import REGION_DOMAIN, Region, regions
+from graft.plugins.backend import Backend, CompiledRegion
+from graft.runtime.dtypes import ELEMENT_TYPES
+from graft.runtime.files import make_folder, write
+from graft.runtime.procedure import Module, ProgramDescription
+
+if TYPE_CHECKING:
+    from graft.partition.cost_search import PlanTimes
+    from graft.partition.estimators import Estimator
+    from graft.partition.plan import Plan
+    from graft.plugins.manager import PluginManager
+    from graft.runtime.program import Program
+
+
+log = logging.getLogger("graft.compiler.driver")
+
+CHECKED_FEATURES = frozenset({
+    "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
+})  # fmt: skip
+"""Processor features that generated code may use and the loader checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """The outcome of a compilation: everything the way of the model went through, down to the program."""
+
+    description: ProgramDescription
+    plan: Plan
+    partitioned: ir.Model
+    normalized: ir.Model
+    regions: Mapping[str, Region]
+    modules: Mapping[str, Module | CompiledRegion]
+    passed: frozenset[str]
+    """The backends whose constants go along with every call."""
+    seconds: Mapping[str, float]
+    """Time spent, by stage (``load normalize partition stitch describe``) and by region (``region:<name>``), of which
+    ``region:<name>/<stage>`` are parts, in a thread of their own where they come to more."""
+    tuning: TuneReport | None = None
+    """What tuning has found, where it was asked for and a backend has something to tune."""
+    reuse: bool = True
+    """Whether results that are not live at the same time may have the same memory."""
+    without: Callable[[Sequence[tuple[Region, GraftError]]], CompiledModel] | None = None
+    """Compiles again where some regions' modules cannot be loaded, or raises why they cannot."""
+
+    def load(self, load: Callable[[ProgramDescription], Program]) -> Program:
+        """Return what ``load`` makes of the program, regions that cannot be loaded here going to the next backend."""
+        try:
+            return load(self.description)
+        except GraftError:
+            failures = self._unloadable(load)
+            if self.without is None or not failures:
+                raise
+        return self.without(failures).load(load)
+
+    def _unloadable(self, load: Callable[[ProgramDescription], Program]) -> list[tuple[Region, GraftError]]:
+        """Return the regions that cannot be loaded, each tried by itself."""
+        failures: list[tuple[Region, GraftError]] = []
+        for region in self.regions.values():
+            try:
+                load(self.stitch_region(region))
+            except GraftError as error:
+                failures.append((region, error))
+        return failures
+
+    @property
+    def total_seconds(self) -> float:
+        """The time of the whole compilation."""
+        return sum(seconds for stage, seconds in self.seconds.items() if "/" not in stage)
+
+    def region_calls(self) -> list[tuple[ir.Node, Region]]:
+        """Return the nodes of the main graph that call a region, with the region."""
+        return [(node, self.regions[node.op_type]) for node in self.partitioned.graph if node.domain == REGION_DOMAIN]
+
+    def stitch(self, outputs: Sequence[str]) -> ProgramDescription:
+        """Return the program with further values of the main graph as outputs, after the model's own."""
+        values = {value.name: value for node in self.partitioned.graph for value in node.outputs}
+        more = [values[name] for name in outputs if values[name] not in self.partitioned.graph.outputs]
+        return self._stitcher().stitch(self.partitioned.graph, more)
+
+    def stitch_region(self, region: Region) -> ProgramDescription:
+        """Return a program that is one region alone; its inputs and outputs have the region's names."""
+        return self._stitcher().stitch_region(region)
+
+    def _stitcher(self) -> Stitcher:
+        return Stitcher(self.regions, self.modules, self.passed, self.reuse)
+
+
+def prepare(
+    source: Source,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    manager: PluginManager | None = None,
+    without: Collection[str] = (),
+) -> ir.Model:
+    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed.
+
+    The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
+    Passes named in ``without`` are left out.
+    """
+    return simplified(load(source, shapes=shapes), source, shapes, manager, without)
+
+
+def simplified(
+    loaded: ir.Model,
+    source: Source,
+    shapes: Mapping[str, Sequence[int]] | None,
+    manager: PluginManager | None,
+    without: Collection[str] = (),
+) -> ir.Model:
+    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
+
+    The passes that ``without`` names are left out.
+    """
+    model = loaded
+    if loaded is source:
+        model = loaded.clone()
+        record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
+    more = manager.passes("import") if manager else ()
+    disable = PASSES.keys() & without
+    normalize(model, disable=disable, more=more, verify=False)
+    try:
+        verify_model(model, "normalize")
+    except AssertionError:
+        again = load(source, shapes=shapes).clone()
+        normalize(again, disable=disable, more=more)  # checked after every pass, this names the one that is wrong
+        raise
+    require_static(model)
+    _require_numbers(model)
+    if manager and (last := manager.passes("before-partition")):
+        Pipeline(tuple(last)).run(model)
+    return model
+
+
+def _require_numbers(model: ir.Model) -> None:
+    """Raise UnsupportedError if an input or output is no tensor of numbers: programs exchange nothing else."""
+    for what, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+        for value in values:
+            tensor = isinstance(value.type, ir.TensorType)
+            kind = "unknown" if value.dtype is None else dtype_of(value.dtype)
+            if not tensor or kind not in ELEMENT_TYPES:
+                raise UnsupportedError(
+                    f"{what} '{value.name}' is {'a tensor' if tensor else 'no tensor but a container'} of {kind}; a "
+                    f"program takes and returns tensors of {', '.join(ELEMENT_TYPES)}: cut the model there",
+                    value=value.name,
+                )
+
+
+class Compiler:
+    """Compiles models with a fixed choice of backends and options.
+
+    ``backends`` are in order of preference, each in a fence (`graft.compiler.api.choose`): what vendor code raises
+    arrives as a GraftError. ``plan`` (a saved decision) and ``policy`` steer the partitioner; ``estimator`` prices
+    regions and ``times`` knows plans where the policy places by cost. A region of a plan that its backend fails to
+    compile is an error, for the plan says that it is to have it. ``tune`` has the backends measure before they compile.
+    Backends named in ``forgiven`` are left out where they are at fault; the faults of others are errors.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[Backend],
+        options: CompileOptions,
+        *,
+        policy: Policy | None = None,
+        plan: Plan | None = None,
+        estimator: Estimator | None = None,
+        times: PlanTimes | None = None,
+        manager: PluginManager | None = None,
+        keep_intermediates: Path | None = None,
+        tune: TuneOptions | None = None,
+        forgiven: Collection[str] = (),
+    ) -> None:
+        self._backends = {backend.name: backend for backend in backends}
+        self._options = options
+        self._policy = policy
+        self._plan = plan
+        self._estimator = estimator
+        self._times = times
+        self._manager = manager
+        self._keep = keep_intermediates
+        self._tune = tune
+        self._forgiven = forgiven
+        self._report: TuneReport | None = None
+        self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
+        self.seconds: dict[str, float] = {}
+
+    def compile(self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> CompiledModel:
+        """Compile a model; raise GraftError if it is not valid, or no backend takes a part of it."""
+        if self._options.tuned is not None:
+            Tunings(self._options.tuned).check()
+        with self._timed("load"):
+            loaded = load(source, shapes=shapes)
+        with self._timed("normalize"):
+            model = simplified(loaded, source, shapes, self._manager, self._options.target.without)
+        self._write("01_normalized.onnx", model)
+        return self._compiled(model, {})
+
+    def _compiled(self, model: ir.Model, refusals: dict[tuple[str, str], Reject]) -> CompiledModel:
+        """Compile a prepared model; what fails joins ``refusals``."""
+        while True:
+            partitioned = self._partition(model, refusals)
+            if self._tune is not None and not refusals:
+                with self._timed("tune"):
+                    self._report = self._tuned(partitioned, self._tune)
+            failed = self._compile_regions(partitioned, refusals)
+            if not failed:
+                break
+        self._write("02_partitioned.onnx", partitioned.model)
+        found = {region.name: region for region in regions(partitioned.model)}
+        compiled = {name: self._finished[(name, one.backend, one.origin)] for name, one in found.items()}
+        passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
+        with self._timed("stitch"):
+            reuse = "in-place" not in self._options.target.without
+            stitcher = Stitcher(found, compiled, passed, reuse)
+            description = stitcher.stitch(partitioned.model.graph)
+        with self._timed("describe"):
+            description = self._with_facts(description, partitioned, stitcher.weights)
+        return CompiledModel(
+            description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
+            self._report, reuse, partial(self._without, model, refusals),
+        )  # fmt: skip
+
+    def _without(
+        self, model: ir.Model, refusals: dict[tuple[str, str], Reject], failures: Sequence[tuple[Region, GraftError]]
+    ) -> CompiledModel:
+        """Compile again what could not be loaded, by other backends."""
+        for region, error in failures:
+            self._refuse(region, error, refusals)
+        return self._compiled(model, refusals)
+
+    def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
+        def place(backends: Sequence[Backend]) -> Partitioned:
+            result = partition(
+                model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
+                times=self._times, operators=OPERATORS,
+            )  # fmt: skip
+            return with_precision(result, backends, self._options.target)
+
+        with self._timed("partition"):
+            result, able = without_faulty(place, list(self._backends.values()), self._forgiven)
+        self._backends = {backend.name: backend for backend in able}
+        result.plan.require_complete()
+        return result
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Add the time of the body to that of a stage."""
+        started = perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
+
+    def _tuned(self, partitioned: Partitioned, wish: TuneOptions) -> TuneReport | None:
+        """Let each backend tune its regions, within one budget."""
+        report: TuneReport | None = None
+        left: TuneOptions | None = wish
+        found = list(regions(partitioned.model))
+        for name, backend in self._backends.items():
+            own = [region for region in found if region.backend == name]
+            left = remaining(wish, 0.0 if report is None else report.spent)
+            part = self._tuned_by(backend, own, left) if own and left is not None else None
+            if part is not None:
+                report = part if report is None else report + part
+        return report
+
+    def _tuned_by(self, backend: Backend, own: Sequence[Region], wish: TuneOptions) -> TuneReport | None:
+        try:
+            return backend.tune(own, self._options, wish)
+        except GraftError as error:
+            if backend.name not in self._forgiven or "plugin" not in error.facts:
+                raise
+            log.warning("%s; its regions are compiled untuned", error.message)
+            return None
+
+    def _compile_regions(self, partitioned: Partitioned, refusals: dict[tuple[str, str], Reject]) -> bool:
+        """Compile every region not compiled yet; turn failures into refusals and say whether there were any."""
+        failed = False
+        for region in regions(partitioned.model):
+            key = (region.name, region.backend, region.origin)
+            if key in self._finished:
+                continue
+            started = perf_counter()
+            try:
+                compiled = self._backends[region.backend].compile(region, self._options)
+            except GraftError as error:
+                self._refuse(region, error, refusals)
+                failed = True
+                continue
+            seconds = perf_counter() - started
+            self.seconds[f"region:{region.name}"] = seconds
+            if isinstance(compiled, CompiledRegion):
+                self.seconds |= {f"region:{region.name}/{stage}": part for stage, part in compiled.seconds.items()}
+            self._finished[key] = compiled
+            self._keep_region(region, compiled)
+            if self._manager is not None:
+                self._manager.region_compiled(region, compiled, seconds)
+        return failed
+
+    def _refuse(self, region: Region, error: GraftError, refusals: dict[tuple[str, str], Reject]) -> None:
+        """Make a failure the reason why the backend does not get the region's nodes; raise it where that is no way."""
+        if self._options.strict or self._plan is not None or isinstance(error, DatabaseError):
+            raise error
+        log.warning("%s; the region goes to the next backend", error)
+        reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
+        known = len(refusals)
+        refusals.update({(name, region.backend): reason for name in region.origin})
+        if len(refusals) == known:
+            raise error
+
+    def _with_facts(
+        self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
+    ) -> ProgramDescription:
+        """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
+        target = self._options.target
+        metadata = {
+            "graft": version(),
+            "plan": partitioned.plan.to_json(),
+            "summary": partitioned.plan.summary(),
+            "threads": self._options.threads,
+            "precision": target.precision,
+            "weights": dict(weights),
+        }
+        files = {"model.onnx": model_without_weights(partitioned.model)}
+        targets = ({"arch": target.arch, "features": sorted(target.features & CHECKED_FEATURES)},)
+        return replace(description, targets=targets, metadata=metadata, files=files)
+
+    def _write(self, name: str, model: ir.Model) -> None:
+        """Save an intermediate model if the user asked for them."""
+        if self._keep is not None:
+            make_folder(self._keep, "intermediate results")
+            save_with_data(model, self._keep / name, "intermediate model")
+
+    def _keep_region(self, region: Region, compiled: Module | CompiledRegion) -> None:
+        """Save what a backend made of a region if the user asked for it."""
+        if self._keep is None:
+            return
+        make_folder(self._keep, "intermediate results")
+        for module in compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,):
+            suffix = module.kind.replace(":", "_")
+            write(self._keep / f"03_{region.name}.{module.name}.{suffix}", module.data, "module")
+
+
+def compile_options(
+    threads: int | None,
+    strict: bool,
+    cpu: str = "native",
+    cache: bool = False,
+    tuned: bool = False,
+    without: Collection[str] = (),
+    precision: str = "float32",
+) -> CompileOptions:
+    """Return the options of a compilation; ``threads=None`` means all that may be used here.
+
+    With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
+    used and kept there. ``without`` names optimisations and graph passes to do without.
+    """
+    if threads is not None and threads < 1:
+        raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
+    return CompileOptions(
+        replace(
+            target_named(cpu),
+            without=check_switches(without, (*OPTIMISATIONS, *PASSES)),
+            precision=precision_named(precision),
+        ),
+        threads or available_threads(),
+        strict,
+        cache_directory() if cache else None,
+        usable(tuned_database(), "tuned parameters") if tuned else None,
+    )
+
+
+def version() -> str:
+    """Return the version of Graft."""
+    import graft
+
+    return graft.__version__
+
+
+def model_without_weights(model: ir.Model) -> bytes:
+    """Return a model's bytes with every large initialiser reduced to its type and shape."""
+    graph = model.graph
+    initializers = list(graph.initializers.values())
+    large = [value for value in initializers if value.const_value is not None and _is_weight(value.const_value)]
+    try:
+        for value in large:
+            del graph.initializers[value.name or ""]
+        proto = ir.to_proto(model)
+    finally:
+        graph.initializers.clear()
+        for value in initializers:
+            graph.initializers.add(value)
+    for value in large:
+        assert value.const_value is not None, value.name
+        tensor = proto.graph.initializer.add(name=value.name, data_type=value.const_value.dtype)
+        tensor.dims.extend(value.const_value.shape.numpy())
+        tensor.doc_string = "weights are in constants.safetensors"
+    return bytes(proto.SerializeToString(deterministic=True))
+
+
+def _is_weight(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype is not ir.DataType.STRING and tensor.nbytes > LARGE_BYTES

@@ -1,0 +1,216 @@
+"""Procedures under construction: tensors without addresses and calls, until views, outputs and memory are decided.
+
+A region compiled to several kernels is inlined, so that the memory of all regions is planned together; views are
+resolved to the tensor that owns the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from graft.compiler.memory_plan import Lifetime, plan_memory, plan_without_reuse
+from graft.runtime.dtypes import element_type
+from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
+
+
+@dataclass(slots=True)
+class ProcedureBuilder:
+    """A procedure under construction: tensors without addresses, calls in order."""
+
+    name: str
+    tensors: list[TensorSpec] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    reuse: bool = True
+    """Whether tensors that are not live at the same time may have the same memory."""
+
+    @classmethod
+    def reopen(cls, procedure: Procedure) -> ProcedureBuilder:
+        """Return a builder that holds a finished procedure."""
+        tensors = list(procedure.tensors)
+        return cls(procedure.name, tensors, list(procedure.calls), list(procedure.inputs), list(procedure.outputs))
+
+    def add(self, tensor: TensorSpec) -> int:
+        """Add a tensor and return its index."""
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def add_input(self, name: str, dtype: str, shape: tuple[int, ...] | None) -> int:
+        """Add the next input and return its index."""
+        self.inputs.append(self.add(TensorSpec(name, dtype, shape, "input", index=len(self.inputs))))
+        return self.inputs[-1]
+
+    def result(self, name: str, dtype: str, shape: tuple[int, ...] | None) -> int:
+        """Add a tensor that a call will write and return its index."""
+        return self.add(TensorSpec(name, dtype, shape, "dynamic" if shape is None else "arena"))
+
+    def inline(
+        self,
+        compiled: Procedure,
+        inputs: Sequence[int],
+        modules: int,
+        keys: Mapping[str, str],
+        into: Sequence[int] | None = None,
+    ) -> list[int]:
+        """Append the calls of a compiled region and return the tensors of its outputs.
+
+        ``inputs`` are the tensors passed, ``modules`` the number of the region's first module, ``keys`` the global
+        keys of its constants, ``into`` existing tensors that take the outputs.
+        """
+        here = {} if into is None else self._written_into(compiled, into)
+        for index, tensor in enumerate(compiled.tensors):
+            if index in here:
+                continue
+            match tensor.storage:
+                case "input":
+                    here[index] = inputs[tensor.index]
+                case "constant":
+                    here[index] = self.add(replace(tensor, constant=keys[tensor.constant]))
+                case "view":
+                    here[index] = self.add(replace(tensor, of=here[tensor.of]))
+                case _:
+                    here[index] = self.result(tensor.name, tensor.dtype, tensor.shape)
+        for call in compiled.calls:
+            moved = _renumber(call, here)
+            self.calls.append(replace(moved, module=modules + call.module) if call.kind == "call" else moved)
+        outputs = [here[index] for index in compiled.outputs]
+        for source, target in zip(outputs, into or (), strict=False):
+            if source != target:
+                self.calls.append(Call("copy", (source,), (target,)))
+        return outputs if into is None else list(into)
+
+    @staticmethod
+    def _written_into(compiled: Procedure, into: Sequence[int]) -> dict[int, int]:
+        """Return the outputs of a compiled region that its calls can write straight into existing tensors."""
+        here: dict[int, int] = {}
+        for index, target in zip(compiled.outputs, into, strict=True):
+            if compiled.tensors[index].storage not in ("input", "constant", "view"):
+                here.setdefault(index, target)
+        return here
+
+    def replan(self) -> Procedure:
+        """Return the procedure with its arena planned anew; inputs and outputs stay as they are."""
+        self._resolve_views()
+        return self._planned()
+
+    def finish(self, outputs: Sequence[int], names: Sequence[str]) -> Procedure:
+        """Resolve views, give outputs their storage, plan the arena and return the procedure."""
+        self._resolve_views()
+        self._place_outputs(outputs, names)
+        return self._planned()
+
+    def _resolve_views(self) -> None:
+        """Make every view point at the tensor that owns its bytes."""
+        for index, tensor in enumerate(self.tensors):
+            if tensor.storage == "view" and self.tensors[tensor.of].storage == "view":
+                base = self.tensors[tensor.of]
+                self.tensors[index] = replace(tensor, of=base.of, offset=tensor.offset + base.offset)
+
+    def _place_outputs(self, outputs: Sequence[int], names: Sequence[str]) -> None:
+        """Let each output's owner be written straight into the caller's memory; copy where it cannot be.
+
+        A copy is needed for an input or constant that is returned, a tensor returned twice, and a view of a part.
+        """
+        self.outputs = []
+        for position, (index, name) in enumerate(zip(outputs, names, strict=True)):
+            tensor = self.tensors[index]
+            owner = self._owner(index)
+            spec = TensorSpec(name, tensor.dtype, tensor.shape, "output", index=position)
+            if self.tensors[owner].storage in ("arena", "dynamic") and self._same_bytes(owner, index):
+                if owner != index:
+                    self._make_view(owner, index)
+                self.tensors[index] = spec
+                self.outputs.append(index)
+            else:
+                copy = self.add(spec)
+                self.calls.append(Call("copy", (index,), (copy,)))
+                self.outputs.append(copy)
+
+    def _same_bytes(self, owner: int, index: int) -> bool:
+        return self._bytes(owner) == self._bytes(index) and (owner == index or self.tensors[index].offset == 0)
+
+    def _make_view(self, owner: int, index: int) -> None:
+        """Exchange roles: ``index`` becomes the owner of the bytes, ``owner`` and its other views point at it."""
+        for other, tensor in enumerate(self.tensors):
+            if tensor.storage == "view" and tensor.of == owner:
+                self.tensors[other] = replace(tensor, of=index)
+        self.tensors[owner] = replace(self.tensors[owner], storage="view", of=index, offset=0)
+
+    def _bytes(self, index: int) -> int | None:
+        tensor = self.tensors[index]
+        return None if tensor.shape is None else contiguous_bytes(element_type(tensor.dtype).bytes, tensor.shape)
+
+    def _planned(self) -> Procedure:
+        """Return the procedure with owners first, unused tensors dropped and arena offsets given."""
+        spans = self._spans()
+        kept = [i for i, tensor in enumerate(self.tensors) if i in spans or tensor.storage in ("input", "output")]
+        kept.sort(key=lambda i: (self.tensors[i].storage == "view", i))
+        number = {old: new for new, old in enumerate(kept)}
+        arena = [i for i in kept if self.tensors[i].storage == "arena"]
+        place = {tensor: number for number, tensor in enumerate(arena)}
+        on = self._replaced(spans) if self.reuse else {}
+        lifetimes = [Lifetime(self._bytes(i) or 0, *spans[i], on=place.get(on.get(i, -1), -1)) for i in arena]
+        plan = plan_memory(lifetimes) if self.reuse else plan_without_reuse(lifetimes)
+        offsets = dict(zip(arena, plan.offsets, strict=True))
+        tensors = []
+        for old in kept:
+            tensor = self.tensors[old]
+            if tensor.storage == "view":
+                tensor = replace(tensor, of=number[tensor.of])
+            tensors.append(replace(tensor, offset=offsets[old]) if old in offsets else tensor)
+        return Procedure(
+            self.name,
+            tuple(tensors),
+            tuple(number[i] for i in self.inputs),
+            tuple(number[i] for i in self.outputs),
+            tuple(_renumber(call, number) for call in self.calls),
+            plan.arena_bytes,
+            plan.bound_bytes,
+        )
+
+    def _replaced(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+        """Return, by result that a call may write over a tensor that it is the last to use, that tensor."""
+        found: dict[int, int] = {}
+        for step, call in enumerate(self.calls):
+            if not call.in_place or self.tensors[call.outputs[0]].storage != "arena":
+                continue
+            (result,) = call.outputs
+            owners = [self._owner(index) if index >= 0 else -1 for index in call.inputs]
+            for position in (one for one in call.in_place if owners[one] >= 0):
+                owner, size = owners[position], self._bytes(call.inputs[position])
+                everywhere = all(other in call.in_place for other, one in enumerate(owners) if one == owner)
+                whole = self._bytes(owner) == size == self._bytes(result)
+                dies = self.tensors[owner].storage == "arena" and spans[owner][1] == spans[result][0] == step
+                if everywhere and whole and dies:
+                    found[result] = owner
+                    break
+        return found
+
+    def _owner(self, index: int) -> int:
+        return self.tensors[index].of if self.tensors[index].storage == "view" else index
+
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """Return, for each tensor in use, the first and last call that touches its bytes."""
+        spans: dict[int, tuple[int, int]] = {}
+        for step, call in enumerate(self.calls):
+            for index in _touched(call):
+                for one in {index, self._owner(index)}:
+                    first = spans[one][0] if one in spans else step
+                    spans[one] = (first, step)
+        return spans
+
+
+def _touched(call: Call) -> Iterator[int]:
+    yield from (index for index in (*call.inputs, *call.outputs) if index >= 0)
+    for arguments in call.arguments:
+        yield from arguments
+
+
+def _renumber(call: Call, number: Mapping[int, int]) -> Call:
+    def new(indices: Sequence[int]) -> tuple[int, ...]:
+        return tuple(-1 if index < 0 else number[index] for index in indices)
+
+    arguments = tuple(new(row) for row in call.arguments)
+    return replace(call, inputs=new(call.inputs), outputs=new(call.outputs), arguments=arguments)

@@ -1,0 +1,105 @@
+"""Regions whose backend is missing where an artifact is loaded, compiled anew by the built-in compiler.
+
+An artifact keeps its partitioned model, and the weights of every region that a vendor's loader got. So a region that
+cannot be loaded is cut out of that model, compiled by ``llvm`` (``reference`` for what it does not take) and put in
+the place of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from graft.compiler.api import compile_model
+from graft.compiler.procedure_builder import ProcedureBuilder
+from graft.errors import ArtifactError
+from graft.partition.region import Region, regions
+from graft.plugins.backend import CompiledRegion
+from graft.runtime.procedure import Module, Procedure, ProgramDescription
+
+BACKENDS = ("llvm", "reference")
+
+
+def recompile(description: ProgramDescription, missing: Collection[int], threads: int | None) -> ProgramDescription:
+    """Return the program without the modules numbered ``missing``; raise GraftError if that cannot be."""
+    model = _model_of(description)
+    found = {region.name: region for region in regions(model)}
+    rebuilt: dict[int, CompiledRegion] = {}
+    for number in sorted(missing):
+        module = description.modules[number]
+        region = found.get(module.functions[0]) if len(module.functions) == 1 else None
+        if region is None:
+            raise ArtifactError(
+                f"module '{module.name}' of kind '{module.kind}' cannot be compiled anew: it is not one region of the "
+                "artifact's model",
+                module=module.name,
+            )
+        rebuilt[number] = _compile(region, threads, str(description.metadata.get("precision", "float32")))
+    return _replace_modules(description, rebuilt)
+
+
+def _model_of(description: ProgramDescription) -> ir.Model:
+    """Return the artifact's model with the weights that the artifact has; raise ArtifactError if it has no such."""
+    if "model.onnx" not in description.files:
+        raise ArtifactError("the artifact holds no model to compile the regions anew that have no loader here")
+    try:
+        model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(description.files["model.onnx"]))
+        keys = dict(description.metadata.get("weights", {}))
+        for name, value in model.graph.initializers.items():
+            if name in keys:
+                value.const_value = ir.tensor(description.constants[keys[name]], name=name)
+    except Exception as error:  # protobuf's, onnx_ir's, or a missing key: each means that the file is not what we wrote
+        raise ArtifactError(
+            f"the artifact's model cannot be read ({type(error).__name__}: {error}); compile it again"
+        ) from error
+    return model
+
+
+def _compile(region: Region, threads: int | None, precision: str) -> CompiledRegion:
+    """Compile a region's body as a model of its own."""
+    graph = region.function.clone().graph
+    graph.name = region.name
+    for value in [one for one in graph.inputs if one.name in region.constants]:
+        graph.inputs.remove(value)
+        value.const_value = region.constants[value.name or ""]
+        graph.initializers.add(value)
+    model = ir.Model(graph, ir_version=10, functions=[function.clone() for function in region.composites.values()])
+    passes.InlinePass()(model)
+    compiled = compile_model(model, BACKENDS, threads=threads, precision=precision).description
+    if len(compiled.procedures) > 1:
+        raise ArtifactError(
+            f"region '{region.name}' cannot be compiled anew: it holds control flow; install what its module needs",
+            region=region.name,
+        )
+    return CompiledRegion(compiled.modules, compiled.procedures[0], compiled.constants)
+
+
+def _replace_modules(description: ProgramDescription, rebuilt: Mapping[int, CompiledRegion]) -> ProgramDescription:
+    """Return the description with the calls of rebuilt modules inlined and the modules themselves taken out."""
+    number: dict[int, int] = {}
+    modules: list[Module] = []
+    for old, module in enumerate(description.modules):
+        number[old] = len(modules)
+        modules += rebuilt[old].modules if old in rebuilt else (module,)
+    constants = dict(description.constants)
+    for region in rebuilt.values():
+        constants.update(region.constants)
+    procedures = tuple(_replace_calls(procedure, rebuilt, number) for procedure in description.procedures)
+    return replace(description, procedures=procedures, modules=tuple(modules), constants=constants)
+
+
+def _replace_calls(procedure: Procedure, rebuilt: Mapping[int, CompiledRegion], number: Mapping[int, int]) -> Procedure:
+    builder = ProcedureBuilder.reopen(procedure)
+    builder.calls = []
+    for call in procedure.calls:
+        if call.kind == "call" and call.module in rebuilt:
+            region = rebuilt[call.module]
+            keys = {key: key for key in region.constants}
+            builder.inline(region.procedure, call.inputs, number[call.module], keys, into=call.outputs)
+        else:
+            builder.calls.append(replace(call, module=number[call.module]) if call.kind == "call" else call)
+    return builder.replan()

@@ -1,0 +1,233 @@
+"""Stitching: compiled regions and the graph between them become one program over one planned arena.
+
+Every graph (the main one and each control-flow body) becomes a `Procedure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from graft.compiler.procedure_builder import ProcedureBuilder
+from graft.core.model.view import NodeView, ValueView, constant_tensor, dtype_of
+from graft.core.types import storage_dtype
+from graft.errors import UnsupportedError
+from graft.partition.graph import is_control_flow
+from graft.partition.region import REGION_DOMAIN, Region
+from graft.plugins.backend import CompiledRegion
+from graft.runtime.constants import ConstantStore
+from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec
+
+
+class Stitcher:
+    """Builds the program of a partitioned model from its compiled regions."""
+
+    def __init__(
+        self,
+        regions: Mapping[str, Region],
+        compiled: Mapping[str, Module | CompiledRegion],
+        passed: frozenset[str] = frozenset(),
+        reuse: bool = True,
+    ) -> None:
+        """Take the regions and what they were compiled to; ``passed``: backends whose constants go with every call.
+
+        Without ``reuse`` every result has memory of its own.
+        """
+        self._regions = regions
+        self._compiled = compiled
+        self._passed = passed
+        self._reuse = reuse
+        self._constants = ConstantStore()
+        self._tensors: dict[int, tuple[ir.TensorProtocol, str]] = {}
+        self._modules: list[Module] = []
+        self._first_module: dict[str, int] = {}
+        self._procedures: list[Procedure | None] = []
+        self.weights: dict[str, str] = {}
+        """Content keys of the initialisers that vendors' regions read, by name: what a region is compiled anew from."""
+
+    def stitch(self, graph: ir.Graph, more_outputs: Sequence[ir.Value] = ()) -> ProgramDescription:
+        """Return the program of a partitioned main graph; ``more_outputs`` are returned after the graph's own."""
+        self._graph(graph, "main", (), more_outputs)
+        return self._description()
+
+    def stitch_region(self, region: Region) -> ProgramDescription:
+        """Return a program that is one region; its constants are the region's."""
+        builder = ProcedureBuilder(region.name, reuse=self._reuse)
+        tensors = {view.value: builder.add_input(*_typed(view.value)) for view in region.inputs}
+        inputs = [tensors[view.value] for view in region.inputs]
+        constants = []
+        if region.backend in self._passed:
+            constants = [self._constant(builder, name, tensor) for name, tensor in region.constants.items()]
+        outputs = self._call_region(builder, region, inputs, constants, [view.value for view in region.outputs])
+        self._procedures.append(builder.finish(outputs, [view.name for view in region.outputs]))
+        return self._description()
+
+    def _description(self) -> ProgramDescription:
+        procedures = tuple(procedure for procedure in self._procedures if procedure is not None)
+        assert len(procedures) == len(self._procedures)
+        return ProgramDescription(procedures, tuple(self._modules), self._constants.arrays)
+
+    def _graph(
+        self, graph: ir.Graph, name: str, captured: Sequence[ir.Value], more_outputs: Sequence[ir.Value] = ()
+    ) -> int:
+        """Build the procedure of a graph, captured outer values as further inputs, and return its number."""
+        number = len(self._procedures)
+        self._procedures.append(None)
+        builder = ProcedureBuilder(name, reuse=self._reuse)
+        tensors: dict[ir.Value, int] = {}
+        formal = [value for value in graph.inputs if constant_tensor(value) is None]
+        for value in (*formal, *captured):
+            tensors[value] = builder.add_input(*_typed(value))
+        for node in graph:
+            self._node(builder, node, tensors)
+        results = [*graph.outputs, *more_outputs]
+        outputs = [self._tensor(builder, value, tensors) for value in results]
+        self._procedures[number] = builder.finish(outputs, [value.name or "" for value in results])
+        return number
+
+    def _node(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
+        if node.domain == REGION_DOMAIN:
+            self._region(builder, node, tensors)
+        elif is_control_flow(node):
+            self._control_flow(builder, node, tensors)
+        elif any(constant_tensor(value) is None for value in node.outputs):
+            raise UnsupportedError(
+                f"{NodeView(node).where}: no backend takes this node; add 'reference' to the backends",
+                node=node.name,
+            )
+
+    def _tensor(self, builder: ProcedureBuilder, value: ir.Value | None, tensors: dict[ir.Value, int]) -> int:
+        """Return the tensor of a value, making it a constant of this procedure on first use."""
+        if value is None:
+            return -1
+        if value not in tensors:
+            constant = constant_tensor(value)
+            assert constant is not None, f"value '{value.name}' is read before it is written"
+            tensors[value] = self._constant(builder, value.name or "", constant)
+        return tensors[value]
+
+    def _constant(self, builder: ProcedureBuilder, name: str, tensor: ir.TensorProtocol) -> int:
+        key = self._key(tensor)
+        shape = self._constants.arrays[key].shape
+        return builder.add(TensorSpec(name, dtype_of(tensor.dtype), shape, "constant", constant=key))
+
+    def _key(self, tensor: ir.TensorProtocol) -> str:
+        """Keep an ONNX tensor and return its key; asking again for the same tensor reads nothing."""
+        known = self._tensors.get(id(tensor))
+        if known is None:
+            known = (tensor, self._constants.add(tensor.numpy()))
+            self._tensors[id(tensor)] = known  # holding the tensor keeps its id taken
+        return known[1]
+
+    def _region(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
+        region = self._regions[node.op_type]
+        pairs = zip(region.function.inputs, node.inputs, strict=True)
+        by_name = {parameter.name: value for parameter, value in pairs if value is not None}
+        inputs = [self._tensor(builder, by_name[view.name], tensors) for view in region.inputs]
+        constants = []
+        if region.backend in self._passed:
+            constants = [self._tensor(builder, by_name[name], tensors) for name in region.constants]
+        if isinstance(self._compiled[region.name], Module):
+            for name, tensor in region.constants.items():
+                self.weights[by_name[name].name or ""] = self._key(tensor)
+        outputs = self._call_region(builder, region, inputs, constants, node.outputs)
+        tensors.update(zip(node.outputs, outputs, strict=True))
+
+    def _call_region(
+        self,
+        builder: ProcedureBuilder,
+        region: Region,
+        inputs: list[int],
+        constants: list[int],
+        results: Sequence[ir.Value],
+    ) -> list[int]:
+        """Append a region's calls and return the tensors of its outputs."""
+        compiled = self._compiled[region.name]
+        if isinstance(compiled, CompiledRegion):
+            keys = {name: self._constants.add(array) for name, array in compiled.constants.items()}
+            first = self._add_modules(region.name, compiled.modules)
+            return builder.inline(compiled.procedure, inputs, first, keys)
+        first = self._add_modules(region.name, (compiled,))
+        if region.backend in self._passed:
+            inputs = inputs + constants
+        outputs = [builder.result(*_typed(value)) for value in results]
+        builder.calls.append(Call("call", tuple(inputs), tuple(outputs), first, region.name, origin=region.origin))
+        return outputs
+
+    def _add_modules(self, region: str, modules: Sequence[Module]) -> int:
+        """Add a region's modules once and return the number of the first."""
+        if region not in self._first_module:
+            self._first_module[region] = len(self._modules)
+            for module in modules:
+                for array in module.constants.values():
+                    self._constants.add(array)
+                self._modules.append(module)
+        return self._first_module[region]
+
+    def _control_flow(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
+        """Append an If, Loop or Scan with its bodies; values captured from outside become explicit arguments."""
+        view = NodeView(node)
+        names = ("then_branch", "else_branch") if node.op_type == "If" else ("body",)
+        bodies, arguments = [], []
+        for name in names:
+            body: ir.Graph = node.attributes[name].as_graph()
+            captured = [value for value in captured_values(body) if constant_tensor(value) is None]
+            arguments.append(tuple(self._tensor(builder, value, tensors) for value in captured))
+            bodies.append(self._graph(body, f"{view.name}.{name}", captured))
+        outputs = tuple(builder.result(*_typed(value)) for value in node.outputs)
+        builder.calls.append(
+            Call(
+                kind=node.op_type.lower(),  # type: ignore[arg-type]
+                inputs=tuple(self._tensor(builder, value, tensors) for value in node.inputs),
+                outputs=outputs,
+                bodies=tuple(bodies),
+                arguments=tuple(arguments),
+                attributes=_scan_attributes(view) if node.op_type == "Scan" else {},
+                origin=(view.name,),
+            )
+        )
+        tensors.update(zip(node.outputs, outputs, strict=True))
+
+
+def _typed(value: ir.Value) -> tuple[str, str, tuple[int, ...] | None]:
+    view = ValueView(value)
+    return view.name, storage_dtype(view.dtype), view.static_shape
+
+
+def _scan_attributes(view: NodeView) -> dict[str, object]:
+    """Return the attributes of a Scan with their defaults filled in."""
+    count = int(view.attribute("num_scan_inputs"))
+    body: ir.Graph = view.node.attributes["body"].as_graph()
+    scanned_outputs = len(body.outputs) - (len(view.node.inputs) - count)
+    return {
+        "scan_inputs": count,
+        "input_axes": list(view.attribute("scan_input_axes", [0] * count)),
+        "input_directions": list(view.attribute("scan_input_directions", [0] * count)),
+        "output_axes": list(view.attribute("scan_output_axes", [0] * scanned_outputs)),
+        "output_directions": list(view.attribute("scan_output_directions", [0] * scanned_outputs)),
+    }
+
+
+def captured_values(graph: ir.Graph) -> list[ir.Value]:
+    """Return the values that a body reads from outside, nested bodies included, in order of first use."""
+    inside: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
+    captured: dict[ir.Value, None] = {}
+
+    def visit(body: ir.Graph) -> None:
+        inside.update(body.inputs)
+        inside.update(body.initializers.values())
+        for node in body:
+            for value in node.inputs:
+                if value is not None and value not in inside:
+                    captured.setdefault(value)
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH:
+                    visit(attribute.as_graph())
+            inside.update(node.outputs)
+        for value in body.outputs:
+            if value is not None and value not in inside:
+                captured.setdefault(value)
+
+    visit(graph)
+    return list(captured)

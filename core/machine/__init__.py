@@ -1,0 +1,1 @@
+"""The machines that code is generated for."""

@@ -1,0 +1,291 @@
+"""The importer: a file, bytes or a proto becomes a checked model of one opset, typed and named throughout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+import onnx.version_converter
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from graft.core.model.attribute_checks import check_nodes
+from graft.core.model.check import canonical, check_model, order, subgraphs
+from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports
+from graft.core.model.external_data import ModelDirectory, external_tensors
+from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
+from graft.core.model.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
+from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_proto
+from graft.core.model.small_integers import widen_small_integers
+from graft.errors import ModelError
+from graft.runtime.arguments import SHAPES, instance, optional, takes
+from graft.runtime.foreign import shown
+
+OPSET = 25
+"""The opset of an imported model. ONNX Runtime 1.31 runs up to 26, which differs from it by two new operators only."""
+IR_VERSION = 13
+"""The IR version of an imported model: the newest that ONNX Runtime 1.31 reads."""
+
+Source = str | Path | bytes | onnx.ModelProto | ir.Model
+
+
+SOURCE = instance(
+    str, os.PathLike, bytes, onnx.ModelProto, ir.Model,
+    wanted='the path of an ONNX model, its bytes, or a model in memory (onnx.ModelProto, onnx_ir.Model)',
+)  # fmt: skip
+"""What a model may be given as."""
+
+
+@takes(source=SOURCE, shapes=optional(SHAPES))
+def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
+    """Return a model, checked, brought to opset `OPSET`, with shapes inferred and every node named.
+
+    ``source`` is a path, the bytes of a file, or a model in memory, which is not changed. ``shapes`` gives numbers to
+    the symbolic dimensions of inputs: ``{"x": (1, 3, 224, 224)}``. The model's own functions are inlined, and an
+    initialiser that is also an input becomes a constant. What was done stands in ``record_of(model)``. A model that
+    `load` returned is returned as it is. Raises ModelError.
+    """
+    if isinstance(source, ir.Model) and RECORD in source.meta and not shapes:
+        return source
+    if isinstance(source, ir.Model):
+        proto, directory, constants = skeleton_of_model(source), None, _large_constants(source)
+    else:
+        (proto, directory), constants = _read(source), {}
+    check_model(proto)
+    _embed_inner_data(proto, directory)
+    proto, large = skeleton_of_proto(proto)
+    constants |= {name: _constant(tensor, directory) for name, tensor in large.items()}
+    steps: list[PassResult] = []
+    for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade):
+        proto = step(proto, steps)
+    if shapes and fix_dimensions(proto.graph, shapes):
+        steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
+    try:
+        model = ir.from_proto(infer_proto(proto))
+    except ir.serde.SerdeError as error:
+        raise ModelError(f"the model is not valid ONNX: {tidy(error.__cause__ or error)}") from error
+    _attach(model, constants, steps)
+    if (widened := widen_small_integers(model)) > 0:
+        steps.append(_step("widen-small-integers", model, f"{widened} constants of fewer than 8 bits became bytes"))
+    if has_unknown(model):
+        infer_shapes(model)
+    _name_nodes(model)
+    check_nodes(model)
+    record_of(model).extend(steps)
+    return model
+
+
+def _read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, ModelDirectory | None]:
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    if isinstance(source, bytes):
+        return _parse(source, "the data"), None
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"cannot read {shown(str(path))}: {reason}", path=str(path)) from error
+    return _parse(data, f"'{path}'"), ModelDirectory(path.parent)
+
+
+def _large_constants(model: ir.Model) -> dict[str, ir.TensorProtocol]:
+    """Return the constants that `skeleton_of_model` leaves out, those in files checked and mapped."""
+    constants = {}
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is None or not is_large(tensor):
+            continue
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor = ModelDirectory(Path(tensor.base_dir)).tensor(ir.to_proto(tensor))
+        constants[name] = tensor
+    return constants
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    try:
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        if data[:1] == b"\x08":
+            raise ModelError(f"{what} begins as an ONNX model but is damaged or cut off; copy it again") from None
+        raise ModelError(f"{what} is not an ONNX model; pass the .onnx file that an exporter wrote") from None
+    if not proto.HasField("graph"):
+        raise ModelError(f"{what} is not an ONNX model; pass the .onnx file that an exporter wrote")
+    return proto
+
+
+def _constant(tensor: onnx.TensorProto, directory: ModelDirectory | None) -> ir.TensorProtocol:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _require_directory(tensor, directory).tensor(tensor)
+    return ir.serde.deserialize_tensor(tensor)
+
+
+def _embed_inner_data(proto: onnx.ModelProto, directory: ModelDirectory | None) -> None:
+    """Read external tensors of attributes and subgraphs into the proto: ONNX's tools do not find the files."""
+    held = list(proto.graph.initializer)  # a proto's children keep their identity only while they are held
+    outer = {id(tensor) for tensor in held}
+    for tensor in external_tensors(proto):
+        data = _require_directory(tensor, directory).read(tensor)
+        if id(tensor) not in outer:
+            tensor.raw_data = bytes(data)
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+
+
+def _require_directory(tensor: onnx.TensorProto, directory: ModelDirectory | None) -> ModelDirectory:
+    if directory is None:
+        raise ModelError(
+            f"tensor '{tensor.name}' is stored in a file beside the model, but the model was given without its "
+            f"directory; load it by its path",
+            tensor=tensor.name,
+        )
+    return directory
+
+
+def _sort_nodes(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    if _sort_graph(proto.graph):
+        steps.append(_step("sort-nodes", proto, "nodes did not stand in an order to run"))
+    return proto
+
+
+def _sort_graph(graph: onnx.GraphProto) -> bool:
+    nodes = list(graph.node)
+    changed = False
+    for inner in (inner for node in nodes for inner in subgraphs(node)):
+        changed |= _sort_graph(inner)
+    sequence = order(nodes)
+    if any(old is not new for old, new in zip(nodes, sequence, strict=True)):
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in sequence]
+        del graph.node[:]
+        graph.node.extend(copies)
+        return True
+    return changed
+
+
+def _complete(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    """Make good what exporters leave out or write twice."""
+    if merge_imports(proto):
+        steps.append(_step("merge-imports", proto, "operator sets were imported twice"))
+    if notes := drop_zip_maps(proto.graph):
+        steps.append(_step("drop-zip-maps", proto, "; ".join(notes)))
+    if names := complete_outputs(proto):
+        steps.append(_step("complete-outputs", proto, f"shapes inferred of {', '.join(names)}"))
+    return proto
+
+
+def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    del steps
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise ModelError(f"the model is not valid ONNX: {tidy(error)}") from error
+    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        if str(error).count("Inference error(s)") > 1:
+            return proto  # within the body of an operator's definition, where onnx itself may be wrong
+        check_nodes(ir.from_proto(proto))  # where an attribute is the cause, this says so
+        raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
+    return proto
+
+
+def _inline_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    if not proto.functions:
+        return proto
+    note = f"functions inlined: {', '.join(function.name for function in proto.functions)}"
+    try:
+        inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    except (RuntimeError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"the model's functions cannot be inlined: {tidy(error)}") from error
+    del inlined.functions[:]
+    steps.append(_step("inline-functions", proto, note))
+    return inlined
+
+
+def _upgrade(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    """Bring the model to `OPSET` and `IR_VERSION`: by its header where no operator changed, else by onnx's converter.
+
+    A model of a newer opset whose operators changed since `OPSET` keeps its own.
+    """
+    proto.ir_version = IR_VERSION
+    imports = [entry for entry in proto.opset_import if canonical(entry.domain) == ""]
+    if not imports:
+        proto.opset_import.add(domain="", version=OPSET)
+        return proto
+    opset = imports[0].version
+    if opset == OPSET or (opset > OPSET and not _unchanged(proto.graph, opset, OPSET)):
+        return proto
+    note = f"opset {opset} to {OPSET}"
+    if opset < 9 and any(node.op_type == "Scan" for node in proto.graph.node):
+        raise ModelError(
+            f"the model cannot be brought from {note}: its Scan has a batch axis; export it again with opset {OPSET}",
+            opset=opset,
+        )
+    if _unchanged(proto.graph, opset, OPSET):
+        imports[0].version = OPSET
+    else:
+        try:
+            proto = onnx.version_converter.convert_version(proto, OPSET)
+        except (onnx.version_converter.ConvertError, RuntimeError) as error:
+            raise ModelError(
+                f"the model cannot be brought from {note}: {tidy(error)}; export it again with opset {OPSET}",
+                opset=opset,
+            ) from error
+    steps.append(_step("upgrade-opset", proto, note))
+    return proto
+
+
+def _unchanged(graph: onnx.GraphProto, old: int, new: int) -> bool:
+    """Whether every ai.onnx operator in ``graph`` means the same in opsets ``old`` and ``new``."""
+    for node in graph.node:
+        if canonical(node.domain) == "" and _since(node.op_type, old) != _since(node.op_type, new):
+            return False
+        if not all(_unchanged(inner, old, new) for inner in subgraphs(node)):
+            return False
+    return True
+
+
+def _since(operator: str, opset: int) -> int | None:
+    if not onnx.defs.has(operator, opset):
+        return None
+    return onnx.defs.get_schema(operator, opset).since_version
+
+
+def _attach(model: ir.Model, constants: Mapping[str, ir.TensorProtocol], steps: list[PassResult]) -> None:
+    """Give large constants their contents back, and take initialisers out of the inputs."""
+    graph = model.graph
+    overridable = []
+    for value in list(graph.inputs):
+        if (name := value.name or "") in constants:
+            value.const_value = constants[name]
+            graph.inputs.remove(value)
+            graph.initializers.add(value)
+        elif value.name in graph.initializers:
+            graph.inputs.remove(value)
+            overridable.append(value.name)
+    if overridable:
+        steps.append(_step("fix-initializers", model, f"{len(overridable)} inputs with a default became constants"))
+
+
+def _name_nodes(model: ir.Model) -> None:
+    """Give every node a unique name: its own, else that of its first output, with a number where it is taken."""
+    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+    taken: set[str] = set()
+    for node in nodes:
+        wanted = node.name or node.outputs[0].name or node.op_type
+        name, number = wanted, 1
+        while name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        taken.add(name)
+        node.name = name
+
+
+def _step(name: str, model: onnx.ModelProto | ir.Model, note: str) -> PassResult:
+    nodes = len(model.graph.node) if isinstance(model, onnx.ModelProto) else len(model.graph)
+    return PassResult(name, True, nodes, nodes, note)
+
+
+def _shown(name: str, shape: Sequence[int]) -> str:
+    return f"{name}:{'x'.join(map(str, shape))}"

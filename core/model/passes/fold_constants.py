@@ -1,0 +1,167 @@
+"""Nodes whose result is known at compile time become initialisers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from graft.core.model.passes.node_rewrite import attribute_of, constant_of, is_operator, origin_of, static_shape
+from graft.core.model.view import constant_tensor
+
+_SCALAR_WORK = """
+    Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress Concat
+    ConstantOfShape Cos CumSum DequantizeLinear Div Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements
+    GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg NonZero Not OneHot
+    Or Pad Pow QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round
+    ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze Sub Sum Tanh Tile
+    Transpose Trilu Unsqueeze Where Xor
+"""
+SCALAR_WORK = frozenset(_SCALAR_WORK.split())
+"""Operators whose work is about the number of elements that they read and write."""
+PRODUCTS = frozenset({"MatMul", "Gemm"})
+MOST_MULTIPLICATIONS = 1 << 26
+FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, Warning)
+"""What `onnx.reference` raises for a node that cannot be computed; such a node stays and fails where it runs."""
+
+
+@dataclass(frozen=True)
+class FoldConstants:
+    """Compute nodes whose inputs are all constant, by `onnx.reference`.
+
+    1. Shape and Size of a value whose shape is known
+    2. operators of bounded work (`SCALAR_WORK`, and small `PRODUCTS`) with constant inputs
+
+    A result is folded only if its size is known beforehand: at most ``limit`` bytes, or as many as the constants that
+    it is computed from. All that one run folds is at most ``total`` bytes, and as many as the model's constants have.
+    So nothing that a model says makes the compiler use more memory than that. DequantizeLinear stays unless
+    ``dequantize`` is set: backends look for quantised weights.
+    """
+
+    name: ClassVar[str] = "fold-constants"
+    limit: int = 64 << 20
+    total: int = 1 << 30
+    dequantize: bool = False
+
+    def run(self, model: ir.Model) -> bool:
+        """Change ``model`` in place and return whether anything changed."""
+        left, changed = self.total + _constant_bytes(model), False
+        for graph in list(model.graphs()):
+            for node in list(graph):
+                size = _result_bytes(node)
+                if is_operator(node, "DequantizeLinear") and not self.dequantize:
+                    continue
+                if size is None or size > left or any(value.is_graph_output() for value in node.outputs):
+                    continue
+                results = _shape_of(node)
+                if results is None:
+                    results = _compute(model, node) if _is_foldable(node, size, self.limit) else None
+                if results is None:
+                    continue
+                left -= sum(result.nbytes for result in results)
+                _put(graph, node, results)
+                changed = True
+        return changed
+
+
+def _result_bytes(node: ir.Node) -> int | None:
+    """Return the bytes of all outputs of a node, None where a type or a dimension is not known."""
+    if is_operator(node, "NonZero") and (source := static_shape(node.inputs[0])) is not None:
+        return 8 * len(source) * math.prod(source)
+    size = 0
+    for value in node.outputs:
+        shape = static_shape(value)
+        if not value.name or shape is None or value.dtype is None or value.dtype is ir.DataType.STRING:
+            return None
+        size += math.prod(shape) * max(value.dtype.bitwidth, 8) // 8
+    return size
+
+
+def _shape_of(node: ir.Node) -> list[np.ndarray] | None:
+    """Return the result of a Shape or Size node whose input has a known shape (case 1)."""
+    if not is_operator(node, "Shape", "Size"):
+        return None
+    shape = static_shape(node.inputs[0])
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return [np.array(math.prod(shape), np.int64)]
+    end = attribute_of(node, "end", None)
+    return [np.array(shape[slice(attribute_of(node, "start", 0), end)], np.int64)]
+
+
+def _constant_bytes(model: ir.Model) -> int:
+    values = (value for graph in model.graphs() for value in graph.initializers.values())
+    return sum(value.const_value.nbytes for value in values if value.const_value is not None)
+
+
+def _is_foldable(node: ir.Node, size: int, limit: int) -> bool:
+    """Whether a node is cheap, its inputs are constant, and its ``size`` bytes are allowed (case 2)."""
+    if not (is_operator(node, *SCALAR_WORK) or (is_operator(node, *PRODUCTS) and _multiplications(node))):
+        return False
+    tensors = [constant_tensor(value) for value in node.inputs if value is not None]
+    constants = [tensor for tensor in tensors if tensor is not None]
+    return len(constants) == len(tensors) and size <= max(limit, sum(tensor.nbytes for tensor in constants))
+
+
+def _multiplications(node: ir.Node) -> bool:
+    """Whether a product needs no more than `MOST_MULTIPLICATIONS`."""
+    left, output = static_shape(node.inputs[0]), static_shape(node.outputs[0])
+    if not left or output is None:
+        return False
+    inner = left[0] if node.op_type == "Gemm" and attribute_of(node, "transA", 0) else left[-1]
+    return math.prod(output) * inner <= MOST_MULTIPLICATIONS
+
+
+def _compute(model: ir.Model, node: ir.Node) -> list[np.ndarray] | None:
+    """Return the results of a node with constant inputs, None where it cannot be computed."""
+    if (moved := _moved(node)) is not None:
+        return [moved]
+    feeds = {value.name or "": constant_of(value) for value in node.inputs if value is not None}
+    opsets = {domain: version for domain, version in model.graph.opset_imports.items() if version is not None}
+    try:
+        with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
+            warnings.simplefilter("error")
+            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": 1, **opsets})
+            results = [np.asarray(result) for result in evaluator.run(None, feeds)]
+    except FAILURES:
+        return None
+    agree = all(
+        value.dtype is not None and result.dtype == value.dtype.numpy() and static_shape(value) in (None, result.shape)
+        for value, result in zip(node.outputs, results, strict=True)
+    )
+    return results if agree else None
+
+
+def _moved(node: ir.Node) -> np.ndarray | None:
+    """The result of a node that fills its output, or copies to it, by the inferred type: `onnx.reference` is slow."""
+    output = node.outputs[0]
+    shape, dtype = static_shape(output), output.dtype
+    if shape is None or dtype is None:
+        return None
+    if is_operator(node, "ConstantOfShape"):
+        filler = attribute_of(node, "value", None)
+        value = np.zeros(1, np.float32) if filler is None else filler.numpy()
+        stated = constant_of(node.inputs[0])
+        agrees = stated is not None and tuple(stated) == shape and value.size == 1
+        return np.full(shape, value.reshape(())) if agrees and value.dtype == dtype.numpy() else None
+    source = constant_of(node.inputs[0]) if is_operator(node, "Squeeze", "Unsqueeze") else None
+    agrees = source is not None and source.size == math.prod(shape) and source.dtype == dtype.numpy()
+    return source.reshape(shape) if source is not None and agrees else None
+
+
+def _put(graph: ir.Graph, node: ir.Node, results: list[np.ndarray]) -> None:
+    for old, array in zip(node.outputs, results, strict=True):
+        name = old.name or ""
+        tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=old.dtype, name=name)
+        new = ir.Value(name=name, shape=ir.Shape(array.shape), type=old.type, const_value=tensor)
+        new.metadata_props.update(origin_of(node))
+        ir.convenience.replace_all_uses_with(old, new)
+        old.name = f"{name}_folded"
+        graph.initializers.add(new)
+    graph.remove(node, safe=True)

@@ -1,0 +1,66 @@
+"""Inputs for a model that nobody gave inputs for: seeded, of the right shapes, and inside what the model can index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.model.shapes import shape_spelled
+from graft.core.model.view import NodeView, ValueView
+from graft.errors import ModelError
+from graft.runtime.dtypes import numpy_dtype
+
+_PASSING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand"})
+_LOOKUPS = {"Gather": 1, "GatherElements": 1, "OneHot": 0, "GatherND": 1}
+
+
+def sample_inputs(model: ir.Model, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return one array per input of the model, by name.
+
+    Floats are standard normal; bools are random; integers run over the rows of the smallest table they index, and
+    over {0, 1} where they index none (masks, flags). Raise ModelError if an input has no static shape.
+    """
+    generator = np.random.default_rng(seed)
+    return {view.name: sample_value(view, generator) for view in map(ValueView, _free_inputs(model))}
+
+
+def _free_inputs(model: ir.Model) -> Iterable[ir.Value]:
+    return (value for value in model.graph.inputs if value.name not in model.graph.initializers)
+
+
+def sample_value(view: ValueView, generator: np.random.Generator) -> np.ndarray:
+    """Return an array for one value, as `sample_inputs` does; raise ModelError if it has no static shape."""
+    shape = view.static_shape
+    if shape is None:
+        python, option = shape_spelled({view.name: "1x3x224x224"})
+        raise ModelError(
+            f"input '{view.name}' has shape {view.shape}; give it a value as in {python}",
+            spelled={python: option},
+            input=view.name,
+        )
+    dtype = numpy_dtype(view.dtype)
+    if view.dtype == "bool":
+        return generator.integers(0, 2, shape).astype(bool)
+    if np.issubdtype(dtype, np.integer):
+        return generator.integers(0, _index_bound(view.value), shape).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)
+
+
+def _index_bound(value: ir.Value) -> int:
+    """Return one more than the largest integer that every lookup fed by ``value`` accepts; 2 where there is none."""
+    bounds: list[int] = []
+    pending, seen = [value], {value}
+    while pending:
+        for node, position in pending.pop().uses():
+            view = NodeView(node)
+            if view.op_type in _LOOKUPS and position == _LOOKUPS[view.op_type]:
+                table = view.input(0)
+                shape = None if table is None else table.static_shape
+                if shape:
+                    bounds.append(shape[int(view.attribute("axis", 0))])
+            elif view.op_type in _PASSING and position == 0 and node.outputs[0] not in seen:
+                pending.append(node.outputs[0])
+                seen.add(node.outputs[0])
+    return max(1, min(bounds)) if bounds else 2

@@ -1,0 +1,96 @@
+"""Operators whose output is the input's bytes under another shape.
+
+A backend may make them views; their lowering is the copy that does the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from graft.core.model.view import NodeView
+from graft.core.operators import build as b
+from graft.core.operators.cost import free
+from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Expression, Stage
+
+VIEW = frozenset({Trait.VIEW, Trait.INJECTIVE})
+
+
+def matching_groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[range, range]]:
+    """Split two shapes of equal size into the shortest runs of dimensions with equal products.
+
+    ``(2, 3, 4)`` and ``(6, 4)`` give ``[(0:2, 0:1), (2:3, 1:2)]``.
+    """
+    groups = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        start_i, start_j = i, j
+        left = source[i] if i < len(source) else 1
+        right = target[j] if j < len(target) else 1
+        i, j = min(i + 1, len(source)), min(j + 1, len(target))
+        while left != right:
+            if left < right:
+                left, i = left * source[i], i + 1
+            else:
+                right, j = right * target[j], j + 1
+        groups.append((range(start_i, i), range(start_j, j)))
+    return groups
+
+
+def reshaped_indices(axes: Sequence[Expression], target: Sequence[int], source: Sequence[int]) -> list[Expression]:
+    """Return the index into an array of shape ``source`` of element ``axes`` of the same array as ``target``."""
+    if math.prod(target) == 0:
+        return [b.index(0) for _ in source]
+    indices: list[Expression] = []
+    for of_source, of_target in matching_groups(source, target):
+        extents = [target[dimension] for dimension in of_target]
+        flat: Expression = b.index(0)
+        for dimension, extent in zip(of_target, extents, strict=True):
+            flat = flat if extent == 1 else b.add(b.multiply(flat, extent), axes[dimension])
+        indices += unflatten(flat, [source[dimension] for dimension in of_source])
+    return indices
+
+
+def unflatten(flat: Expression, extents: Sequence[int]) -> list[Expression]:
+    """Return the indices of element number ``flat`` of an array of shape ``extents``."""
+    indices: list[Expression] = []
+    rest = math.prod(extents)
+    whole = rest
+    for extent in extents:
+        before, rest = rest, rest // extent
+        position = b.divide(flat, rest)
+        wraps = extent != 1 and before != whole
+        indices.append(b.index(0) if extent == 1 else b.modulo(position, extent) if wraps else position)
+    return indices
+
+
+def lower_view(lowering: Lowering) -> tuple[Stage, ...]:
+    """Lower to one stage that copies."""
+    source, target = lowering.input(0), lowering.output()
+    shapes = b.dims(target), b.dims(source)
+    return (b.compute(target, lambda axes: b.load(source, *reshaped_indices(axes, *shapes))),)
+
+
+for _name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
+    OPERATORS.add(Operator(_name, VIEW, lower_view, free))
+
+
+def _lower_dropout(lowering: Lowering) -> tuple[Stage, ...]:
+    mask = lowering.optional_output(1)
+    return lower_view(lowering) + (() if mask is None else (b.compute(mask, lambda _: b.constant(True, "bool")),))
+
+
+def _accept_dropout(node: NodeView) -> Reject | None:
+    training = node.input(2)
+    if training is None:
+        return None
+    if training.constant is None:
+        return Reject("constant-required", "training_mode of Dropout is computed at run time")
+    if training.constant.any():
+        return Reject("attribute", "Dropout in training mode is random")
+    return None
+
+
+OPERATORS.add(Operator("Dropout", VIEW, _lower_dropout, free, _accept_dropout))

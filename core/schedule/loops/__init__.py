@@ -1,0 +1,1 @@
+"""What all strategies are made of: flat stages, loop frames, accumulators, vectors."""

@@ -1,0 +1,151 @@
+"""Inlining: a stage without reduction is substituted into the stages that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from graft.core.schedule.loops.vectorize import both, zero_of
+from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
+from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
+
+
+def inline_stages(
+    stages: Sequence[Stage], keep: Collection[Buffer], wanted: Callable[[Stage], bool] = lambda stage: True
+) -> tuple[Stage, ...]:
+    """Return the stages without those that could be inlined into their readers.
+
+    Stages whose buffer is in ``keep`` (the kernel's outputs) stay, and so do reductions and stages that ``wanted``
+    refuses. A masked load of an inlined stage becomes a select whose own loads carry the mask.
+    """
+    inlined: dict[Buffer, Stage] = {}
+    result: list[Stage] = []
+    for stage in stages:
+        new = inline_into(stage, inlined)
+        if new.reduction is None and new.buffer not in keep and wanted(new):
+            inlined[new.buffer] = new
+        else:
+            result.append(new)
+    return tuple(result)
+
+
+def inline_into(stage: Stage, producers: dict[Buffer, Stage]) -> Stage:
+    """Return the stage with loads of the producers' buffers replaced by what the producers compute."""
+    if not producers or not any(load.buffer in producers for load in loads(*stage_expressions(stage))):
+        return stage
+    return map_stage(stage, inliner(producers))
+
+
+def inliner(producers: dict[Buffer, Stage]) -> ExpressionMap:
+    """Return the map that replaces loads of the producers' buffers, at scalar indices, by their values.
+
+    Loads of one element get one value, however often they are written: a chain of operators that each read the one
+    before twice would else grow to two to the power of its length.
+    """
+    interned: dict[Hashable, Expression] = {}
+    intern = ExpressionMap(lambda node: interned.setdefault(structural_key(node), node))
+    values: dict[int, Expression] = {}
+
+    def rule(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer not in producers:
+            return node
+        place = intern(node)
+        if id(place) not in values:
+            values[id(place)] = value_at(producers[node.buffer], node.indices, node.mask)
+        return values[id(place)]
+
+    return ExpressionMap(rule)
+
+
+def value_at(stage: Stage, indices: Sequence[Expression], mask: Expression | None = None) -> Expression:
+    """Return what a stage without reduction computes at some indices; zero where the mask is off."""
+    assert stage.reduction is None, f"the reduction of '{stage.buffer.name}' cannot be inlined"
+    places = dict(zip(stage.axes, indices, strict=True))
+
+    def rule(node: Expression) -> Expression:
+        if mask is not None and isinstance(node, Load):
+            return Load(node.buffer, node.indices, both(mask, node.mask))
+        return places.get(node, node) if isinstance(node, Variable) else node
+
+    value = ExpressionMap(rule)(stage.value)
+    return value if mask is None else Select(mask, value, zero_of(value.type))
+
+
+def map_stage(stage: Stage, function: Callable[[Expression], Expression]) -> Stage:
+    """Return the stage with a function applied to its value, initial value and epilogue."""
+    reduction = stage.reduction
+    if reduction is not None:
+        reduction = replace(reduction, initial=function(reduction.initial))
+    epilogue = None if stage.epilogue is None else function(stage.epilogue)
+    return replace(stage, value=function(stage.value), reduction=reduction, epilogue=epilogue)
+
+
+def stage_expressions(stage: Stage) -> tuple[Expression, ...]:
+    """Return the expressions of a stage: value, initial value, epilogue."""
+    initial = () if stage.reduction is None else (stage.reduction.initial,)
+    return (stage.value, *initial, *(() if stage.epilogue is None else (stage.epilogue,)))
+
+
+def relaid(stage: Stage, moved: Mapping[Buffer, Buffer], order: Sequence[int]) -> Stage:
+    """Return the stage with the buffers in ``moved`` replaced by ones whose axes stand in another order."""
+
+    def rule(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer not in moved:
+            return node
+        return Load(moved[node.buffer], tuple(node.indices[axis] for axis in order), node.mask)
+
+    result = map_stage(stage, ExpressionMap(rule))
+    if stage.buffer not in moved:
+        return result
+    return replace(result, buffer=moved[stage.buffer], axes=tuple(stage.axes[axis] for axis in order))
+
+
+def reordered(stages: Sequence[Stage]) -> list[Stage]:
+    """Return the stages in which a reduction that only a permutation of axes follows stores in that order itself."""
+    result: list[Stage] = []
+    for stage in stages:
+        before = result[-1] if result else None
+        if before is not None and before.reduction is not None and (axes := _permuted(stage, before)) is not None:
+            readers = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is before.buffer]
+            if len(readers) == 1:
+                origin = tuple(dict.fromkeys((*before.origin, *stage.origin)))
+                result[-1] = replace(before, buffer=stage.buffer, axes=axes, origin=origin)
+                continue
+        result.append(stage)
+    return result
+
+
+def _permuted(stage: Stage, before: Stage) -> tuple[Variable, ...] | None:
+    """The axes of ``before`` in the order of a stage that does nothing but load its buffer; None for any other."""
+    load = stage.value
+    if stage.reduction is not None or not isinstance(load, Load) or load.buffer is not before.buffer or load.mask:
+        return None
+    order = {index: axis for index, axis in zip(load.indices, before.axes, strict=True) if isinstance(index, Variable)}
+    if len(order) != len(before.axes) or set(order) != set(stage.axes):
+        return None
+    return tuple(order[axis] for axis in stage.axes)
+
+
+def reads_at_own_index(stage: Stage, buffer: Buffer) -> bool:
+    """Whether a stage reads a buffer only at exactly the index that it writes, without a mask."""
+    return all(
+        load.mask is None and len(load.indices) == len(stage.axes) and all(map(_is, load.indices, stage.axes))
+        for load in loads(*stage_expressions(stage))
+        if load.buffer is buffer
+    )
+
+
+def _is(index: Expression, axis: Expression) -> bool:
+    return index is axis
+
+
+def constant_shape(buffer: Buffer) -> tuple[int, ...] | None:
+    """Return the shape of a buffer if every extent is constant."""
+    if not all(isinstance(extent, Constant) for extent in buffer.shape):
+        return None
+    return tuple(int(extent.value) for extent in buffer.shape if isinstance(extent, Constant))
+
+
+def scaled(index: Expression, factor: int) -> Expression:
+    """Return ``index * factor``."""
+    return index if factor == 1 else Binary("mul", index, Constant(factor, index.type))

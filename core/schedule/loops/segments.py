@@ -1,0 +1,53 @@
+"""Segments: a stage that reads another source from some position on becomes one stage for each source.
+
+Concat, and what is fused with it, finds its source by comparing an index with constants. Within a segment between two
+of them every comparison is decided, so no element is looked for in more than one place, and loops join again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
+from graft.core.tensor_ir.ir import Binary, Constant, Select, Variable
+from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.visit import loads, substitution, walk_expressions
+from graft.core.types import INT64
+
+MOST = 16
+"""Segments of one axis; a stage with more stays whole."""
+SHORTEST = 8
+"""Neighbouring elements that are worth loops of their own."""
+
+
+def segments(stage: FlatStage, simplifier: Simplifier) -> tuple[FlatStage, ...]:
+    """Return stages that compute one after another what an elementwise stage does; itself where it has one source."""
+    if stage.operator is not None:
+        return (stage,)
+    for axis in stage.axes:
+        ends = _ends(stage, axis)
+        lengths = [end - begin for begin, end in pairwise(ends)]
+        joint = stride(stage.place, axis.variable, simplifier) == 1
+        if 1 < len(lengths) <= MOST and (not joint or min(lengths) >= SHORTEST):
+            return tuple(_segment(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
+    return (stage,)
+
+
+def _ends(stage: FlatStage, axis: LoopAxis) -> list[int]:
+    """Where the segments of an axis begin and end."""
+    found = {0, axis.extent}
+    for node in walk_expressions(stage.value):
+        match node:
+            case Select(Binary("lt", Variable() as variable, Constant(value)), left, right):
+                if variable is axis.variable and axis.count is None and loads(left) and loads(right):
+                    found.add(min(max(int(value), 0), axis.extent))
+    return sorted(found)
+
+
+def _segment(stage: FlatStage, axis: LoopAxis, begin: int, end: int, simplifier: Simplifier) -> FlatStage:
+    own = LoopAxis(Variable(axis.variable.name), end - begin)
+    simplifier.with_range(own.variable, (0, own.extent - 1))
+    change = substitution({axis.variable: Binary("add", own.variable, Constant(begin, INT64))})
+    part = stage.map(lambda expression: simplifier(change(expression)))
+    return replace(part, axes=tuple(own if other is axis else other for other in stage.axes))

@@ -1,0 +1,124 @@
+"""Cache blocks: in which order the tiles of a product are computed, so that what they share stays in a cache.
+
+Rows are cut into blocks of which the left factor stays in the second-level cache while all panels pass; long sums are
+cut into spans, between which the sums of a group of panels wait in memory (Goto and van de Geijn, 2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graft.core.machine.target import Target
+from graft.core.schedule.products.tiling import Split, Tile, split_evenly
+from graft.core.tensor_ir.ir import Buffer, Expression
+
+BLOCK_BYTES = 3 << 18
+"""Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
+COPIED_BYTES = 1 << 18
+"""Rows that are copied first are in that cache twice: then blocks are of this size."""
+PARTIAL_BYTES = 1 << 17
+"""Sums that wait for their next span take at most so much."""
+SPAN_BYTES = 4096
+"""Terms of a row that are summed at one time."""
+TASKS_PER_THREAD = 4
+UNKNOWN_TASKS = 16
+"""The tasks that are wanted where the number of threads is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """``rows`` cuts the tiles of a panel into blocks, ``groups`` the panels; sums go in ``spans`` of ``span`` terms."""
+
+    rows: Split
+    groups: Split
+    spans: int
+    span: int
+
+    @property
+    def largest_group(self) -> int:
+        """The panels of the largest group."""
+        return self.groups.sizes[0][1]
+
+    @property
+    def largest_block(self) -> int:
+        """The tiles of the largest block of rows."""
+        return self.rows.sizes[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel of columns: which, where it begins, its vectors, and whether the last vector is cut off."""
+
+    number: Expression
+    begin: Expression
+    vectors: int
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """``count`` tiles or panels from ``first`` on."""
+
+    first: Expression
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the sums of a group of panels: its number, the panels, and where sums wait for the next part."""
+
+    number: Expression
+    panels: Range
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One tile: its number, its number among the tiles of its block, its panel, and the part of its sums."""
+
+    number: Expression
+    step: Expression
+    tiles: Range
+    panel: Panel
+    part: Part | None
+
+
+def wanted_tasks(target: Target) -> int:
+    """Return how many tasks of one product keep all threads busy to the end."""
+    if not target.threads:
+        return UNKNOWN_TASKS
+    return 1 if target.threads == 1 else target.threads * TASKS_PER_THREAD
+
+
+def choose_blocking(
+    tile: Tile,
+    tiles: Split,
+    panels: int,
+    terms: int,
+    size: int,
+    tasks: int,
+    is_cuttable: bool,
+    is_copied: bool = False,
+    *,
+    block_bytes: int | None = None,
+    span_bytes: int | None = None,
+) -> Blocking:
+    """Return the blocks of a product of ``tiles`` by ``panels`` with sums of ``terms`` elements of ``size`` bytes.
+
+    ``tasks`` blocks are wanted at least; sums are cut only if ``is_cuttable``. With
+    ``is_copied`` the rows of a block are copied before use. ``block_bytes`` and ``span_bytes`` replace the sizes above.
+    """
+    longest = max((span_bytes or SPAN_BYTES) // size, tile.unroll)
+    spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
+    span = terms if spans == 1 else -(-terms // (spans * tile.unroll)) * tile.unroll
+    spans = -(-terms // span)
+    row_bytes = max(span * size * tile.rows, 1)
+    wanted = max(1, -(-tasks // panels))
+    most = (block_bytes or BLOCK_BYTES) // row_bytes
+    if is_copied and spans == 1 and tiles.count > most:
+        most = (block_bytes or COPIED_BYTES) // row_bytes
+    rows = split_evenly(tiles.count, max(1, min(most, tiles.count // wanted)))
+    most = PARTIAL_BYTES // (rows.sizes[0][1] * tile.rows * tile.columns * size)
+    wanted = max(1, -(-tasks // rows.count))
+    groups = split_evenly(panels, max(1, min(most, panels // wanted)))
+    return Blocking(rows, groups, spans, span)

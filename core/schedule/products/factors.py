@@ -1,0 +1,240 @@
+"""The factors of a sum of products: the tile and blocks that suit them, and how they are packed or copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from graft.core.machine.target import Target, has_dot
+from graft.core.operators import build as b
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.parameters import ContractionParameters, Packing
+from graft.core.schedule.products.blocking import Blocking, Panel, Range, choose_blocking, wanted_tasks
+from graft.core.schedule.products.dot_grouping import Sum
+from graft.core.schedule.products.factor_packing import PackedFactor, pack_left, pack_right
+from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_words
+from graft.core.schedule.products.product_axes import Contraction
+from graft.core.schedule.products.tiling import (
+    adjusted_tile,
+    choose_tile,
+    column_mask,
+    ramp,
+    ranked_tiles,
+    split_evenly,
+    wide,
+)
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Load,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.numerics import DOTS
+from graft.core.tensor_ir.visit import free_variables, substitute
+from graft.core.types import Type, element_bits
+
+USUAL_VECTORS = 2
+"""The vectors across most tiles."""
+PACK_BYTES = 1 << 20
+"""The right factor is packed as a whole in the second-level cache if it is no larger."""
+MIN_TASKS = 16
+PACK_TILES = 3
+"""The right factor is packed at run time if at least so many tiles use each panel ..."""
+FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
+"""... and its rows are so far apart and it is so large that reading it in place would miss caches."""
+CONFLICT_BYTES, CONFLICT_ROWS = 4096, 6
+"""Rows at a multiple of this distance share their lines of the first-level cache: so many of them are too many."""
+
+EMULATED_REGISTERS = 6
+"""Registers that a dot product takes where the processor has no instruction for it."""
+STREAMS, FEW_ROWS = 8, 4
+"""A large right factor that is read where it lies, for so few rows, is read so many of its rows at one time."""
+
+Outer = dict[int, Expression]
+Mode = Literal["in place", "packed before"] | Packing
+
+
+class Factors:
+    """Decides about the factors of one contraction and copies them. Outer axes are given as ``outer``: index by axis.
+
+    ``sums`` are those that the start of a sum reads, ``small`` the elements behind the words of the left factor.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        parts: Contraction,
+        target: Target,
+        parameters: ContractionParameters | None = None,
+        sums: Sequence[Sum] = (),
+        small: SmallRows | None = None,
+    ) -> None:
+        self.kernel, self.parts, self.target, self.small = kernel, parts, target, small
+        self.parameters = wanted = parameters or ContractionParameters()
+        self.kind = Type(parts.left.type.dtype)
+        self.bytes = element_bits(self.kind.dtype) // 8
+        busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
+        busy += parts.held_vectors(USUAL_VECTORS)
+        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
+        if not parts.epilogue.allows(chosen.columns):
+            ranked = ranked_tiles(parts.height, parts.width, self.kind.dtype, target, busy)
+            chosen = next(tile for _, tile in ranked if parts.epilogue.allows(tile.columns))
+        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
+        if not parts.epilogue.allows(self.tile.columns):
+            self.tile = replace(self.tile, vectors=chosen.vectors)
+        self.split = split_evenly(parts.height, self.tile.rows)
+        self.panels = -(-parts.width // self.tile.columns)
+        self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
+        self.is_streamed = self.split.count == 1
+        """Whether each element of the right factor is used by one tile only: then memory is the limit."""
+        self.blocking: Blocking
+        self.left_packed: PackedFactor | None = None
+        self.right_packed: PackedFactor | None = None
+        self.mode: Mode = "in place"
+        self.buffer: Buffer | None = None
+        """The panels that are filled at run time."""
+        self.copied_rows: Buffer | None = None
+        """The rows of the left factor at a better distance, if they are copied at run time."""
+        self.starts = Starts(sums, parts.multiply.turned)
+        self.grouped_rows: CopiedRows | None = None
+        """The rows of the left factor in groups, if they are copied at run time."""
+
+    def pack_constants(self) -> None:
+        """Lay constant factors out, the sums of their elements behind them."""
+        self.left_packed = pack_left(self.kernel, self.parts, self.split)
+        self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
+        self.left_packed, self.right_packed = self.starts.packed(self.left_packed, self.right_packed)
+
+    def _needs_groups(self) -> bool:
+        """Whether the left factor has to be copied in groups."""
+        if not self.parts.multiply.dot or self.left_packed is not None or isinstance(self.parts.left, Load):
+            return False
+        width = DOTS[self.parts.multiply.dot].width
+        return self.small is None or self.starts.of_left is not None or not self.small.can_be_words(width)
+
+    def _blocked(self) -> Blocking:
+        """Decide in which order tiles are computed."""
+        parts, whole = self.parts, self.padded * self.parts.terms * self.bytes
+        tasks = max(1, wanted_tasks(self.target) // parts.batch)
+        if not self.is_streamed:
+            cuttable = len(parts.depth) == 1
+            return choose_blocking(
+                self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict(),
+                block_bytes=self.parameters.block_bytes, span_bytes=self.parameters.span_bytes,
+            )  # fmt: skip
+        by_rows = len(parts.depth) == 1 and self.right_packed is None and whole >= PACK_BYTES and not self.must_pack()
+        span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
+        groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
+        return Blocking(split_evenly(1, 1), groups, -(-parts.terms // span), span)
+
+    def choose_mode(self) -> Mode:
+        """Decide when and how much of the right factor is packed at one time."""
+        if self.right_packed is not None:
+            return "packed before"
+        if self.parameters.packing is not None and not self.is_streamed:
+            return self.parameters.packing
+        if not self.must_pack():
+            return "in place"
+        whole = self.padded * self.parts.terms * self.bytes
+        if self.parts.batch >= MIN_TASKS // 4 and whole <= PACK_BYTES:
+            return "packed by product"
+        left = self.parts.height * self.parts.terms * self.bytes
+        enough = self.panels * self.parts.batch >= MIN_TASKS // 2
+        return "packed by panel" if enough and (left <= PACK_BYTES or whole > 4 * PACK_BYTES) else "packed at once"
+
+    def must_pack(self) -> bool:
+        """Whether the right factor is copied: its rows are not vectors in memory, or are far apart and used often."""
+        right = self.parts.right
+        if self.parts.multiply.dot:
+            return True
+        if not isinstance(right, Load) or right.mask is not None or right.buffer.strides is not None:
+            return True
+        *before, last = right.indices
+        if last is not self.parts.column or self.parts.column in free_variables(*before):
+            return True
+        stride = b.dims(right.buffer)[-1] * self.bytes
+        return self.split.count >= PACK_TILES and stride >= FAR_BYTES and self.parts.terms * stride >= LARGE_BYTES
+
+    def _rows_conflict(self) -> bool:
+        """Whether the rows of a tile of the left factor would compete for the same lines of the first-level cache."""
+        left = self.parts.left
+        if self.left_packed is not None or not isinstance(left, Load) or self.parts.rows is None:
+            return False
+        last = left.indices[-1]
+        inner = self.parts.depth[-1]
+        far = inner.extent * self.bytes % CONFLICT_BYTES == 0 and b.dims(left.buffer)[-1] == inner.extent
+        in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
+        return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
+
+    def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
+        """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""
+        if self.grouped_rows is not None:
+            return self._with_grouped_rows(self.grouped_rows, outer, tiles, body)
+        if self.copied_rows is None:
+            return body
+        row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
+        place, first = ramp(b.multiply(step, lanes), lanes), self.split.begin(tiles.first)
+        value = self._left_at(outer, b.add(first, row))
+        copy = Store(self.copied_rows, (row, place), vectorize_expression(value, {self.parts.depth[0].variable: place}))
+        inner = For(step, b.index(self.parts.terms // lanes), "serial", copy)
+        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
+        return Allocate(self.copied_rows, Block((For(row, count, "parallel", inner), body)))
+
+    def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
+        row, first, multiply = Variable("row"), self.split.begin(tiles.first), self.parts.multiply
+        if self.small is not None and rows.buffer.dtype == self.small.dtype:
+            places = self._places(outer, b.add(first, row))
+            copy = copy_elements(self.small, rows, row, places, multiply, self.tile.lanes)
+        else:
+            word = self._left_at(outer, b.add(first, row))
+            copy = instantiate(copy_words(word, rows, row, self.parts.term(), multiply, self.over_depth), {})
+        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
+        return rows.around(Block((For(row, count, "parallel", copy), body)))
+
+    def over_depth(self, body: Statement) -> Statement:
+        """Return the loops of the reduction around ``body``."""
+        for loop in reversed(self.parts.depth):
+            body = For(loop.variable, b.index(loop.extent), "serial", body)
+        return body
+
+    def pack(self, outer: Outer, panel: Panel) -> Statement:
+        """Return the loops that copy the right factor's columns of ``panel`` into the buffer."""
+        assert self.buffer is not None
+        lanes = self.tile.lanes
+        statements: list[Statement] = []
+        for vector in range(panel.vectors):
+            value = self._right_at(outer, b.add(panel.begin, vector * lanes), self._mask(panel, vector))
+            statements.append(Store(self.buffer, (self.panel_place(panel, vector * lanes),), wide(value, lanes)))
+        return self.over_depth(Block(tuple(statements)))
+
+    def panel_place(self, panel: Panel, offset: Expression | int, lanes: int = 0) -> Expression:
+        """Return the index in the buffer of the vector ``offset`` elements into the current row of a panel."""
+        begin = b.index(0) if self.mode == "packed by panel" else b.multiply(panel.begin, self.parts.terms)
+        row = b.add(begin, b.multiply(self.parts.term(), panel.vectors * self.tile.lanes))
+        return ramp(b.add(row, offset), lanes or self.tile.lanes)
+
+    def _right_at(self, outer: Outer, column: Expression, mask: Expression | None) -> Expression:
+        places = {self.parts.axes[axis]: index for axis, index in outer.items()}
+        places[self.parts.column] = ramp(column, self.tile.lanes)
+        return vectorize_expression(self.parts.right, places, mask)
+
+    def _left_at(self, outer: Outer, row: Expression) -> Expression:
+        return substitute(self.parts.left, self._places(outer, row))
+
+    def _places(self, outer: Outer, row: Expression) -> dict[Variable, Expression]:
+        places: dict[Variable, Expression] = {self.parts.axes[axis]: index for axis, index in outer.items()}
+        if self.parts.rows is not None:
+            places[self.parts.axes[self.parts.rows]] = row
+        return places
+
+    def _mask(self, panel: Panel, vector: int) -> Expression | None:
+        if not panel.cut or vector != panel.vectors - 1:
+            return None
+        return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.parts.width, self.tile.lanes)

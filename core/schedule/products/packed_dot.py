@@ -1,0 +1,234 @@
+"""Factors of dot products at run time: rows copied as groups of small elements, and the sums of those elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graft.core.operators import build as b
+from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
+from graft.core.schedule.products.dot_grouping import Sum
+from graft.core.schedule.products.factor_packing import PackedFactor
+from graft.core.schedule.products.product_axes import Multiply
+from graft.core.schedule.products.tiling import column_mask, over, ramp, wide
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Bitcast,
+    Block,
+    Buffer,
+    Expression,
+    Horizontal,
+    Load,
+    Ramp,
+    Select,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.numerics import DOTS
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
+from graft.core.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRows:
+    """The small elements of a left factor along an axis of the sum, of ``extent``; ``value`` speaks of ``variable``."""
+
+    value: Expression
+    variable: Variable
+    extent: int
+
+    @property
+    def dtype(self) -> str:
+        """The type of the elements."""
+        return self.value.type.dtype
+
+    def can_be_words(self, width: int) -> bool:
+        """Whether groups of ``width`` elements can be read as words where they lie."""
+        value = self.value
+        if not isinstance(value, Load) or value.mask is not None or value.buffer.strides is not None:
+            return False
+        return self._is_contiguous(value) and self.extent % width == 0
+
+    def is_contiguous(self) -> bool:
+        """Whether neighbouring elements are neighbours in memory, wherever they come from."""
+        return all(self._is_contiguous(load) for load in loads(self.value))
+
+    def _is_contiguous(self, load: Load) -> bool:
+        *before, last = load.indices
+        outside = free_variables(*before, *(() if load.mask is None else (load.mask,)))
+        return last is self.variable or self.variable not in outside | free_variables(last)
+
+    def word(self, place: Expression, width: int) -> Expression:
+        """Return the group ``place`` as an int32, if it `can_be_words`."""
+        return Bitcast(substitute(self.value, {self.variable: Ramp(b.multiply(place, width), 1, width)}), "int32")
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRows:
+    """Rows of a left factor as groups: in ``elements``, small ones, or in int32 words; perhaps with their sums."""
+
+    buffer: Buffer
+    sums: Buffer | None
+    width: int
+
+    def word(self, row: Expression, place: Expression) -> Expression:
+        """Return a group as an int32."""
+        if self.buffer.dtype == "int32":
+            return Load(self.buffer, (row, place))
+        return Bitcast(Load(self.buffer, (row, ramp(b.multiply(place, self.width), self.width))), "int32")
+
+    def around(self, body: Statement) -> Statement:
+        """Return ``body`` with the memory that it needs."""
+        body = Allocate(self.buffer, body)
+        return body if self.sums is None else Allocate(self.sums, body)
+
+
+def copied_rows(
+    small: SmallRows | None, count: int, words: int, multiply: Multiply, lanes: int, sums: bool
+) -> CopiedRows:
+    """Return where ``count`` rows go: as small elements where these are vectors in memory, else as words."""
+    width = DOTS[multiply.dot].width
+    chunk = lanes * width
+    own = Buffer("row_sums", "int32", (b.index(count),), None, "scratch", 64) if sums else None
+    if small is None or not small.is_contiguous():
+        return CopiedRows(Buffer("rows", "int32", (b.index(count), b.index(words)), None, "scratch", 64), own, width)
+    length = -(-words // lanes) * chunk
+    return CopiedRows(Buffer("rows", small.dtype, (b.index(count), b.index(length)), None, "scratch", 64), own, width)
+
+
+def copy_elements(
+    small: SmallRows,
+    rows: CopiedRows,
+    row: Variable,
+    places: dict[Variable, Expression],
+    multiply: Multiply,
+    lanes: int,
+) -> Statement:
+    """Return what copies a row of small elements, whole vectors at a time, zeros behind the last."""
+    chunk = lanes * rows.width
+    whole, rest = divmod(small.extent, chunk)
+    value = substitute(small.value, places)
+    total = Buffer("total", "int32", (b.index(lanes),), memory="register")
+
+    def copy(step: Expression, mask: Expression | None) -> Statement:
+        place = ramp(b.multiply(step, chunk), chunk)
+        elements = wide(vectorize_expression(value, {small.variable: place}, mask), chunk)
+        if mask is not None:
+            elements = Select(mask, elements, wide(zero_of(Type(small.dtype)), chunk))
+        stores: list[Statement] = [Store(rows.buffer, (row, place), elements)]
+        if rows.sums is not None:
+            own = (ramp(b.index(0), lanes),)
+            stores.append(Store(total, own, multiply.summed(elements, Load(total, own), of_left=True)))
+        return Block(tuple(stores))
+
+    step = Variable("step") if whole > 1 else b.index(0)
+    statements = [over(step, whole, "serial", copy(step, None))] if whole else []
+    if rest:
+        end = b.index(whole)
+        statements.append(copy(end, column_mask(b.multiply(end, chunk), small.extent, chunk)))
+    if rows.sums is None:
+        return Block(tuple(statements))
+    own = (ramp(b.index(0), lanes),)
+    cleared = Store(total, own, wide(b.constant(0, "int32"), lanes))
+    result = Load(total, own)
+    kept = Store(rows.sums, (row,), result if lanes == 1 else Horizontal("add", result))
+    return Allocate(total, Block((cleared, *statements, kept)))
+
+
+def copy_words(
+    word: Expression,
+    rows: CopiedRows,
+    row: Variable,
+    place: Expression,
+    multiply: Multiply,
+    loops: Callable[[Statement], Statement],
+) -> Statement:
+    """Return what copies a row word by word; ``word`` and ``place`` are in the variables of ``loops``."""
+    total = Buffer("total", "int32", (b.index(1),), memory="register")
+    own = (b.index(0),)
+    stores: list[Statement] = [Store(rows.buffer, (row, place), word)]
+    if rows.sums is None:
+        return loops(stores[0])
+    group = Bitcast(Load(rows.buffer, (row, place)), multiply.kind(of_left=True))
+    stores.append(Store(total, own, multiply.summed(group, Load(total, own), of_left=True)))
+    cleared, kept = Store(total, own, b.constant(0, "int32")), Store(rows.sums, (row,), Load(total, own))
+    return Allocate(total, Block((cleared, loops(Block(tuple(stores))), kept)))
+
+
+class Starts:
+    """Where the sums of elements are that the start of a sum reads: behind a packed constant, or summed at run time."""
+
+    def __init__(self, sums: Sequence[Sum], turned: bool) -> None:
+        self.sums = {one.buffer: one for one in sums}
+        self._left = int(turned)
+        self._places: dict[Buffer, tuple[Buffer, int]] = {}
+        self.columns: Buffer | None = None
+        """The sums of the right factor's columns, if they are made at run time."""
+
+    @property
+    def are_known(self) -> bool:
+        """Whether no sum that is known at compile time only is of a factor that is not packed then."""
+        return all(len(one.stages) == 1 or one.buffer in self._places for one in self.sums.values())
+
+    def packed(
+        self, left: PackedFactor | None, right: PackedFactor | None
+    ) -> tuple[PackedFactor | None, PackedFactor | None]:
+        """Return packed factors with their sums behind them."""
+        factors = {self._left: left, 1 - self._left: right}
+        for one in self.sums.values():
+            factor = factors[one.factor]
+            if factor is None or one.constants is None:
+                continue
+            begin = factor.stored.size
+            longer = factors[one.factor] = factor.with_tail(one.contents())
+            self._places[one.buffer] = (longer.buffer, begin)
+        return factors[self._left], factors[1 - self._left]
+
+    @property
+    def of_left(self) -> Sum | None:
+        """The sums of rows that are made at run time."""
+        return self._at_run_time(self._left)
+
+    @property
+    def of_right(self) -> Sum | None:
+        """The sums of columns that are made at run time."""
+        return self._at_run_time(1 - self._left)
+
+    def _at_run_time(self, factor: int) -> Sum | None:
+        found = (one for one in self.sums.values() if one.factor == factor and one.buffer not in self._places)
+        return next(found, None)
+
+    def read(
+        self, initial: Expression, rows: CopiedRows | None, row: Expression, column: Expression
+    ) -> tuple[Expression, dict[Variable, Expression]]:
+        """Return ``initial`` with its sums read where they are; those made at run time become variables.
+
+        ``row`` is the place in the copied rows, ``column`` those of a vector in `columns`.
+        """
+        values: dict[Variable, Expression] = {}
+
+        def rule(node: Expression) -> Expression:
+            if not isinstance(node, Load) or node.buffer not in self.sums:
+                return node
+            if node.buffer in self._places:
+                buffer, begin = self._places[node.buffer]
+                return Load(buffer, (b.add(flat_place(node), begin),))
+            variable = Variable(node.buffer.name, Type("int32"))
+            if self.sums[node.buffer].factor == self._left:
+                assert rows is not None and rows.sums is not None, "sums of rows that are not copied"
+                values[variable] = Load(rows.sums, (row,))
+            else:
+                assert self.columns is not None, "sums of columns that are not packed"
+                values[variable] = Load(self.columns, (column,))
+            return variable
+
+        return ExpressionMap(rule)(initial), values
+
+
+def flat_place(load: Load) -> Expression:
+    """Return where an element of a contiguous buffer lies."""
+    place: Expression = b.index(0)
+    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+        place = b.add(b.multiply(place, extent), index)
+    return place

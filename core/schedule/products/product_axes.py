@@ -1,0 +1,168 @@
+"""Sums of products taken apart: which axes are rows, columns and outer loops, and what the two factors are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from graft.core.operators import build as b
+from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.schedule.products.tiling import Reduced, multiply_add
+from graft.core.tensor_ir.ir import Binary, Bitcast, Constant, Expression, Intrinsic, Variable
+from graft.core.tensor_ir.numerics import DOTS
+from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
+from graft.core.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """How a left and a right factor are multiplied and added to a sum: fused, or as a dot product of words.
+
+    ``dot`` is the intrinsic's name, "" for none, and ``turned`` whether the left factor is its second operand.
+    """
+
+    dot: str = ""
+    turned: bool = False
+
+    def __call__(self, left: Expression, right: Expression, addend: Expression) -> Expression:
+        """Return ``addend + left * right``."""
+        if not self.dot:
+            return multiply_add(left, right, addend)
+        kinds, operands = DOTS[self.dot], (right, left) if self.turned else (left, right)
+        first, second = Bitcast(operands[0], kinds.left), Bitcast(operands[1], kinds.right)
+        return Intrinsic(self.dot, (addend, first, second), addend.type)
+
+    def kind(self, *, of_left: bool) -> str:
+        """Return the type of the small elements of a factor."""
+        kinds = DOTS[self.dot]
+        return kinds.left if of_left != self.turned else kinds.right
+
+    def summed(self, elements: Expression, addend: Expression, *, of_left: bool) -> Expression:
+        """Return ``addend`` plus the small elements of one factor."""
+        one = Constant(1, Type(self.kind(of_left=not of_left), elements.type.lanes))
+        operands = (elements, one) if of_left != self.turned else (one, elements)
+        return Intrinsic(self.dot, (addend, *operands), addend.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A sum of products taken apart; ``rows`` is None where no axis belongs to the left factor alone."""
+
+    epilogue: Epilogue
+    left: Expression
+    right: Expression
+    rows: int | None
+    columns: int
+    outer: tuple[int, ...]
+    shape: tuple[int, ...]
+    depth: tuple[Reduced, ...]
+    multiply: Multiply = Multiply()
+
+    @property
+    def total(self) -> Type:
+        """The type of the sums."""
+        reduction = self.epilogue.anchor.reduction
+        assert reduction is not None, "a sum of products without a sum"
+        return reduction.initial.type
+
+    @property
+    def axes(self) -> tuple[Variable, ...]:
+        """One variable per axis of the output."""
+        return self.epilogue.anchor.axes
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return 1 if self.rows is None else self.shape[self.rows]
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.shape[self.columns]
+
+    @property
+    def terms(self) -> int:
+        """The number of products in each sum."""
+        return math.prod(loop.extent for loop in self.depth)
+
+    @property
+    def column(self) -> Variable:
+        """The variable of the columns."""
+        return self.axes[self.columns]
+
+    def held_vectors(self, usual: int) -> int:
+        """Return how many registers hold what a short epilogue uses for all rows: numbers, and a bias or the like.
+
+        ``usual`` is the number of vectors across a tile, for each of which there is such a bias.
+        """
+        if self.epilogue.branches:
+            own = (_held(branch.epilogue, self.columns, usual) for branch in self.epilogue.branches)
+            return max(own)
+        return _held(self.epilogue, self.columns, usual)
+
+    def term(self) -> Expression:
+        """Return the number of the current product within its sum."""
+        number: Expression = b.index(0)
+        for loop in self.depth:
+            number = b.add(b.multiply(number, loop.extent), loop.variable)
+        return number
+
+    @property
+    def batch(self) -> int:
+        """The number of products of matrices."""
+        return math.prod(self.shape[axis] for axis in self.outer)
+
+
+def analyse(epilogue: Epilogue) -> Contraction | None:
+    """Take the anchor of a kernel apart, or return None if it is not a product of two factors.
+
+    The columns are the innermost output axis; one factor must depend on them (the right one) and the other not.
+    """
+    stage = epilogue.anchor
+    assert stage.reduction is not None
+    shape = constant_shape(stage.buffer)
+    extents = tuple(axis.extent for axis in stage.reduction.axes)
+    if shape is None or not all(isinstance(extent, Constant) for extent in extents) or 0 in shape:
+        return None
+    operands = factors_of(stage.value)
+    if operands is None or not shape:
+        return None
+    depth = tuple(
+        Reduced(axis.variable, int(axis.extent.value))
+        for axis in stage.reduction.axes
+        if isinstance(axis.extent, Constant)
+    )
+    left, right, dot = operands
+    turned = False
+    columns = max((axis for axis, extent in enumerate(shape) if extent > 1), default=len(shape) - 1)
+    if stage.axes[columns] in free_variables(left):
+        left, right, turned = right, left, True
+    in_left, in_right = free_variables(left), free_variables(right)
+    if stage.axes[columns] in in_left or (shape[columns] > 1 and stage.axes[columns] not in in_right):
+        return None
+    own = [axis for axis, v in enumerate(stage.axes) if v in in_left and v not in in_right and shape[axis] > 1]
+    rows = own[-1] if own else None
+    outer = tuple(axis for axis in range(len(shape)) if axis not in (rows, columns))
+    return Contraction(epilogue, left, right, rows, columns, outer, shape, depth, Multiply(dot, turned))
+
+
+def _held(epilogue: Epilogue, columns: int, usual: int) -> int:
+    if epilogue.is_heavy:
+        return 0
+    followers = epilogue.followers
+    own = {stage.axes[columns] for stage in followers}
+    nodes = walk_expressions(*(stage.value for stage in followers))
+    numbers = {node.value for node in nodes if isinstance(node, Constant) and node.type.is_float}
+    read = [(load.buffer, free_variables(*load.indices)) for stage in followers for load in loads(stage.value)]
+    return len(numbers) + usual * len({buffer for buffer, free in read if free and free <= own})
+
+
+def factors_of(value: Expression) -> tuple[Expression, Expression, str] | None:
+    """Return the factors of a product and "", or the words of a dot product and its name; None if it is neither."""
+    match value:
+        case Binary("mul", left, right):
+            return left, right, ""
+        case Intrinsic(name, (_, Bitcast(left), Bitcast(right))) if name in DOTS:
+            return left, right, name
+    return None

@@ -1,0 +1,479 @@
+"""Register tiles: the inner kernel of every sum of products, and how work is cut into such tiles.
+
+A tile is ``rows x vectors`` accumulators in registers. Each step of the reduction loads ``vectors`` vectors of the
+right operand, broadcasts ``rows`` scalars of the left one and does ``rows * vectors`` fused multiply-adds: with enough
+accumulators the multiply-adds, not the loads, are the limit (Goto and van de Geijn, "Anatomy of high-performance
+matrix multiplication", 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.schedule.loops.accumulate import joined
+from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.visit import substitute
+from graft.core.types import INT64, Type, element_bits, is_custom
+
+FMA_LATENCY, LOAD_CYCLES = 4, 0.15
+MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
+CUSTOM_REGISTERS = 11
+"""Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
+UNROLL = 2
+"""Terms of a sum that one pass of the innermost loop adds."""
+EXACT_TERMS = 256
+"""So many terms are added one after the other; a longer sum is a sum of such sums, for errors grow with the length
+(Higham, "The accuracy of floating point summation", 1993)."""
+CACHE_LINE = 64
+SECOND_LEVEL = Constant(2, INT64)
+"""The cache into which panels are fetched ahead of use, as ``prefetch`` counts: 3 is the first level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A length cut into ``count`` pieces that differ by at most one: ``larger`` of ``size + 1``, then of ``size``."""
+
+    count: int
+    size: int
+    larger: int
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """The (number of pieces, size) that occur, in order."""
+        rows = ((self.larger, self.size + 1), (self.count - self.larger, self.size))
+        return tuple(row for row in rows if row[0])
+
+    def begin(self, piece: Expression) -> Expression:
+        """Return where a piece begins."""
+        start = b.multiply(piece, self.size)
+        return b.add(start, b.minimum(piece, b.index(self.larger))) if self.larger else start
+
+    def length(self, piece: Expression) -> Expression:
+        """Return the length of a piece."""
+        return (
+            b.select(b.less(piece, self.larger), b.index(self.size + 1), self.size)
+            if self.larger
+            else b.index(self.size)
+        )
+
+
+def split_evenly(length: int, most: int) -> Split:
+    """Cut ``length`` into as few pieces of at most ``most`` as possible, all about equally long."""
+    count = max(1, -(-length // most))
+    return Split(count, length // count, length % count)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The shape of a register tile: ``rows`` scalars times ``vectors`` vectors of ``lanes`` elements.
+
+    One pass of its loop adds ``unroll`` terms.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int = UNROLL
+
+    @property
+    def columns(self) -> int:
+        """The elements of a row."""
+        return self.vectors * self.lanes
+
+
+def lanes_of(dtype: str, target: Target) -> int:
+    """Return how many elements a vector register of the target holds."""
+    return max(1, target.vector_bytes * 8 // element_bits(dtype))
+
+
+def register_count(target: Target) -> int:
+    """Return the number of vector registers."""
+    return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
+
+
+@cache
+def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> Tile:
+    """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles.
+
+    ``busy`` registers are needed for other things.
+    """
+    return ranked_tiles(rows, columns, dtype, target, busy)[0][1]
+
+
+def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[tuple[float, Tile]]:
+    """Return all tiles that fit the registers with the cycles of a step over the result, the fewest first."""
+    lanes = lanes_of(dtype, target)
+    registers = CUSTOM_REGISTERS if is_custom(dtype) else register_count(target) - busy
+    total = -(-columns // lanes)
+    unroll = 1 if is_custom(dtype) else UNROLL
+    found: list[tuple[float, Tile]] = []
+    for vectors in range(1, min(MAX_VECTORS, total) + 1):
+        # One register is left for the broadcast scalar, and one so that the next can be loaded ahead.
+        for height in range(1, min(rows, (registers - 2 - vectors) // vectors) + 1):
+            across = total // vectors * _cycles_down(rows, height, vectors)
+            if total % vectors:
+                across += _cycles_down(rows, height, total % vectors)
+            found.append((across, Tile(height, vectors, lanes, unroll)))
+    assert found, (rows, columns, dtype)
+    return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))
+
+
+def adjusted_tile(
+    tile: Tile, height: int, width: int, rows: int | None, vectors: int | None, unroll: int | None = None
+) -> Tile:
+    """Return a tile with what is given in place of its own, as far as it fits a ``height x width`` result."""
+    return Tile(
+        min(rows or tile.rows, height, MAX_ROWS),
+        min(vectors or tile.vectors, -(-width // tile.lanes), MAX_VECTORS),
+        tile.lanes,
+        min(unroll or tile.unroll, MAX_UNROLL),
+    )
+
+
+def _cycles_down(rows: int, height: int, vectors: int) -> float:
+    return sum(count * _cycles(size, vectors) for count, size in split_evenly(rows, height).sizes)
+
+
+def _cycles(rows: int, vectors: int) -> float:
+    """The cycles of one step on a core with two multiply-add units and two load ports.
+
+    What each load costs besides was fitted to races of twelve tiles on 24 products and convolutions (AVX-512, Zen 4).
+    """
+    multiplies, loads = rows * vectors / 2, (rows + vectors) / 2
+    return max(multiplies, loads, FMA_LATENCY) + LOAD_CYCLES * (rows + vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """One loop of the reduction."""
+
+    variable: Variable
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of the innermost loop that is summed at one time, in steps of as many terms as a tile unrolls.
+
+    ``count`` steps from ``begin`` on, then ``rest`` terms more, if ``has_rest`` (None: always).
+    """
+
+    begin: Expression
+    count: Expression
+    rest: int
+    has_rest: Expression | None = None
+
+
+def whole_span(extent: int, unroll: int) -> Span:
+    """Return the span of a whole loop."""
+    return Span(b.index(0), b.index(extent // unroll), extent % unroll)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Memory that is fetched into the second-level cache meanwhile: from ``begin`` on, ``advance`` elements a step."""
+
+    buffer: Buffer
+    begin: Expression
+    advance: int
+
+    def after(self, steps: Expression) -> Ahead:
+        """Return what to fetch after so many steps."""
+        return replace(self, begin=b.add(self.begin, b.multiply(steps, self.advance)))
+
+    def fetches(self, step: Expression) -> list[Statement]:
+        """Return the fetches of one step."""
+        line = CACHE_LINE * 8 // element_bits(self.buffer.dtype)
+        start = b.add(self.begin, b.multiply(step, self.advance))
+        places = (b.add(start, offset) for offset in range(0, self.advance, line))
+        return [CallExtern("prefetch", (Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]
+
+
+Factor = Callable[[int], Expression]
+Product = Callable[[Expression, Expression, Expression], Expression]
+
+
+def accumulate(
+    tile: Tile,
+    kind: Type,
+    begin: Callable[[Buffer], Statement],
+    loops: Sequence[Reduced],
+    left: Factor,
+    right: Factor,
+    finish: Callable[[Buffer], Statement],
+    span: Span | None = None,
+    ahead: Ahead | None = None,
+    multiply: Product | None = None,
+    exact: int = EXACT_TERMS,
+) -> Statement:
+    """Return the statement that fills a tile of accumulators and hands it to ``finish``.
+
+    ``left(row)`` is a scalar and ``right(vector)`` a vector of ``tile.lanes``, both in the variables of ``loops``, and
+    ``multiply(left, right, sum)`` adds their product to a sum of type ``kind`` (`multiply_add` if None). ``begin`` sets
+    the accumulators, a register buffer of ``rows x columns``, to what the sums start from; ``finish`` gets them.
+    ``span`` says which part of the last loop is summed: all of it if None. A long sum in float32 is summed in parts of
+    ``exact`` terms.
+    """
+    shape = (b.index(tile.rows), b.index(tile.columns))
+    totals = Buffer("totals", kind.dtype, shape, memory="register", alignment=64)
+    *outer, inner = loops or (Reduced(Variable("once"), 1),)
+
+    def step(place: Expression) -> Statement:
+        known = {inner.variable: place}
+        return _step(
+            tile,
+            totals,
+            lambda row: substitute(left(row), known),
+            lambda vector: substitute(right(vector), known),
+            multiply or multiply_add,
+        )
+
+    def around(loops: Sequence[Reduced], body: Statement) -> Statement:
+        for loop in reversed(loops):
+            body = For(loop.variable, b.index(loop.extent), "serial", body) if loop.extent > 1 else _once(loop, body)
+        return body
+
+    if span is not None or kind.dtype != "float32" or math.prod(loop.extent for loop in loops) < 2 * exact:
+        body = around(outer, _steps(span or whole_span(inner.extent, tile.unroll), tile.unroll, step, ahead))
+        return Allocate(totals, Block((begin(totals), body, finish(totals))))
+    part = Variable("part")
+    cut, terms = _cut([loop.extent for loop in loops], tile.unroll, exact)
+    if loops[cut] is inner:
+        span, steps = part_span(inner.extent, terms, tile.unroll, part), b.multiply(part, terms // tile.unroll)
+        body = _steps(span, tile.unroll, step, None if ahead is None else ahead.after(steps))
+    else:
+        body = around(loops[cut + 1 : -1], _steps(whole_span(inner.extent, tile.unroll), tile.unroll, step, ahead))
+        number = Variable("number")
+        first = b.multiply(part, terms)
+        count = b.minimum(b.index(terms), b.subtract(b.index(loops[cut].extent), first))
+        body = For(number, count, "serial", Let(loops[cut].variable, b.add(first, number), body))
+    sums = Buffer("sums", kind.dtype, (b.index(tile.rows * tile.columns),), None, "scratch", 64)
+    kept, zero = Partial(sums, b.index(0), tile), clear(tile, b.constant(0.0, kind.dtype))
+    counts = (*(loop.extent for loop in loops[:cut]), -(-loops[cut].extent // terms))
+    numbers = (*(loop.variable for loop in loops[:cut]), part)
+    is_first, is_last = (
+        b.all_of(
+            [b.equal(number, at * (count - 1)) for number, count in zip(numbers, counts, strict=True) if count > 1]
+        )
+        for at in (0, 1)
+    )
+    assert is_first is not None and is_last is not None, "a long sum of one part"
+    start = If(is_first, begin(totals), zero(totals))
+    end = If(is_last, Block((kept.gather(totals), finish(totals))), If(is_first, kept.store(totals), kept.add(totals)))
+    body = around(loops[:cut], over(part, counts[-1], "serial", Block((start, body, end))))
+    return Allocate(sums, Allocate(totals, body))
+
+
+def _cut(extents: Sequence[int], unroll: int, exact: int) -> tuple[int, int]:
+    """Return the loop to cut, of a nest, and its length in a part, so that a part sums about ``exact`` terms."""
+    cut = next(n for n in reversed(range(len(extents))) if n == 0 or math.prod(extents[n:]) > exact)
+    most = max(1, exact // math.prod(extents[cut + 1 :]))
+    even = -(-extents[cut] // -(-extents[cut] // most))
+    return cut, -(-even // unroll) * unroll if cut == len(extents) - 1 else even
+
+
+def part_span(extent: int, terms: int, unroll: int, number: Expression) -> Span:
+    """Return the span of part ``number`` of a loop in parts of ``terms``; the last one may be shorter."""
+    parts = -(-extent // terms)
+    last = extent - (parts - 1) * terms
+    is_last = b.equal(number, parts - 1)
+    count: Expression = b.index(terms // unroll)
+    if last // unroll != terms // unroll:
+        count = b.select(is_last, b.index(last // unroll), count)
+    return Span(b.multiply(number, terms), count, last % unroll, is_last)
+
+
+def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahead: Ahead | None) -> Statement:
+    """Return the loop over a span, ``unroll`` terms at a time, and the terms that are left."""
+    statements: list[Statement] = []
+    if span.count != b.index(0):
+        number = Variable("step")
+        place = b.add(span.begin, b.multiply(number, unroll))
+        terms = [step(b.add(place, term)) for term in range(unroll)]
+        fetches = [] if ahead is None else ahead.fetches(number)
+        statements.append(For(number, span.count, "serial", Block((*fetches, *terms))))
+    place = b.add(span.begin, b.multiply(span.count, unroll))
+    rest = Block(tuple(step(b.add(place, term)) for term in range(span.rest)))
+    if span.rest:
+        statements.append(rest if span.has_rest is None else If(span.has_rest, rest))
+    return Block(tuple(statements))
+
+
+def clear(tile: Tile, initial: Expression) -> Callable[[Buffer], Statement]:
+    """Return what sets all accumulators of a tile to one number."""
+    start = wide(initial, tile.lanes)
+    return begin_with(tile, lambda row, vector: start)
+
+
+def begin_with(tile: Tile, start: Callable[[int, int], Expression]) -> Callable[[Buffer], Statement]:
+    """Return what sets the accumulators of a tile to ``start(row, vector)``."""
+    return lambda totals: Block(
+        tuple(
+            Store(totals, place, start(row, vector))
+            for row in range(tile.rows)
+            for vector, place in enumerate(_places(tile, row))
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Where the sums of a tile stand between two spans: contiguous in ``buffer``, from ``begin`` on."""
+
+    buffer: Buffer
+    begin: Expression
+    tile: Tile
+
+    def gather(self, totals: Buffer) -> Statement:
+        """Return what adds the sums so far to the accumulators."""
+        pairs = self._pairs()
+        return Block(
+            tuple(
+                Store(totals, place, joined("add", Load(self.buffer, own), Load(totals, place))) for place, own in pairs
+            )
+        )
+
+    def load(self, totals: Buffer) -> Statement:
+        """Return what sets the accumulators to the sums so far."""
+        return Block(tuple(Store(totals, place, Load(self.buffer, own)) for place, own in self._pairs()))
+
+    def add(self, totals: Buffer) -> Statement:
+        """Return what adds the accumulators to the sums."""
+        pairs = self._pairs()
+        return Block(
+            tuple(
+                Store(self.buffer, own, joined("add", Load(self.buffer, own), Load(totals, place)))
+                for place, own in pairs
+            )
+        )
+
+    def store(self, totals: Buffer) -> Statement:
+        """Return what keeps the sums."""
+        return Block(tuple(Store(self.buffer, own, Load(totals, place)) for place, own in self._pairs()))
+
+    def _pairs(self) -> list[tuple[tuple[Expression, ...], tuple[Expression, ...]]]:
+        tile = self.tile
+        pairs: list[tuple[tuple[Expression, ...], tuple[Expression, ...]]] = []
+        for row in range(tile.rows):
+            for vector, place in enumerate(_places(tile, row)):
+                own = b.add(self.begin, row * tile.columns + vector * tile.lanes)
+                pairs.append((place, (ramp(own, tile.lanes),)))
+        return pairs
+
+
+def _once(loop: Reduced, body: Statement) -> Statement:
+    return Let(loop.variable, b.index(0), body)
+
+
+def _places(tile: Tile, row: int) -> list[tuple[Expression, ...]]:
+    return [(b.index(row), ramp(b.index(v * tile.lanes), tile.lanes)) for v in range(tile.vectors)]
+
+
+def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:
+    values = [right(v) for v in range(tile.vectors)]
+    vectors = [Variable(f"b{v}", value.type) for v, value in enumerate(values)]
+    statements: list[Statement] = []
+    for row in range(tile.rows):
+        value = wide(left(row), tile.lanes)
+        scalar = Variable(f"a{row}", value.type)
+        updates = [
+            Store(totals, place, multiply(scalar, vector, Load(totals, place)))
+            for place, vector in zip(_places(tile, row), vectors, strict=True)
+        ]
+        statements.append(Let(scalar, value, Block(tuple(updates))))
+    body: Statement = Block(tuple(statements))
+    for vector, value in reversed(list(zip(vectors, values, strict=True))):
+        body = Let(vector, value, body)
+    return body
+
+
+def multiply_add(left: Expression, right: Expression, addend: Expression) -> Expression:
+    """Return ``left * right + addend``, fused for floats."""
+    if left.type.is_float:
+        return Intrinsic("fma", (left, right, addend), addend.type)
+    return b.add(b.multiply(left, right), addend)
+
+
+def wide(value: Expression, lanes: int) -> Expression:
+    """Return a scalar in every lane; a scalar stays one where there is one lane."""
+    if lanes == 1 or value.type.lanes == lanes:
+        return value
+    if isinstance(value, Constant):
+        return Constant(value.value, value.type.with_lanes(lanes))
+    return Broadcast(value, lanes)
+
+
+def ramp(base: Expression, lanes: int) -> Expression:
+    """Return ``base, base + 1, ...``; the base itself where there is one lane."""
+    return base if lanes == 1 else Ramp(base, 1, lanes)
+
+
+def column_mask(base: Expression, columns: int, lanes: int) -> Expression:
+    """Return which lanes of the vector of columns that begins at ``base`` are below ``columns``."""
+    return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
+
+
+def over(index: Expression, extent: int, kind: LoopKind, body: Statement) -> Statement:
+    """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
+    return For(index, b.index(extent), kind, body) if isinstance(index, Variable) else body
+
+
+def finish_tile(
+    epilogue: Epilogue,
+    tile: Tile,
+    totals: Buffer,
+    point: Callable[[Expression, Expression], list[Expression]],
+    mask: Callable[[int], Expression | None],
+    first: int = 0,
+) -> Statement:
+    """Return the stores of a tile of sums: written out if the epilogue is short, else in a loop over its rows.
+
+    ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile. Of
+    ``totals`` the vectors from ``first`` on are stored, as many as the tile has.
+    """
+    lanes, turns = tile.lanes, epilogue.turns
+
+    def row(number: Expression, source: Buffer) -> list[Store]:
+        stores: list[Store] = []
+        for vector in range(first, first + tile.vectors, turns):
+            columns = (ramp(b.index((vector + turn) * lanes), lanes) for turn in range(turns))
+            total, *others = (Load(source, (number, column)) for column in columns)
+            place = point(number, b.index(vector // turns * lanes))
+            stores += epilogue.stores(place, total, mask(vector), *others)
+        return stores
+
+    if not epilogue.is_heavy:
+        return Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
+    spilled = Buffer("sums", totals.dtype, totals.shape, memory="scratch", alignment=64)
+    copies = [
+        Store(spilled, place, Load(totals, place))
+        for number in range(tile.rows)
+        for place in _places(replace(tile, vectors=first + tile.vectors), number)[first:]
+    ]
+    variable = Variable("row")
+    loop = For(variable, b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))
+    return Allocate(spilled, Block((*copies, loop)))

@@ -1,0 +1,102 @@
+"""A contraction with channels on the lanes whose output has pixels innermost: its sums are turned on their way out.
+
+The sums of all rows of a panel wait in the first-level cache. From there squares of as many pixels as channels are
+transposed in registers, so that the epilogue reads and writes runs of pixels instead of single elements.
+"""
+
+from __future__ import annotations
+
+from graft.core.operators import build as b
+from graft.core.schedule.products.blocking import Panel, Part, Place, Range
+from graft.core.schedule.products.factors import Outer
+from graft.core.schedule.products.tiling import Tile, column_mask, ramp, wide
+from graft.core.schedule.strategies.blocked_product import ContractionScheduler
+from graft.core.schedule.strategies.winograd_transform import interleave
+from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, Expression, For, Load, Statement, Store, Variable
+
+MAX_BYTES = 1 << 17
+"""What the sums of a panel may take up: they are read again soon."""
+
+
+class TurnedScheduler(ContractionScheduler):
+    """A product of pixels (rows) and channels (columns)."""
+
+    sums: Buffer | None = None
+    """The sums of all rows of the panel that is computed."""
+
+    first: Expression = b.index(0)
+    """The first row of the block that is computed."""
+
+    def _turns(self) -> bool:
+        lanes = self.tile.lanes
+        square = lanes > 1 and lanes & (lanes - 1) == 0 and self.parts.width % lanes == 0
+        small = self._waiting_rows() * self.tile.columns * self.bytes <= MAX_BYTES
+        whole = self.blocking.spans == 1 and self.mode == "packed before"
+        single = not self.parts.epilogue.branches and self.parts.epilogue.turns == 1
+        return single and square and small and whole and self.parts.total.dtype == "float32"
+
+    def _waiting_rows(self) -> int:
+        """The rows of a block, in whole squares."""
+        most = min(self.parts.height, self.blocking.largest_block * self.tile.rows)
+        return -(-most // self.tile.lanes) * self.tile.lanes
+
+    def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
+        if not self._turns():
+            return super()._rows(outer, panel, tiles, part)
+        shape = (b.index(self._waiting_rows()), b.index(panel.vectors * self.tile.lanes))
+        self.sums = Buffer("sums", "float32", shape, None, "scratch", 64)
+        self.first = self.split.begin(tiles.first)
+        end = self.split.begin(b.add(tiles.first, tiles.count))
+        sums = super()._rows(outer, panel, tiles, part)
+        return Allocate(self.sums, Block((sums, self._turned(outer, panel, self.sums, end))))
+
+    def store(self, outer: Outer, place: Place, tile: Tile, totals: Buffer) -> Statement:
+        """Return the stores of a tile of sums, behind the epilogue or where they wait for it."""
+        if self.sums is None:
+            return super().store(outer, place, tile, totals)
+        begin = b.subtract(self.split.begin(place.number), self.first)
+        stores = []
+        for row in range(tile.rows):
+            for vector in range(tile.vectors):
+                columns = ramp(b.index(vector * tile.lanes), tile.lanes)
+                stores.append(Store(self.sums, (b.add(begin, row), columns), Load(totals, (b.index(row), columns))))
+        return Block(tuple(stores))
+
+    def _turned(self, outer: Outer, panel: Panel, sums: Buffer, end: Expression) -> Statement:
+        """Return the loops over squares of sums: the epilogue of a run of pixels for each channel of a square."""
+        lanes, vector, number = self.tile.lanes, Variable("vector"), Variable("square")
+        channel, row = b.multiply(vector, lanes), b.multiply(number, lanes)
+        if self.blocking.rows.count > 1:
+            count = b.divide(b.add(b.subtract(end, self.first), lanes - 1), lanes)
+            mask = Binary("lt", ramp(b.add(self.first, row), lanes), wide(end, lanes))
+            body: Statement = For(number, count, "serial", self._square(outer, panel, sums, row, channel, mask))
+        else:
+            full, rest = divmod(self.parts.height, lanes)
+            squares: list[Statement] = []
+            if full:
+                square = self._square(outer, panel, sums, row, channel, None)
+                squares.append(For(number, b.index(full), "serial", square))
+            if rest:
+                start = b.index(full * lanes)
+                last = column_mask(start, self.parts.height, lanes)
+                squares.append(self._square(outer, panel, sums, start, channel, last))
+            body = Block(tuple(squares))
+        return For(vector, b.index(panel.vectors), "serial", body)
+
+    def _square(
+        self, outer: Outer, panel: Panel, sums: Buffer, row: Expression, channel: Expression, mask: Expression | None
+    ) -> Statement:
+        lanes, rows = self.tile.lanes, self.parts.rows
+        assert rows is not None, "a product without rows"
+        turned = Buffer("turned", "float32", (b.index(lanes), b.index(lanes)), None, "scratch", 64)
+        lane, own = ramp(b.index(0), lanes), Variable("channel")
+        vectors: list[Expression] = [Load(sums, (b.add(row, n), ramp(channel, lanes))) for n in range(lanes)]
+        stores = [Store(turned, (b.index(n), lane), value) for n, value in enumerate(interleave(vectors))]
+        places = {
+            **outer,
+            rows: ramp(b.add(self.first, row), lanes),
+            self.parts.columns: b.add(b.add(panel.begin, channel), own),
+        }
+        point = [places[axis] for axis in range(len(self.parts.shape))]
+        finish = Block(tuple(self.parts.epilogue.stores(point, Load(turned, (own, lane)), mask)))
+        return Allocate(turned, Block((*stores, For(own, b.index(lanes), "serial", finish))))

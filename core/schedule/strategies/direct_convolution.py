@@ -1,0 +1,341 @@
+"""The schedule of convolutions in NCHW.
+
+Over flat pixels it is a contraction: ``out[n, g, o, pixel] = sum over k of weight[g, o, k] * patch[k, pixel]``,
+with ``k`` over the kernel's window and the group's channels. The 1x1 convolution reads its patches where they
+lie; others copy them into panels, row by row of the output. A depthwise convolution has no such product: it is computed
+directly, a vector of a row at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.loops.flat_images import Flattened, flatten, uses_pixels_apart
+from graft.core.schedule.loops.narrowing import pixel_of
+from graft.core.schedule.loops.vectorize import vectorize_expression
+from graft.core.schedule.parameters import (
+    Columns,
+    ContractionParameters,
+    DepthwiseParameters,
+    Parameters,
+    WinogradParameters,
+    of_family,
+)
+from graft.core.schedule.products.dot_grouping import Sum, group
+from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.products.factor_packing import evaluate
+from graft.core.schedule.products.product_axes import Contraction, analyse, factors_of
+from graft.core.schedule.products.tiling import Reduced, column_mask, lanes_of, ramp, wide
+from graft.core.schedule.products.transposed_store import TurnedScheduler
+from graft.core.schedule.strategies.blocked_product import (
+    ContractionScheduler,
+    Outer,
+    Panel,
+    packed_constants,
+    schedule_contraction,
+)
+from graft.core.schedule.strategies.depthwise_nchw import schedule_depthwise
+from graft.core.schedule.strategies.depthwise_nhwc import schedule_floats_last
+from graft.core.schedule.strategies.first_convolution import schedule_few_channels
+from graft.core.schedule.strategies.first_convolution_bf16 import schedule_planes
+from graft.core.schedule.strategies.generic_nest import schedule_generic
+from graft.core.schedule.strategies.im2col_bf16 import schedule_windows_last
+from graft.core.schedule.strategies.winograd_nchw import schedule_winograd
+from graft.core.schedule.strategies.winograd_nhwc import schedule_winograd_last
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Let,
+    Load,
+    Reduction,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.simplify import simplify
+from graft.core.tensor_ir.visit import free_variables, substitute
+
+MIN_CHANNELS = 4
+"""Groups of fewer output channels are computed directly."""
+MIN_SAVED = 30
+"""Vectors of channels are better than those of pixels if they save so many multiply-adds per vector of the output."""
+
+
+def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
+    """Return the kernel in blocked and vectorised loops; in plain ones if its stages are not as described above."""
+    stages = fused_stages(kernel)
+    scheduled = None if stages is None else _schedule(kernel, stages, target, parameters)
+    return schedule_generic(kernel, target) if scheduled is None else scheduled
+
+
+def _schedule(
+    kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
+) -> Scheduled | None:
+    if target.precision == "bf16":
+        is_direct = of_family(parameters, ContractionParameters) is not None
+        small = None if is_direct else schedule_winograd_last(kernel, stages, target)
+        small = small or schedule_windows_last(kernel, stages, target, parameters)
+        small = small or schedule_planes(kernel, stages, target, parameters)
+        if small is not None:
+            return small
+    groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
+    channels = b.dims(stages[0].buffer)[1]
+    last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
+    if groups == 1:
+        last = _pointwise_last(kernel, stages, target, parameters) or schedule_few_channels(kernel, stages, target)
+    if last is not None or _writes_last(stages[0]):
+        return last
+    if groups > 1 and channels // groups < MIN_CHANNELS:
+        return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
+    wanted = of_family(parameters, ContractionParameters)
+    winograd: Scheduled | None = None
+    if wanted is None and target.precision == "float32" and "winograd" not in target.without:
+        winograd = schedule_winograd(kernel, stages, target, parameters=of_family(parameters, WinogradParameters))
+    if winograd is not None:
+        return winograd
+    anchor = _channels_last(stages[0])
+    grouped = group(anchor, kernel.constants, target)
+    if grouped is not None:
+        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), groups, target, wanted, grouped.sums)
+        if scheduled is not None:
+            return scheduled
+    return _product(kernel, (anchor, *stages[1:]), groups, target, wanted)
+
+
+def _writes_last(anchor: Stage) -> bool:
+    """Whether output channels are the last axis: what follows here is for channels first."""
+    weights = anchor.value.right if isinstance(anchor.value, Binary) else None
+    return isinstance(weights, Load) and len(weights.indices) > 2 and weights.indices[0] is anchor.axes[-1]
+
+
+def _pointwise_last(
+    kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
+) -> Scheduled | None:
+    """Return a convolution of single pixels with channels last as a product of rows and weights; None for another."""
+    anchor = _channels_last(stages[0])
+    value = anchor.value
+    pixel = pixel_of(value.left) if isinstance(value, Binary) else None
+    if not isinstance(value, Binary) or not isinstance(value.right, Load) or pixel is None:
+        return None
+    places = (
+        *anchor.axes[:-1],
+        *(axis.variable for axis in (() if anchor.reduction is None else anchor.reduction.axes)),
+    )
+    if value.right.indices[0] is not anchor.axes[-1] or pixel.indices != places:
+        return None
+    rows = collapse_rows(replace(kernel, stages=(anchor, *stages[1:]), anchor_stage=0, anchor=Trait.CONTRACTION))
+    return None if rows is None else with_sources(schedule_contraction(rows[0], target, parameters), rows[1])
+
+
+def _product(
+    kernel: Kernel,
+    stages: tuple[Stage, ...],
+    groups: int,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
+) -> Scheduled | None:
+    """Return the product of weights and patches; None if it is none, or its start needs sums that are not known."""
+    flat = flatten(kernel, stages, groups)
+    epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
+    parts = None if epilogue is None else analyse(epilogue)
+    if flat is None or parts is None or parts.columns != 3:
+        return None
+    sums = flat.of(sums)
+    turned = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
+    scheduled = _channels_wide(flat, parts, target, wanted, sums) if turned else None
+    if scheduled is None:
+        apart = uses_pixels_apart(parts.right, parts.column)
+        scheduler = ContractionScheduler(flat.kernel, parts, target, wanted, sums)
+        if apart:
+            scheduler = _PatchScheduler(flat, parts, target, wanted, sums)
+        scheduled = scheduler.scheduled()
+        if not scheduler.starts.are_known:
+            return None
+    return replace(scheduled, packed=packed_constants(scheduled, flat.original))
+
+
+def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
+    """Whether vectors of channels, stored apart, are better than vectors of pixels, of which the last is too empty."""
+    lanes = lanes_of(parts.left.type.dtype, target)
+    if parts.rows is None or parts.height % lanes or lanes == 1:
+        return False
+    if wanted is not None:
+        return wanted == "channels"
+    empty = -parts.width % lanes
+    return parts.terms * empty >= MIN_SAVED * parts.width
+
+
+def _channels_wide(
+    flat: Flattened,
+    parts: Contraction,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
+) -> Scheduled | None:
+    """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
+    assert parts.rows is not None, "a convolution without channels"
+    if isinstance(parts.right, Load) and parts.right.mask is None:
+        swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
+        return TurnedScheduler(flat.kernel, swapped, target, wanted).scheduled()
+    found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
+    if found is None:
+        return None
+    source, matrix, axes = found
+    weights = Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
+    scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted, sums)
+    scheduled = scheduler.scheduled()
+    if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
+        return None
+    return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
+
+
+def _channels_last(anchor: Stage) -> Stage:
+    """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all.
+
+    Window axes of extent 1 are left out.
+    """
+    reduction = anchor.reduction
+    assert reduction is not None
+    channel, *window = reduction.axes
+    if reduction.is_ordered:
+        *window, channel = reduction.axes  # as the datatype's preparation has put them
+    single = {axis.variable: b.index(0) for axis in window if axis.extent == b.index(1)}
+    axes = (*(axis for axis in window if axis.variable not in single), channel)
+    value = simplify(substitute(anchor.value, single))
+    return replace(anchor, value=value, reduction=Reduction("add", axes, reduction.initial))
+
+
+class _PatchScheduler(ContractionScheduler):
+    """A contraction whose right factor is a patch of the input: panels are filled by runs of an output row."""
+
+    def __init__(
+        self,
+        flat: Flattened,
+        parts: Contraction,
+        target: Target,
+        wanted: ContractionParameters | None = None,
+        sums: Sequence[Sum] = (),
+    ) -> None:
+        super().__init__(flat.kernel, parts, target, wanted, sums)
+        self.flat = flat
+        self.row_length = flat.extents[-1]
+        self.row_count = math.prod(flat.extents[:-1])
+
+    def must_pack(self) -> bool:
+        """A patch is always copied."""
+        return True
+
+    def pack(self, outer: Outer, panel: Panel) -> Statement:
+        """Return the loops that fill a panel: for each window position and channel, the runs of pixels in it."""
+        assert self.buffer is not None
+        lanes, width, length = self.tile.lanes, panel.vectors * self.tile.lanes, self.row_length
+        row, column = Variable("row"), Variable("column")
+        runs = 1 if length % width == 0 else -(-(width - 1) // length) + 1
+        limits: list[tuple[Variable, Expression]] = []
+        stores: list[Statement] = []
+        for run in range(min(runs, self.row_count)):
+            first = column if run == 0 else b.index(0)
+            offset = b.index(0) if run == 0 else b.subtract(b.index(run * length), column)
+            limit = Variable(f"limit{run}")
+            limits.append((limit, self._limit(b.add(row, run), first, offset, width)))
+            for start in range(0, min(length, width), lanes):
+                mask = None if runs == 1 else Binary("lt", ramp(b.index(start), lanes), wide(limit, lanes))
+                value = self.patch(outer, b.add(row, run), b.add(first, start), mask)
+                place = self.panel_place(panel, b.add(offset, start))
+                stores.append(Store(self.buffer, (place,), value, mask))
+        if panel.cut:
+            # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
+            last = self.panel_place(panel, width - lanes)
+            stores.insert(0, Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
+        body = self.over_depth(Block(tuple(stores)))
+        if runs > 1:
+            for variable, limit_value in reversed(limits):
+                body = Let(variable, limit_value, body)
+        body = Let(column, b.modulo(panel.begin, length), body)
+        return Let(row, b.divide(panel.begin, length), body)
+
+    def _limit(self, row: Expression, first: Expression, offset: Expression, width: int) -> Expression:
+        """Return how many pixels of a run lie in its row, in the panel and in the image."""
+        room = b.minimum(b.subtract(b.index(self.row_length), first), b.subtract(b.index(width), offset))
+        return b.select(b.less(row, self.row_count), room, 0)
+
+    def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
+        """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
+        anchor = self.flat.anchor
+        factors = factors_of(anchor.value) or ()
+        (patch,) = [one for one in factors if not isinstance(one, str) and self.flat.spatial[-1] in free_variables(one)]
+        group = self.parts.shape[2]
+        places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}
+        places[anchor.axes[1]] = b.multiply(outer[1], group)
+        rest = row
+        for axis, extent in reversed(list(zip(self.flat.spatial[:-1], self.flat.extents[:-1], strict=True))):
+            places[axis] = b.modulo(rest, extent) if axis is not self.flat.spatial[0] else rest
+            rest = b.divide(rest, extent)
+        scalar = simplify(substitute(patch, places))
+        return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)
+
+
+class _CopiedPatches(TurnedScheduler):
+    """A product of pixels and weights with channels as columns, behind a copy of all patches: a row for each term."""
+
+    def __init__(
+        self,
+        flat: Flattened,
+        parts: Contraction,
+        target: Target,
+        weights: Buffer,
+        matrix: np.ndarray,
+        axes: tuple[int, ...],
+        source: Buffer,
+        wanted: ContractionParameters | None,
+        sums: Sequence[Sum] = (),
+    ) -> None:
+        self.origin = _PatchScheduler(flat, parts, target)
+        width = parts.width + self.origin.tile.lanes
+        shape = (b.index(parts.terms), b.index(width))
+        self.patches = Buffer("patches", parts.right.type.dtype, shape, None, "scratch", 64)
+        assert parts.rows is not None
+        term, places = Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
+        product = replace(
+            parts,
+            left=Load(self.patches, (term, parts.column)),
+            right=Load(weights, (*places, term)),
+            rows=parts.columns,
+            columns=parts.rows,
+            depth=(Reduced(term, parts.terms),),
+            multiply=replace(parts.multiply, turned=not parts.multiply.turned),
+        )
+        inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
+        kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
+        super().__init__(kernel, product, target, wanted, sums)
+
+    def _blocks(self, outer: Outer) -> Statement:
+        return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))
+
+    def _copy_patches(self, outer: Outer) -> Statement:
+        """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""
+        origin, lanes, length = self.origin, self.tile.lanes, self.origin.row_length
+        row = Variable("row")
+        group = {axis: index for axis, index in outer.items() if axis < 2}
+        stores: list[Statement] = []
+        for start in range(0, length, lanes):
+            mask = column_mask(b.index(start), length, lanes) if start + lanes > length else None
+            place = ramp(b.add(b.multiply(row, length), start), lanes)
+            value = origin.patch(group, row, b.index(start), mask)
+            stores.append(Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))
+        return origin.over_depth(For(row, b.index(origin.row_count), "serial", Block(tuple(stores))))

@@ -1,0 +1,137 @@
+"""First convolutions in bfloat16: float32 planes of few channels come in, many channels come out last.
+
+As in `graft.core.schedule.strategies.im2col_bf16` patches are copied a block at a time; here each row of a window in
+each plane is a short run, rounded on its way. Runs are read by whole vectors: what is too much is overwritten by the
+next run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.windows import windows_of
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.schedule.loops.narrowing import rounded
+from graft.core.schedule.loops.vectorize import both, broadcast
+from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.products.tiling import column_mask, lanes_of, ramp, wide
+from graft.core.schedule.strategies.im2col_bf16 import Window, schedule_window
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Block,
+    Buffer,
+    Expression,
+    If,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.visit import loads
+
+RUN_CYCLES = 4
+"""Cycles to copy a run."""
+
+
+def schedule_planes(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: Parameters | None = None
+) -> Scheduled | None:
+    """Return such a convolution as a product of patches; None for another, or if copying costs more than it gives."""
+    planes, lanes = _planes_of(kernel, stages), lanes_of("float32", target)
+    if planes is None or not gains(planes.channels, planes.windows.kernel, planes.shape[3], lanes):
+        return None
+    return schedule_window(kernel, stages, planes, target, parameters)
+
+
+def gains(channels: int, window: Sequence[int], outputs: int, lanes: int) -> bool:
+    """Whether products of pairs save more than it takes to copy patches; ``lanes`` are those of float32."""
+    saved = channels * math.prod(window) * outputs / lanes / 2
+    return window[1] <= lanes and channels * window[0] * RUN_CYCLES < saved
+
+
+@dataclass(frozen=True, slots=True)
+class _Planes(Window):
+    """A convolution taken apart: images ``[n, c, h, w]``, and the rest as behind any window."""
+
+    @property
+    def channels(self) -> int:
+        return b.dims(self.source)[1]
+
+    @property
+    def is_pixel(self) -> bool:
+        return False
+
+    @property
+    def width(self) -> int:
+        """The lanes of a run."""
+        return 1 << (self.windows.kernel[1] - 1).bit_length()
+
+    def contents(self, kernel: Kernel) -> np.ndarray:
+        return np.ascontiguousarray(kernel.constants[self.weights].reshape(self.shape[3], -1).T)
+
+    def lines(self, rows: Buffer, row: Expression, at: Sequence[Variable], lanes: int) -> list[Statement]:
+        """Return what copies a window; where all of it lies between the image's sides, without masks."""
+        start, _ = self.position(1, at[2], 0)
+        across = self.windows.source[1]
+        between = b.all_of([b.less_equal(b.index(0), start), b.less_equal(b.add(start, self.width), across)])
+        assert between is not None, "no sides"
+        apart = [Block(tuple(self._runs(rows, row, at, start, masked=masked))) for masked in (False, True)]
+        return [If(between, *apart)]
+
+    def _runs(
+        self, rows: Buffer, row: Expression, at: Sequence[Variable], start: Expression, *, masked: bool
+    ) -> list[Statement]:
+        (down, across), lanes = self.windows.kernel, self.width
+        place = ramp(start, lanes)
+        sides: Expression | None = None
+        if masked:
+            sides = Binary("ge", place, wide(b.index(0), lanes))
+            sides = both(sides, column_mask(start, self.windows.source[1], lanes))
+        statements: list[Statement] = []
+        for number in range(self.channels * down):
+            line, inside = self.position(0, at[1], number % down)
+            end = number == self.channels * down - 1 and lanes > across
+            last = column_mask(b.index(0), across, lanes) if end else None
+            own = ramp(b.index(number * across), lanes)
+            value = rounded(Load(self.source, (at[0], b.index(number // down), line, place), both(sides, last)))
+            run: Statement = Store(rows, (row, own), value, last)
+            if inside is not None:
+                zero = broadcast(b.constant(0, "bfloat16"), lanes)
+                run = If(inside, run, Store(rows, (row, own), zero, last))
+            statements.append(run)
+        return statements
+
+
+def _planes_of(kernel: Kernel, stages: Sequence[Stage]) -> _Planes | None:
+    """Take apart ``out[n, y, x, o] = sum over c, window of source[n, c, window at y, x] * weights[o, c, window]``."""
+    anchor, node = stages[0], kernel.node
+    shape, value, reduction = constant_shape(anchor.buffer), anchor.value, anchor.reduction
+    if node is None or shape is None or len(shape) != 4 or 0 in shape or reduction is None or anchor.epilogue:
+        return None
+    if not isinstance(value, Binary) or not isinstance(value.left, Load) or not isinstance(value.right, Load):
+        return None
+    source, weights = value.left.buffer, value.right.buffer
+    if weights not in kernel.constants or len(b.dims(weights)) != 4 or value.type.dtype != "float32":
+        return None
+    windows = windows_of(node, b.dims(source)[2:], b.dims(weights)[2:], shape[1:3])
+    image, y, x, output = anchor.axes
+    channel, *window = (axis.variable for axis in reduction.axes)
+    places, conditions = windows.positions((y, x), window)
+    plane = b.index(0) if b.dims(weights)[1] == 1 else channel
+    pixel = b.masked_load(source, [image, plane, *places], conditions)
+    others = {load.buffer for stage in stages[1:] for load in loads(*stage_expressions(stage))}
+    if value != b.multiply(pixel, Load(weights, (output, plane, *window))) or windows.dilations[1] != 1:
+        return None
+    if source in others or weights in others:
+        return None
+    terms = windows.kernel[0] * windows.kernel[1] * b.dims(source)[1]
+    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, (b.index(terms), b.index(shape[3])))
+    return _Planes(source, weights, shape, windows, matrix, source)

@@ -1,0 +1,296 @@
+"""Convolutions in bfloat16 with channels last, as products of patches and weights.
+
+A patch is what one pixel of the output is computed from: for each row of the window, runs of channels that lie together
+in the image, zeros where it leaves the image. A block of patches at a time is copied into the second-level cache and
+multiplied there. A window of one pixel without strides needs no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.operators.windows import Windows, windows_of
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.schedule.loops.narrowing import pixel_of, widened
+from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
+from graft.core.schedule.products.blocking import Range
+from graft.core.schedule.products.dot_grouping import group
+from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.products.factors import Outer
+from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows
+from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.tiling import column_mask, over, ramp
+from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Block,
+    Broadcast,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.visit import loads
+
+UNROLLED = 4
+"""So many vectors of a run are copied one after another, more in a loop."""
+
+
+def schedule_windows_last(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: Parameters | None = None
+) -> Scheduled | None:
+    """Return a bfloat16 convolution of an image with channels last as a product; None if it is no such convolution."""
+    window = window_of(kernel, stages)
+    return None if window is None else schedule_window(kernel, stages, window, target, parameters)
+
+
+def schedule_window(
+    kernel: Kernel, stages: Sequence[Stage], window: Window, target: Target, parameters: Parameters | None = None
+) -> Scheduled | None:
+    """Return a convolution that was taken apart as a product of patches; None if what follows is not elementwise."""
+    product = window.product(kernel, stages)
+    collapsed, sources = collapse_rows(product) or (product, {})
+    own = {window.weights: window.contents(kernel)}
+    if window.is_pixel:
+        scheduled = with_sources(schedule_contraction(collapsed, target, parameters), sources)
+        return replace(scheduled, packed={**own, **window.renamed(scheduled.packed)})
+    wanted = of_family(parameters, ContractionParameters)
+    scheduler = _patched(collapsed, window, target, wanted)
+    if scheduler is None:
+        return None
+    scheduled = with_sources(scheduler.scheduled(), sources)
+
+    def build() -> Function:
+        inner, image = scheduled.function, window.image
+        pairs = zip((*kernel.inputs, *kernel.outputs), inner.parameters, strict=True)
+        return replace(inner, parameters=tuple(image if old is window.source else own for old, own in pairs))
+
+    return Scheduled(build, {**own, **window.renamed(scheduled.packed)})
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A convolution taken apart: images ``[n, h, w, c]``, weights ``[o, c, kh, kw]``, output ``[n, h, w, o]``."""
+
+    source: Buffer
+    weights: Buffer
+    shape: tuple[int, ...]
+    windows: Windows
+    matrix: Buffer
+    """The weights as ``[terms, outputs]``."""
+    image: Buffer
+    """The images as patches are copied from them: with the pixels of a row as one run of elements."""
+
+    @property
+    def channels(self) -> int:
+        """The channels of the image."""
+        return b.dims(self.source)[3]
+
+    @property
+    def terms(self) -> int:
+        """The number of products in each sum."""
+        return self.windows.kernel[0] * self.windows.kernel[1] * self.channels
+
+    @property
+    def is_pixel(self) -> bool:
+        """Whether each window is the pixel in its own place."""
+        whole = self.windows.kernel == (1, 1) and self.windows.strides == (1, 1)
+        return whole and self.windows.source == self.windows.target and not self.windows.leaves
+
+    def product(self, kernel: Kernel, stages: Sequence[Stage]) -> Kernel:
+        """Return the kernel as the product of patches ``[n, h, w, terms]`` and the matrix of weights."""
+        matrix, anchor = self.matrix, stages[0]
+        extents = tuple(map(b.index, (*self.shape[:3], self.terms)))
+        patches = self.source if self.is_pixel else Buffer("patches", "bfloat16", extents)
+
+        def value(axes: Sequence[Expression], k: Sequence[Expression]) -> Expression:
+            return b.multiply(widened(Load(patches, (*axes[:-1], *k))), b.load(matrix, *k, axes[-1]))
+
+        product = replace(b.reduce(anchor.buffer, "add", [self.terms], value), origin=anchor.origin)
+        changed = {self.source: patches, self.weights: matrix}
+        others = {buffer: array for buffer, array in kernel.constants.items() if buffer is not self.weights}
+        return replace(
+            kernel,
+            inputs=tuple(changed.get(buffer, buffer) for buffer in kernel.inputs),
+            stages=(product, *stages[1:]),
+            anchor=Trait.CONTRACTION,
+            anchor_stage=0,
+            constants={**others, matrix: self.contents(kernel)},
+        )
+
+    def renamed(self, packed: Mapping[Buffer, np.ndarray]) -> dict[Buffer, np.ndarray]:
+        """Return packed constants by the buffers of the convolution."""
+        return {self.weights if buffer is self.matrix else buffer: array for buffer, array in packed.items()}
+
+    def contents(self, kernel: Kernel) -> np.ndarray:
+        """Return the matrix of weights."""
+        return np.ascontiguousarray(kernel.constants[self.weights].transpose(2, 3, 1, 0).reshape(self.terms, -1))
+
+    def copy(self, rows: Buffer, row: Expression, pixel: Expression, lanes: int) -> Statement:
+        """Return what copies the patch of a pixel of the output, given by its number, into a row."""
+        height, width = self.windows.target
+        n, y, x = Variable("n"), Variable("y"), Variable("x")
+        runs = self.lines(rows, row, (n, y, x), lanes)
+        if self.terms % 2:
+            runs.append(Store(rows, (row, b.index(self.terms)), b.constant(0, "bfloat16")))
+        body: Statement = Let(x, b.modulo(pixel, width), Block(tuple(runs)))
+        line = b.divide(pixel, width)
+        body = Let(y, b.modulo(line, height) if self.shape[0] > 1 else line, body)
+        return Let(n, b.divide(line, height) if self.shape[0] > 1 else b.index(0), body)
+
+    def lines(self, rows: Buffer, row: Expression, at: Sequence[Variable], lanes: int) -> list[Statement]:
+        """Return what copies each row of the window at pixel ``at``."""
+        image = self.image
+        return [self._line(image, rows, row, at, down, lanes) for down in range(self.windows.kernel[0])]
+
+    def _line(
+        self, image: Buffer, rows: Buffer, row: Expression, at: Sequence[Variable], down: int, lanes: int
+    ) -> Statement:
+        n, y, x = at
+        across, channels = self.windows.kernel[1], self.channels
+        line, inside = self.position(0, y, down)
+        begin = down * across * channels
+        places = [self.position(1, x, number) for number in range(across)]
+        statements: list[Statement] = []
+        if self.windows.dilations[1] == 1 and all(condition is None for _, condition in places):
+            source = b.multiply(places[0][0], channels)
+            statements.append(_copied(image, (n, line, source), rows, (row, begin), across * channels, lanes))
+        else:
+            for number, (place, condition) in enumerate(places):
+                source, own = b.multiply(place, channels), (row, begin + number * channels)
+                copy = _copied(image, (n, line, source), rows, own, channels, lanes)
+                if condition is not None:
+                    copy = If(condition, copy, _copied(None, (), rows, own, channels, lanes))
+                statements.append(copy)
+        body: Statement = Block(tuple(statements))
+        if inside is None:
+            return body
+        return If(inside, body, _copied(None, (), rows, (row, begin), across * channels, lanes))
+
+    def position(self, axis: int, variable: Variable, number: int) -> tuple[Expression, Expression | None]:
+        """Return where position ``number`` of a window lies, and the condition for being inside if it ever leaves."""
+        w = self.windows
+        shift = number * w.dilations[axis] - w.begins[axis]
+        place = b.add(b.multiply(variable, w.strides[axis]), shift)
+        low, high = b.inside(place, w.source[axis])
+        conditions = [low] if shift < 0 else []
+        if (w.target[axis] - 1) * w.strides[axis] + shift >= w.source[axis]:
+            conditions.append(high)
+        return place, b.all_of(conditions)
+
+
+def window_of(kernel: Kernel, stages: Sequence[Stage]) -> Window | None:
+    """Take a convolution apart; None unless it has one group and reads a bfloat16 image with channels last."""
+    anchor, node = stages[0], kernel.node
+    shape, value, reduction = constant_shape(anchor.buffer), anchor.value, anchor.reduction
+    if node is None or shape is None or len(shape) != 4 or 0 in shape or reduction is None or anchor.epilogue:
+        return None
+    pixel = pixel_of(value.left) if isinstance(value, Binary) and value.operator == "mul" else None
+    weight = value.right if isinstance(value, Binary) else None
+    if pixel is None or pixel.buffer.dtype != "bfloat16" or not isinstance(weight, Load):
+        return None
+    source, weights = pixel.buffer, weight.buffer
+    if weights not in kernel.constants or len(b.dims(weights)) != 4 or node.attribute("group", 1) != 1:
+        return None
+    windows = windows_of(node, b.dims(source)[1:3], b.dims(weights)[2:], shape[1:3])
+    channel, *inner = (axis.variable for axis in reduction.axes)
+    places, conditions = windows.positions(anchor.axes[1:3], inner)
+    first = b.index(0) if b.dims(weights)[1] == 1 else channel
+    expected = b.masked_load(source, [anchor.axes[0], *places, first], conditions)
+    if pixel != expected or weight != Load(weights, (anchor.axes[3], first, *inner)):
+        return None
+    others = {load.buffer for stage in stages[1:] for load in loads(*stage_expressions(stage))}
+    if source in others or weights in others:
+        return None
+    terms = b.index(windows.kernel[0] * windows.kernel[1] * b.dims(source)[3])
+    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, (terms, b.index(shape[3])))
+    n, h, w, c = b.dims(source)
+    image = replace(source, shape=(b.index(n), b.index(h), b.index(w * c)))
+    return Window(source, weights, shape, windows, matrix, image)
+
+
+def _copied(
+    image: Buffer | None,
+    source: tuple[Expression, ...],
+    rows: Buffer,
+    at: tuple[Expression, int],
+    length: int,
+    lanes: int,
+) -> Statement:
+    """Return what copies a run of an image, from ``source`` on, to ``at`` in a row; zeros where there is no image."""
+
+    def piece(begin: Expression, mask: Expression | None) -> Statement:
+        value: Expression = Broadcast(b.constant(0, "bfloat16"), lanes)
+        if image is not None:
+            value = Load(image, (*source[:-1], ramp(b.add(source[-1], begin), lanes)), mask)
+        return Store(rows, (at[0], ramp(b.add(begin, at[1]), lanes)), value, mask)
+
+    whole, rest = divmod(length, lanes)
+    if whole > UNROLLED:
+        step = Variable("step")
+        statements = [over(step, whole, "serial", piece(b.multiply(step, lanes), None))]
+    else:
+        statements = [piece(b.index(number * lanes), None) for number in range(whole)]
+    if rest and whole:
+        statements.append(piece(b.index(length - lanes), None))
+    elif rest:
+        statements.append(piece(b.index(0), column_mask(b.index(0), length, lanes)))
+    return Block(tuple(statements))
+
+
+class _Patched(ContractionScheduler):
+    """A product whose left factor is patches, which are copied a block of rows at a time."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        parts: Contraction,
+        target: Target,
+        wanted: ContractionParameters | None,
+        small: SmallRows,
+        window: Window,
+    ) -> None:
+        super().__init__(kernel, parts, target, wanted, (), small)
+        self.window = window
+
+    def _needs_groups(self) -> bool:
+        return True
+
+    def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
+        row, first = Variable("row"), self.split.begin(tiles.first)
+        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
+        lanes = self.target.vector_bytes // 2
+        copy = self.window.copy(rows.buffer, row, b.add(first, row), lanes)
+        return rows.around(Block((For(row, count, "parallel", copy), body)))
+
+
+def _patched(kernel: Kernel, window: Window, target: Target, wanted: ContractionParameters | None) -> _Patched | None:
+    """Return the scheduler of a product of patches; None if what follows the product is not elementwise."""
+    stages = fused_stages(kernel)
+    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
+    plain = None if epilogue is None else analyse(epilogue)
+    grouped = None if plain is None else group(plain.epilogue.anchor, kernel.constants, target)
+    parts = None if plain is None or grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
+    if plain is None or grouped is None or parts is None:
+        return None
+    pixels_are_columns = any(load.buffer is window.matrix for load in loads(parts.left))
+    if pixels_are_columns or (parts.rows, parts.columns) != (plain.rows, plain.columns):
+        return None
+    value = grouped.factors[int(parts.multiply.turned)].value
+    small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
+    return _Patched(kernel, parts, target, wanted, small, window)

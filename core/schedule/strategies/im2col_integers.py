@@ -1,0 +1,166 @@
+"""Convolutions of integers with their channels last as products of patches and weights.
+
+A patch is what one pixel of the output is computed from: for each row of the window a run of bytes that lie together in
+the input. Patches are copied into scratch memory; what follows is a product of rows and a constant matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import collapse_rows
+from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.schedule.products.tiling import column_mask, ramp
+from graft.core.schedule.strategies.blocked_product import schedule_contraction
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Cast,
+    Expression,
+    For,
+    Function,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.visit import loads
+
+
+def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
+    """Return the kernel as a copy of patches and a product; None if it is of another form."""
+    stages = fused_stages(kernel)
+    window = None if stages is None else _window(kernel, stages)
+    if stages is None or window is None:
+        return None
+    (n, h, w, outputs), terms = window.shape, window.terms
+    patches = Buffer("patches", window.source.dtype, tuple(map(b.index, (n, h, w, terms))), None, "scratch", 64)
+    weights = Buffer(window.weights.name, window.weights.dtype, (b.index(terms), b.index(outputs)))
+    contents = kernel.constants[window.weights].transpose(2, 3, 1, 0).reshape(terms, outputs)
+
+    def value(axes: Sequence[Expression], k: Sequence[Expression]) -> Expression:
+        left = b.cast(b.load(patches, *axes[:-1], *k), "int32")
+        return b.multiply(left, b.cast(b.load(weights, *k, axes[-1]), "int32"))
+
+    anchor = replace(b.reduce(stages[0].buffer, "add", [terms], value), origin=stages[0].origin)
+    changed = {window.source: patches, window.weights: weights}
+    product = replace(
+        kernel,
+        inputs=tuple(changed.get(buffer, buffer) for buffer in kernel.inputs),
+        stages=(anchor, *stages[1:]),
+        anchor=Trait.CONTRACTION,
+        anchor_stage=0,
+        constants={
+            **{buffer: array for buffer, array in kernel.constants.items() if buffer is not window.weights},
+            weights: np.ascontiguousarray(contents),
+        },
+    )
+    collapsed = collapse_rows(product) or (product, {})
+    scheduled = schedule_contraction(collapsed[0], target)
+    sources = {new: collapsed[1].get(new, new) for new in collapsed[0].inputs}
+    packed = {sources[buffer]: array for buffer, array in scheduled.packed.items()}
+    rows = next(new for new, old in sources.items() if old is patches)
+
+    def build() -> Function:
+        inner = scheduled.function
+        image = window.image()
+        parameters = tuple(
+            image if buffer is window.source else own
+            for buffer, own in zip((*kernel.inputs, *kernel.outputs), inner.parameters, strict=True)
+        )
+        # Two passes over a row may share their variables: fresh ones, so that each is bound once.
+        body = Allocate(rows, Block((window.copy(image, rows, target), instantiate(inner.body, {}))))
+        return replace(inner, parameters=parameters, body=body)
+
+    own = {(window.weights if buffer is weights else buffer): array for buffer, array in packed.items()}
+    return Scheduled(build, {window.weights: np.ascontiguousarray(contents), **own})
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A convolution without border: the images ``[n, h, w, c]``, the weights ``[o, c, kh, kw]``, strides, dilations."""
+
+    source: Buffer
+    weights: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+
+    @property
+    def terms(self) -> int:
+        """The number of products in each sum."""
+        return math.prod(b.dims(self.weights)[1:])
+
+    def image(self) -> Buffer:
+        """Return the images with the pixels of a row as one run of elements."""
+        n, h, w, c = b.dims(self.source)
+        return replace(self.source, shape=(b.index(n), b.index(h), b.index(w * c)))
+
+    def copy(self, image: Buffer, rows: Buffer, target: Target) -> Statement:
+        """Return the loops that fill the patches, one for each pixel of the output."""
+        (batch, height, width, _), channels = self.shape, b.dims(self.weights)[1]
+        window = b.dims(self.weights)[2:]
+        n, h, w = Variable("n"), Variable("h"), Variable("w")
+        row = b.add(b.multiply(b.add(b.multiply(n, height), h), width), w)
+        runs = (1, window[1] * channels) if self.dilations[1] == 1 else (window[1], channels)
+        statements: list[Statement] = []
+        for down in range(window[0]):
+            line = b.add(b.multiply(h, self.strides[0]), down * self.dilations[0])
+            for number in range(runs[0]):
+                first = b.multiply(b.add(b.multiply(w, self.strides[1]), number * self.dilations[1]), channels)
+                place = (down * runs[0] + number) * runs[1]
+                for begin, lanes, mask in _pieces(runs[1], target.vector_bytes):
+                    read = Load(image, (n, line, ramp(b.add(first, begin), lanes)), mask)
+                    patch = (row,) if len(rows.shape) == 2 else (n, h, w)
+                    statements.append(Store(rows, (*patch, ramp(b.index(place + begin), lanes)), read, mask))
+        body: Statement = For(w, b.index(width), "serial", Block(tuple(statements)))
+        return For(n, b.index(batch), "parallel", For(h, b.index(height), "parallel", body))
+
+
+def _pieces(length: int, most: int) -> list[tuple[int, int, Expression | None]]:
+    """Return begin, lanes and mask of the vectors that cover a run; the last may overlap the one before."""
+    if length < most:
+        lanes = 1 << (length - 1).bit_length()
+        return [(0, lanes, None if lanes == length else column_mask(b.index(0), length, lanes))]
+    begins = [*range(0, length - most, most), length - most]
+    return [(begin, most, None) for begin in begins]
+
+
+def _window(kernel: Kernel, stages: Sequence[Stage]) -> _Window | None:
+    """Take a convolution apart; None unless its channels are last, it has one group, and no window leaves the image."""
+    anchor, node = stages[0], kernel.node
+    shape = constant_shape(anchor.buffer)
+    if node is None or shape is None or len(shape) != 4 or 0 in shape or anchor.reduction is None:
+        return None
+    match anchor.value:
+        case Binary("mul", Cast(Load() as pixel, "int32"), Cast(Load() as weight, "int32")):
+            pass
+        case _:
+            return None
+    source, weights = pixel.buffer, weight.buffer
+    if weights not in kernel.constants or pixel.mask is not None or weight.mask is not None or anchor.epilogue:
+        return None
+    image, kernel_shape, channel = b.dims(source), b.dims(weights), anchor.reduction.axes[0].variable
+    last = pixel.indices[-1] is channel or (image[-1] == 1 and kernel_shape[1] == 1)
+    if len(image) != 4 or len(kernel_shape) != 4 or not last or image[3] != kernel_shape[1]:
+        return None
+    if kernel_shape[0] != shape[3] or image[0] != shape[0] or node.attribute("group", 1) != 1:
+        return None
+    others = [load.buffer for stage in stages[1:] for load in loads(*stage_expressions(stage))]
+    if source in others or weights in others:
+        return None
+    strides, dilations = (tuple(node.attribute(name) or (1, 1)) for name in ("strides", "dilations"))
+    return _Window(source, weights, shape, strides, dilations)

@@ -1,0 +1,172 @@
+"""Transposing nests: where a load and the store are contiguous along different axes, square tiles in registers.
+
+A tile is read in vectors along the load's axis, transposed by shuffles, and written in vectors along the store's axis:
+every cache line on both sides is touched whole and once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
+from graft.core.schedule.loops.loop_frames import TASKS, Vectors, nested, outer_loops, plus, times
+from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
+from graft.core.tensor_ir.ir import (
+    Block,
+    Expression,
+    Let,
+    Load,
+    Ramp,
+    Shuffle,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
+
+LARGEST_TILE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Transposition:
+    """What is transposed: the axis along which the store is contiguous, that of the loads, and those loads."""
+
+    along_store: LoopAxis
+    along_load: LoopAxis
+    transposed: tuple[Load, ...]
+    lanes: int
+
+
+def find_transposition(stage: FlatStage, simplifier: Simplifier, vectors: Vectors) -> Transposition | None:
+    """Return the transposition in a collapsed stage without reduction, None if there is none worth tiles."""
+    lanes = min(LARGEST_TILE, vectors.lanes(stage))
+    if lanes < 4 or stage.operator is not None:
+        return None
+    by_store = [axis for axis in stage.axes if stride(stage.place, axis.variable, simplifier) == 1]
+    if not by_store or by_store[-1].extent < lanes:
+        return None
+    last = by_store[-1]
+    for axis in stage.axes:
+        found = tuple(
+            load
+            for load in loads(stage.value)
+            if load.mask is None
+            and stride(load.indices[0], axis.variable, simplifier) == 1
+            and stride(load.indices[0], last.variable, simplifier) not in (0, 1, None)
+        )
+        if axis is not last and axis.extent >= lanes and found:
+            return Transposition(last, axis, found, lanes)
+    return None
+
+
+def transposing_nest(
+    stage: FlatStage, found: Transposition, simplifier: Simplifier, threads: bool
+) -> tuple[Statement, tuple[FlatStage, ...]]:
+    """Return loops over the whole tiles of a transposition, and the stages of what is left beside them."""
+    lanes = found.lanes
+    store_blocks, load_blocks = found.along_store.extent // lanes, found.along_load.extent // lanes
+    store_block = LoopAxis(Variable(f"{found.along_store.variable.name}_tile"), store_blocks)
+    load_block = LoopAxis(Variable(f"{found.along_load.variable.name}_tile"), load_blocks)
+    corner = {
+        found.along_store.variable: times(store_block.variable, lanes),
+        found.along_load.variable: times(load_block.variable, lanes),
+    }
+    outer = [axis for axis in stage.axes if axis not in (found.along_store, found.along_load)]
+    tile = _tile(stage, found, corner)
+    if threads and prod(axis.extent for axis in outer) * load_blocks < TASKS:
+        body = outer_loops([*outer, load_block, store_block], tile, parallel=True)
+    else:
+        body = outer_loops([*outer, load_block], nested([store_block], tile), threads)
+    rest = [
+        *_after(stage, found.along_store, store_blocks * lanes, simplifier),
+        *(
+            part
+            for whole in _before(stage, found.along_store, store_blocks * lanes, simplifier)
+            for part in _after(whole, found.along_load, load_blocks * lanes, simplifier)
+        ),
+    ]
+    return body, tuple(rest)
+
+
+def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Expression]) -> Statement:
+    """Return the code of one tile whose first element is at ``corner``."""
+    lanes = found.lanes
+    store_start = corner[found.along_store.variable]
+    load_start = corner[found.along_load.variable]
+    rows: list[dict[int, Variable]] = [{} for _ in range(lanes)]
+    bindings: list[tuple[Variable, Expression]] = []
+    for load in found.transposed:
+        columns = []
+        for column in range(lanes):
+            place = substitute(load.indices[0], {found.along_store.variable: plus(store_start, column)})
+            ramp = Ramp(load_start, 1, lanes)
+            vector = vectorize_expression(Load(load.buffer, (place,)), {found.along_load.variable: ramp})
+            columns.append(_bind(bindings, vector))
+        for row, variable in enumerate(transpose(columns, bindings)):
+            rows[row][id(load)] = variable
+    stores: list[Statement] = []
+    for row in range(lanes):
+        values: dict[Variable, Expression] = {
+            found.along_store.variable: Ramp(store_start, 1, lanes),
+            found.along_load.variable: plus(load_start, row),
+        }
+        value = vectorize_expression(_replaced(stage.value, rows[row]), values)
+        place = vectorize_expression(stage.place, values)
+        stores.append(Store(stage.target, (place,), broadcast(value, lanes)))
+    body: Statement = Block(tuple(stores))
+    for variable, value in reversed(bindings):
+        body = Let(variable, value, body)
+    return body
+
+
+def _replaced(value: Expression, taken: dict[int, Variable]) -> Expression:
+    """Replace loads, known by identity, by the vectors that hold them."""
+    replaced = ExpressionMap(lambda node: node)
+    for load in loads(value):
+        if id(load) in taken:
+            replaced.define(load, taken[id(load)])
+    return replaced(value)
+
+
+def _bind(bindings: list[tuple[Variable, Expression]], value: Expression) -> Variable:
+    variable = Variable(f"t{len(bindings)}", value.type)
+    bindings.append((variable, value))
+    return variable
+
+
+def transpose(vectors: Sequence[Variable], bindings: list[tuple[Variable, Expression]]) -> list[Variable]:
+    """Transpose a square of vectors by exchanging ever smaller blocks; ``bindings`` gets the steps."""
+    rows, lanes = list(vectors), len(vectors)
+    distance = lanes // 2
+    while distance:
+        lower = tuple(lane if not lane & distance else lanes + lane - distance for lane in range(lanes))
+        upper = tuple(lane + distance if not lane & distance else lanes + lane for lane in range(lanes))
+        for row in range(lanes):
+            if not row & distance:
+                pair = (rows[row], rows[row + distance])
+                rows[row], rows[row + distance] = (_bind(bindings, Shuffle(pair, chosen)) for chosen in (lower, upper))
+        distance //= 2
+    return rows
+
+
+def _after(stage: FlatStage, axis: LoopAxis, start: int, simplifier: Simplifier) -> list[FlatStage]:
+    """Return the part of a stage from ``start`` on along an axis, if anything is left."""
+    return _part(stage, axis, start, axis.extent - start, simplifier)
+
+
+def _before(stage: FlatStage, axis: LoopAxis, stop: int, simplifier: Simplifier) -> list[FlatStage]:
+    """Return the part of a stage before ``stop`` along an axis."""
+    return _part(stage, axis, 0, stop, simplifier)
+
+
+def _part(stage: FlatStage, axis: LoopAxis, start: int, extent: int, simplifier: Simplifier) -> list[FlatStage]:
+    if extent == 0:
+        return []
+    fresh = LoopAxis(Variable(axis.variable.name), extent)
+    simplifier.with_range(fresh.variable, (0, extent - 1))
+    moved = {axis.variable: plus(fresh.variable, start)}
+    axes = tuple(fresh if other is axis else other for other in stage.axes)
+    return [replace(stage.map(lambda part: simplifier(substitute(part, moved))), axes=axes)]

@@ -1,0 +1,411 @@
+"""The schedule of 3x3 convolutions by Winograd's algorithm: products of matrices on transformed pieces of the image.
+
+The output, whose windows move by one or two pixels, is cut into pieces of ``m x m`` pixels. Whole rows of pieces form a
+block, whose pieces stand one after another on the vector lanes: a block is transformed channel by channel, multiplied
+with the transformed weights (which are made at compile time), and transformed back, through the epilogue, all while it
+lies in the second-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.windows import Windows, windows_of
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.vectorize import both
+from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.tiling import (
+    Ahead,
+    Reduced,
+    Tile,
+    accumulate,
+    clear,
+    column_mask,
+    over,
+    ramp,
+    split_evenly,
+    wide,
+)
+from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
+from graft.core.schedule.strategies.winograd_transform import WINDOW, bound, deinterleave, interleave
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.visit import loads
+from graft.core.types import FLOAT32
+
+UNROLL = 4
+"""Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
+EXACT_TERMS = 64
+"""Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
+PAD = 16
+"""Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
+
+
+def schedule_winograd(
+    kernel: Kernel,
+    stages: Sequence[Stage],
+    target: Target,
+    plan: Plan | None = None,
+    parameters: WinogradParameters | None = None,
+) -> Scheduled | None:
+    """Return the kernel by Winograd's algorithm, None if it is no such convolution or would not become faster.
+
+    ``plan``, or the one that ``parameters`` describe, is followed if it is given, whether it is fast or not.
+    """
+    found = _analyse(kernel, stages)
+    if found is None:
+        return None
+    epilogue, source, weights, windows = found
+    if plan is None and parameters is not None:
+        plan = described_plan(parameters, b.dims(weights)[0], windows, target)
+    plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
+    return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan).scheduled()
+
+
+def winograd_plans(kernel: Kernel, stages: Sequence[Stage], target: Target) -> list[tuple[float, Plan]]:
+    """Return all plans for a kernel with the cycles that each is said to take, the fewest first."""
+    found = _analyse(kernel, stages)
+    if found is None:
+        return []
+    _, source, weights, windows = found
+    return ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
+
+
+def own_plan(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Plan | None:
+    """Return the plan that `schedule_winograd` would choose."""
+    found = _analyse(kernel, stages)
+    if found is None:
+        return None
+    _, source, weights, windows = found
+    return choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
+
+
+def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:
+    """Return the epilogue, the image, the weights and the windows of a plain float32 convolution of 3 x 3 windows."""
+    epilogue = epilogue_of(stages, kernel.outputs)
+    if epilogue is None or kernel.node is None or kernel.node.op_type != "Conv":
+        return None
+    anchor = epilogue.anchor
+    value, reduction = anchor.value, anchor.reduction
+    if reduction is None or reduction.initial != b.constant(0, "float32") or not isinstance(value, Binary):
+        return None
+    if value.operator != "mul" or not isinstance(value.left, Load) or not isinstance(value.right, Load):
+        return None
+    source, weights = value.left.buffer, value.right.buffer
+    if weights not in kernel.constants or len(b.dims(weights)) != 4 or b.dims(weights)[2:] != (WINDOW, WINDOW):
+        return None
+    windows = windows_of(kernel.node, b.dims(source)[2:], (WINDOW, WINDOW), b.dims(anchor.buffer)[2:])
+    if windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1) or min(windows.target) < 1:
+        return None
+    channel, *window = (axis.variable for axis in reduction.axes)
+    places, conditions = windows.positions(anchor.axes[2:], window)
+    pixel = b.masked_load(source, [anchor.axes[0], channel, *places], conditions)
+    weight = Load(weights, (anchor.axes[1], channel, *window))
+    others = [stage.value for stage in epilogue.followers]
+    if value != b.multiply(pixel, weight) or any(load.buffer is weights for load in loads(*others)):
+        return None
+    return epilogue, source, weights, windows
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a block is: the image's number, and the first row of pieces."""
+
+    image: Expression
+    first: Expression
+
+
+class _Scheduler:
+    """Builds the loops. A block holds ``plan.vectors`` vectors of pieces, in panels as wide as a register tile."""
+
+    def __init__(
+        self, kernel: Kernel, epilogue: Epilogue, source: Buffer, weights: Buffer, windows: Windows, plan: Plan
+    ) -> None:
+        self.kernel, self.epilogue, self.source, self.weights = kernel, epilogue, source, weights
+        self.windows, self.plan, self.transform = windows, plan, plan.transform
+        self.outputs, self.channels = b.dims(weights)[:2]
+        self.split = split_evenly(self.outputs, plan.tile.rows)
+        elements = self.transform.products * self.outputs * self.channels
+        self.packed = Buffer("transformed", "float32", (b.index(elements),))
+        self.width = plan.vectors * plan.lanes
+        """The pieces of a block, those that only fill up the last vector included."""
+        self.images = self._matrices("images", self.channels)
+        self.sums = self._matrices("sums", self.outputs)
+
+    def _matrices(self, name: str, rows: int) -> Buffer:
+        shape = (b.index(self.transform.products), b.index(rows * self.width + PAD))
+        return Buffer(name, "float32", shape, None, "scratch", 64)
+
+    def scheduled(self) -> Scheduled:
+        """Return the function, still to be built, and the transformed weights."""
+        return Scheduled(self._function, {self.weights: self._packed_weights()})
+
+    def _function(self) -> Function:
+        """Return the loops over images and blocks."""
+        image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
+        place = _Place(image, b.multiply(block, self.plan.rows))
+        apart = self.plan.is_apart(b.dims(self.source)[0])
+        phases: Statement = Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
+        if apart:
+            phases = self._with_matrices(phases)
+        body = over(block, self.plan.blocks, "parallel" if apart else "serial", phases)
+        body = For(image, b.index(b.dims(self.source)[0]), "parallel" if apart else "serial", body)
+        if not apart:
+            body = self._with_matrices(body)
+        inputs = (self.packed if buffer is self.weights else buffer for buffer in self.kernel.inputs)
+        parameters = (*inputs, *self.kernel.outputs)
+        return Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
+
+    def _with_matrices(self, body: Statement) -> Statement:
+        return Allocate(self.images, Allocate(self.sums, body))
+
+    def _packed_weights(self) -> np.ndarray:
+        """Return the transformed weights: for each product, tiles of output channels, each ``[channels, height]``."""
+        bounds = np.cumsum([0] + [size for count, size in self.split.sizes for _ in range(count)])
+        return self.transform.packed_weights(self.kernel.constants[self.weights], bounds.tolist())
+
+    # ---- Input ----
+
+    def _transform_input(self, place: _Place) -> Statement:
+        """Return the loop over channels: rows are combined as they lie, then columns, a vector of pieces at a time."""
+        size, extent = self.transform.inputs, self.width * self.transform.step + self.plan.lanes
+        shape = (b.index(2), b.index(size), b.index(extent))
+        combined = Buffer("combined", "float32", shape, None, "scratch", 64)
+        channel = Variable("channel")
+        body = Block((self._clear(combined), self._combine_rows(combined, place, channel)))
+        columns = self._combine_columns(combined, channel)
+        return For(channel, b.index(self.channels), "parallel", Allocate(combined, Block((body, columns))))
+
+    def _clear(self, combined: Buffer) -> Statement:
+        """Return the stores of zeros where no piece is: what is there would be multiplied all the same."""
+        lanes, used = self.plan.lanes, self.plan.rows * self.plan.across * self.transform.step
+        half, row = Variable("half"), Variable("row")
+        zero = wide(b.constant(0, "float32"), lanes)
+        starts = range(used, self.width * self.transform.step, lanes)
+        stores = tuple(Store(combined, (half, row, ramp(b.index(start), lanes)), zero) for start in starts)
+        body = For(row, b.index(self.transform.inputs), "serial", Block(stores))
+        return For(half, b.index(2), "serial", body)
+
+    def _combine_rows(self, combined: Buffer, place: _Place, channel: Expression) -> Statement:
+        """Return the loops that fill ``combined[half, i, piece * step + column]``.
+
+        Half 0 holds columns 0 to step - 1 of each piece, half 1 those behind them, from place 0 on.
+        """
+        lanes, length = self.plan.lanes, self.plan.across * self.transform.step
+        number, row = Variable("line"), Variable("top")
+        top = b.multiply(b.add(place.first, number), self.transform.step)
+        valid = [Variable(f"valid{i}", b.constant(True, "bool").type) for i in range(self.transform.inputs)]
+        begin = b.multiply(number, length)
+        left = self.windows.begins[1]
+
+        def piece(start: Expression, first: int, last: int) -> Statement:
+            """The vector at column ``start``, which is at least ``first`` and at most ``last``."""
+            column = ramp(b.subtract(start, left), lanes)
+            mask: Expression | None = None
+            if first < left:
+                mask = Binary("ge", column, wide(b.index(0), lanes))
+            if last - left + lanes > self.windows.source[1]:
+                mask = both(mask, Binary("lt", column, wide(b.index(self.windows.source[1]), lanes)))
+            pixels = [self._pixel(place, channel, b.add(row, i), column, mask, valid[i]) for i in range(len(valid))]
+            return bound("d", pixels, lambda values: stored(self.transform.input_sums(values), start, first, last))
+
+        def stored(sums: list[Expression], start: Expression, first: int, last: int) -> Statement:
+            stores: list[Statement] = []
+            for half in range(2):
+                shift = half * self.transform.step
+                if first >= length + shift:
+                    continue
+                own = ramp(b.subtract(start, shift), lanes)
+                mask: Expression | None = None
+                if first < shift:
+                    mask = Binary("ge", own, wide(b.index(0), lanes))
+                if last - shift + lanes > length:
+                    mask = both(mask, column_mask(b.subtract(start, shift), length, lanes))
+                at = ramp(b.add(begin, b.subtract(start, shift)), lanes)
+                stores += [Store(combined, (b.index(half), b.index(i), at), sums[i], mask) for i in range(len(sums))]
+            return Block(tuple(stores))
+
+        body = self._over_vectors(length + self.transform.inputs - self.transform.step, piece)
+        for i, variable in enumerate(valid):
+            inside = b.all_of([*b.inside(b.add(row, i), self.windows.source[0])])
+            assert inside is not None
+            body = Let(variable, inside, body)
+        return For(number, b.index(self.plan.rows), "serial", Let(row, b.subtract(top, self.windows.begins[0]), body))
+
+    def _over_vectors(self, length: int, piece: Callable[[Expression, int, int], Statement]) -> Statement:
+        """Return ``piece`` at all vectors of a row: the first and the last two apart, those between in a loop."""
+        lanes, count = self.plan.lanes, -(-length // self.plan.lanes)
+        if count <= 4:
+            return Block(tuple(piece(b.index(v * lanes), v * lanes, v * lanes) for v in range(count)))
+        step = Variable("step")
+        middle = piece(b.multiply(b.add(step, 1), lanes), lanes, (count - 3) * lanes)
+        ends = [piece(b.index(v * lanes), v * lanes, v * lanes) for v in (0, count - 2, count - 1)]
+        return Block((ends[0], For(step, b.index(count - 3), "serial", middle), *ends[1:]))
+
+    def _pixel(
+        self, place: _Place, channel: Expression, row: Expression, column: Expression, mask: Expression | None,
+        valid: Expression,
+    ) -> Expression:  # fmt: skip
+        return Load(self.source, (place.image, channel, row, column), both(mask, wide(valid, self.plan.lanes)))
+
+    def _combine_columns(self, combined: Buffer, channel: Expression) -> Statement:
+        """Return the loops that write ``images[i * inputs + j, panel, channel, piece of the panel]``."""
+        lanes, step, size = self.plan.lanes, self.transform.step, self.transform.inputs
+        row, vector = Variable("i"), Variable("vector")
+
+        def body(first: int, vectors: int, begin: Expression) -> Statement:
+            start = b.multiply(b.add(begin, vector), step * lanes)
+            halves = [
+                deinterleave(
+                    [Load(combined, (b.index(half), row, ramp(b.add(start, v * lanes), lanes))) for v in range(step)],
+                    count,
+                )
+                for half, count in ((0, step), (1, size - step))
+            ]
+            at = self._in_panel(self.channels, begin, vectors, channel, vector)
+
+            def stores(values: list[Expression]) -> Statement:
+                sums = self.transform.input_sums(values)
+                first_matrix = b.multiply(row, size)
+                return Block(
+                    tuple(Store(self.images, (b.add(first_matrix, j), at), value) for j, value in enumerate(sums))
+                )
+
+            return For(vector, b.index(vectors), "serial", bound("c", [*halves[0], *halves[1]], stores))
+
+        return For(row, b.index(size), "serial", self._over_panels(body))
+
+    def _in_panel(
+        self, rows: int, begin: Expression, vectors: int, row: Expression, vector: Expression | int
+    ) -> Expression:
+        """Return the place of a vector in a matrix of ``rows``, of the panel that begins at vector ``begin``."""
+        lanes = self.plan.lanes
+        inner = b.add(b.multiply(row, vectors), vector)
+        return ramp(b.multiply(b.add(b.multiply(begin, rows), inner), lanes), lanes)
+
+    def _over_panels(self, body: Callable[[int, int, Expression], Statement]) -> Statement:
+        """Return the loop over panels: ``body(number of the first vector if constant, vectors, first vector)``."""
+        vectors = self.plan.tile.vectors
+        full, rest = divmod(self.plan.vectors, vectors)
+        number = Variable("panel") if full > 1 else b.index(0)
+        statements = [over(number, full, "serial", body(0, vectors, b.multiply(number, vectors)))]
+        if rest:
+            statements.append(body(full * vectors, rest, b.index(full * vectors)))
+        return Block(tuple(statements))
+
+    # ---- Products ----
+
+    def _multiply(self) -> Statement:
+        """Return ``sums[p] = transformed[p] x images[p]`` for each of the products p."""
+        product, number = Variable("product"), Variable("tile")
+        depth = Reduced(Variable("channel"), self.channels)
+
+        def panel(_: int, vectors: int, begin: Expression) -> Statement:
+            bodies = [
+                tile(replace(self.plan.tile, rows=size, vectors=vectors, unroll=UNROLL), begin)
+                for _, size in self.split.sizes
+            ]
+            body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
+            return For(number, b.index(self.split.count), "serial", body)
+
+        def tile(shape: Tile, begin: Expression) -> Statement:
+            first = self.split.begin(number)
+            base = b.add(b.multiply(product, self.outputs * self.channels), b.multiply(first, self.channels))
+
+            def left(row: int) -> Expression:
+                return Load(self.packed, (b.add(base, b.add(b.multiply(depth.variable, shape.rows), row)),))
+
+            def right(vector: int) -> Expression:
+                at = self._in_panel(self.channels, begin, shape.vectors, depth.variable, vector)
+                return Load(self.images, (product, at))
+
+            def finish(totals: Buffer) -> Statement:
+                stores = []
+                for row in range(shape.rows):
+                    for vector in range(shape.vectors):
+                        at = b.add(b.multiply(b.add(first, row), self.plan.vectors), b.add(begin, vector))
+                        place = (product, ramp(b.multiply(at, self.plan.lanes), self.plan.lanes))
+                        total = Load(totals, (b.index(row), ramp(b.index(vector * self.plan.lanes), self.plan.lanes)))
+                        stores.append(Store(self.sums, place, total))
+                return Block(tuple(stores))
+
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll)
+            start = clear(shape, b.constant(0, "float32"))
+            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
+
+        return For(product, b.index(self.transform.products), "parallel", self._over_panels(panel))
+
+    # ---- Output ----
+
+    def _transform_output(self, place: _Place) -> Statement:
+        """Return the loop over output channels: back to pixels in rows, then through the epilogue into the output."""
+        m, lanes = self.transform.outputs, self.plan.lanes
+        channel = Variable("output")
+        pixels = Buffer("pixels", "float32", (b.index(m), b.index(self.width * m + lanes)), None, "scratch", 64)
+        body = Block((self._to_pixels(pixels, channel), self._finish(pixels, place, channel)))
+        return For(channel, b.index(self.outputs), "parallel", Allocate(pixels, body))
+
+    def _to_pixels(self, pixels: Buffer, channel: Expression) -> Statement:
+        m, size, lanes = self.transform.outputs, self.transform.inputs, self.plan.lanes
+        half = Buffer("columns", "float32", (b.index(m), b.index(size), b.index(lanes)), None, "scratch", 64)
+        vector, column, row = Variable("vector"), Variable("j"), Variable("i")
+        at = ramp(b.multiply(b.add(b.multiply(channel, self.plan.vectors), vector), lanes), lanes)
+        lane = ramp(b.index(0), lanes)
+        sums: list[Expression] = [Load(self.sums, (b.add(column, i * size), at)) for i in range(size)]
+
+        def down(values: list[Expression]) -> Statement:
+            results = self.transform.output_sums(values)
+            return Block(tuple(Store(half, (b.index(i), column, lane), value) for i, value in enumerate(results)))
+
+        def across(values: list[Expression]) -> Statement:
+            results = interleave(self.transform.output_sums(values))
+            start = b.multiply(vector, m * lanes)
+            return Block(
+                tuple(
+                    Store(pixels, (row, ramp(b.add(start, v * lanes), lanes)), value) for v, value in enumerate(results)
+                )
+            )
+
+        first = For(column, b.index(size), "serial", bound("s", sums, down))
+        columns: list[Expression] = [Load(half, (row, b.index(j), lane)) for j in range(size)]
+        second = For(row, b.index(m), "serial", bound("t", columns, across))
+        return For(vector, b.index(self.plan.vectors), "serial", Allocate(half, Block((first, second))))
+
+    def _finish(self, pixels: Buffer, place: _Place, channel: Expression) -> Statement:
+        m, lanes = self.transform.outputs, self.plan.lanes
+        height, width = self.windows.target
+        line, inner, y = Variable("line"), Variable("inner"), Variable("y")
+        begin = b.multiply(line, self.plan.across * m)
+
+        def piece(start: Expression, _: int, last: int) -> Statement:
+            total = Load(pixels, (inner, ramp(b.add(begin, start), lanes)))
+            mask = column_mask(start, width, lanes) if last + lanes > width else None
+            point = [place.image, channel, y, ramp(start, lanes)]
+            return Block(tuple(self.epilogue.stores(point, total, mask)))
+
+        body: Statement = self._over_vectors(width, piece)
+        if self.plan.blocks * self.plan.rows * m > height:
+            body = If(b.less(y, height), body)
+        row = b.add(b.multiply(b.add(place.first, line), m), inner)
+        loop = For(inner, b.index(m), "serial", Let(y, row, body))
+        return For(line, b.index(self.plan.rows), "serial", loop)

@@ -1,0 +1,333 @@
+"""Winograd's algorithm F(2 x 2, 3 x 3) in bfloat16 for images with channels last.
+
+The vectors of both transforms are of channels, so no element changes its lane. Transformed pieces and weights are
+rounded to bfloat16 for sixteen products of matrices, whose sums are float32; rounding there costs half a bit more than
+rounding the factors of the convolution itself. Rows of pieces form blocks that stay in the second-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.narrowing import rounded, widened
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.product_axes import Multiply
+from graft.core.schedule.products.tiling import (
+    Reduced,
+    Tile,
+    accumulate,
+    choose_tile,
+    clear,
+    lanes_of,
+    over,
+    ramp,
+    split_evenly,
+    wide,
+)
+from graft.core.schedule.strategies.im2col_bf16 import Window, window_of
+from graft.core.schedule.strategies.winograd_transform import WINDOW, Transform, bound
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Bitcast,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.types import FLOAT32
+from graft.runtime.dtypes import numpy_dtype
+
+TRANSFORM = Transform(2)
+PIECE, INPUTS, PRODUCTS = TRANSFORM.outputs, TRANSFORM.inputs, TRANSFORM.products
+CACHE_BYTES = 5 << 17
+"""What a block takes of the second-level cache."""
+LINE_BYTES = 64
+MIN_PARALLEL_BLOCKS = 8
+"""At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together."""
+INPUT_CYCLES, OUTPUT_CYCLES = 60, 50
+"""Cycles to transform a vector of channels of a piece."""
+BYTES_PER_CYCLE = 6
+"""What weights come with from beyond the second-level cache."""
+
+
+def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
+    """Return a bfloat16 convolution by Winograd's algorithm; None if it is none of 3 x 3, or would not gain."""
+    window, epilogue = window_of(kernel, stages), epilogue_of(stages, kernel.outputs)
+    if window is None or epilogue is None or "winograd" in target.without:
+        return None
+    w, lanes = window.windows, lanes_of("float32", target)
+    if w.kernel != (WINDOW, WINDOW) or w.strides != (1, 1) or w.dilations != (1, 1) or lanes == 1:
+        return None
+    if window.channels % lanes or window.shape[3] % lanes:
+        return None
+    plan = _plan(window, target)
+    return _Scheduler(kernel, epilogue, window, plan).scheduled() if _gains(window, lanes) else None
+
+
+def _gains(window: Window, lanes: int) -> bool:
+    """Whether the algorithm takes fewer cycles than the sums of products themselves."""
+    pixels = window.shape[1] * window.shape[2]
+    pieces = -(-window.shape[1] // PIECE) * -(-window.shape[2] // PIECE)
+    channels, outputs = window.channels, window.shape[3]
+
+    def cycles(products: int) -> float:
+        return outputs / lanes * channels / 2 * products + 2 * outputs * channels * WINDOW**2 / BYTES_PER_CYCLE
+
+    moved = pieces * (channels * INPUT_CYCLES + outputs * OUTPUT_CYCLES) / lanes
+    more = 2 * outputs * channels * (PRODUCTS - WINDOW**2) / BYTES_PER_CYCLE
+    return cycles(pieces * PRODUCTS) + moved + more < cycles(pixels * WINDOW**2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """``rows`` rows of ``across`` pieces form one of ``blocks`` blocks."""
+
+    rows: int
+    across: int
+    blocks: int
+    tile: Tile
+
+    @property
+    def pieces(self) -> int:
+        """The pieces of a block."""
+        return self.rows * self.across
+
+
+def _plan(window: Window, target: Target) -> _Plan:
+    """Return blocks that fit the cache and of which the last is as full as possible."""
+    _, height, width, outputs = window.shape
+    down, across = -(-height // PIECE), -(-width // PIECE)
+    tile = choose_tile(down * across, outputs, "int32", target)
+    row_bytes = across * PRODUCTS * (2 * window.channels + 4 * tile.columns)
+    most = max(1, min(down, CACHE_BYTES // row_bytes))
+    rows = min(range(most, most // 2, -1), key=lambda rows: -(-down // rows) * rows)
+    tile = choose_tile(rows * across, outputs, "int32", target)
+    return _Plan(rows, across, -(-down // rows), tile)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduler:
+    """Builds the loops: images ``[product, piece, channel]`` and sums ``[product, piece, column of a panel]``."""
+
+    kernel: Kernel
+    epilogue: Epilogue
+    window: Window
+    plan: _Plan
+
+    @property
+    def _lanes(self) -> int:
+        return self.plan.tile.lanes
+
+    def scheduled(self) -> Scheduled:
+        """Return the function, still to be built, and the transformed weights."""
+        packed = self._packed_weights()
+        weights = Buffer("transformed", "int32", (b.index(packed.size),))
+        return Scheduled(lambda: self._function(weights), {self.window.weights: packed})
+
+    def _packed_weights(self) -> np.ndarray:
+        """Return words of two channels: for each panel and product, ``[pairs of channels, columns]``."""
+        weights, matrix = self.kernel.constants[self.window.weights], TRANSFORM.weight_matrix()
+        square = np.kron(matrix, matrix).astype(np.float32)
+        outputs, channels = weights.shape[:2]
+        moved = weights.transpose(2, 3, 1, 0).reshape(WINDOW * WINDOW, -1)
+        small = (square @ moved).astype(numpy_dtype("bfloat16")).view(np.uint16)
+        pairs = small.reshape(PRODUCTS, channels // 2, 2, outputs).astype(np.uint32)
+        words = (pairs[:, :, 0] | pairs[:, :, 1] << 16).view(np.int32)
+        columns = self.plan.tile.columns
+        panels = [words[:, :, begin : begin + columns].reshape(-1) for begin in range(0, outputs, columns)]
+        return np.concatenate(panels)
+
+    def _function(self, weights: Buffer) -> Function:
+        """Return the loops over images and blocks."""
+        image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
+        apart = self.plan.blocks * self.window.shape[0] >= MIN_PARALLEL_BLOCKS
+        kind: LoopKind = "parallel" if apart else "serial"
+        images = self._matrices("images", "bfloat16", self.window.channels)
+        first = b.multiply(block, self.plan.rows)
+        phases = Block((self._transform_input(images, image, first), self._over_panels(images, weights, image, first)))
+        body = over(block, self.plan.blocks, kind, Allocate(images, phases) if apart else phases)
+        body = For(image, b.index(self.window.shape[0]), kind, body)
+        body = body if apart else Allocate(images, body)
+        inputs = (weights if buffer is self.window.weights else buffer for buffer in self.kernel.inputs)
+        parameters = (*inputs, *self.kernel.outputs)
+        return Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
+
+    def _matrices(self, name: str, dtype: str, columns: int) -> Buffer:
+        """Return memory for a matrix of each product; an odd number of cache lines lies between them."""
+        line = LINE_BYTES // (2 if dtype == "bfloat16" else 4)
+        lines = -(-self.plan.pieces * columns // line) | 1
+        return Buffer(name, dtype, (b.index(PRODUCTS), b.index(lines * line)), None, "scratch", 64)
+
+    def _pieces(
+        self, kind: LoopKind, first: Expression, body: Statement, piece: Variable, at: Sequence[Variable]
+    ) -> Statement:
+        """Return the loop over the pieces of a block around ``body``, with the first pixel of each in ``at``."""
+        line, column = b.divide(piece, self.plan.across), b.modulo(piece, self.plan.across)
+        body = Let(at[1], b.multiply(column, PIECE), body)
+        body = Let(at[0], b.multiply(b.add(first, line), PIECE), body)
+        return For(piece, b.index(self.plan.pieces), kind, body)
+
+    # ---- Input ----
+
+    def _transform_input(self, images: Buffer, image: Expression, first: Expression) -> Statement:
+        """Return the loop over pieces; one that lies inside of the image is read without masks."""
+        w, piece = self.window.windows, Variable("piece")
+        y, x = Variable("y"), Variable("x")
+        top, left = b.subtract(y, w.begins[0]), b.subtract(x, w.begins[1])
+        limits: list[Expression] = []
+        for place, extent in ((top, w.source[0]), (left, w.source[1])):
+            limits += [b.less_equal(b.index(0), place), b.less_equal(b.add(place, INPUTS), extent)]
+        inside = b.all_of(limits)
+        assert inside is not None, "no limits"
+        whole = self._transformed(images, piece, (image, top, left), masked=False)
+        body = If(inside, whole, self._transformed(images, piece, (image, top, left), masked=True))
+        return self._pieces("parallel", first, body, piece, (y, x))
+
+    def _transformed(self, images: Buffer, piece: Expression, at: tuple[Expression, ...], *, masked: bool) -> Statement:
+        """Return the loop over vectors of channels of one piece."""
+        (image, top, left), step, lanes = at, Variable("step"), self._lanes
+        channels = ramp(b.multiply(step, lanes), lanes)
+        pixels: list[Expression] = []
+        for place in range(PRODUCTS):
+            row, column = b.add(top, place // INPUTS), b.add(left, place % INPUTS)
+            mask = None
+            if masked:
+                source = self.window.windows.source
+                mask = b.all_of([*b.inside(row, source[0]), *b.inside(column, source[1])])
+            switch = None if mask is None else wide(mask, lanes)
+            pixels.append(widened(Load(self.window.source, (image, row, column, channels), switch)))
+        own = ramp(b.add(b.multiply(piece, self.window.channels), b.multiply(step, lanes)), lanes)
+
+        def stored(sums: list[Expression]) -> Statement:
+            places = enumerate(sums)
+            return Block(tuple(Store(images, (b.index(number), own), rounded(value)) for number, value in places))
+
+        body = bound("d", pixels, lambda d: bound("c", _down(d), lambda c: bound("r", _across(c), stored)))
+        return For(step, b.index(self.window.channels // lanes), "serial", body)
+
+    # ---- Products and output ----
+
+    def _over_panels(self, images: Buffer, weights: Buffer, image: Expression, first: Expression) -> Statement:
+        """Return the loop over panels of output channels: products of one, then back to pixels."""
+        columns, lanes = self.plan.tile.columns, self._lanes
+        full, rest = divmod(self.window.shape[3], columns)
+        number = Variable("panel") if full > 1 else b.index(0)
+        statements: list[Statement] = []
+        if full:
+            body = self._panel(images, weights, image, first, b.multiply(number, columns), columns // lanes)
+            statements.append(over(number, full, "parallel", body))
+        if rest:
+            begin = b.index(full * columns)
+            statements.append(self._panel(images, weights, image, first, begin, rest // lanes))
+        return Block(tuple(statements))
+
+    def _panel(
+        self, images: Buffer, weights: Buffer, image: Expression, first: Expression, begin: Expression, vectors: int
+    ) -> Statement:
+        sums = self._matrices("sums", "float32", vectors * self._lanes)
+        products = self._products(images, weights, sums, begin, vectors)
+        return Allocate(sums, Block((products, self._transform_output(sums, image, first, begin, vectors))))
+
+    def _products(self, images: Buffer, weights: Buffer, sums: Buffer, begin: Expression, vectors: int) -> Statement:
+        """Return ``sums[p] = images[p] x weights[p]`` for each of the products p."""
+        product, number, lanes = Variable("product"), Variable("tile"), self._lanes
+        channels, columns = self.window.channels, vectors * self._lanes
+        depth = Reduced(Variable("pair"), channels // 2)
+        split = split_evenly(self.plan.pieces, self.plan.tile.rows)
+        base = b.add(b.multiply(begin, PRODUCTS * depth.extent), b.multiply(product, depth.extent * columns))
+        row = split.begin(number)
+
+        def left(offset: int) -> Expression:
+            place = b.add(b.multiply(b.add(row, offset), channels), b.multiply(depth.variable, 2))
+            return Bitcast(Load(images, (product, ramp(place, 2))), "int32")
+
+        def right(vector: int) -> Expression:
+            place = b.add(base, b.add(b.multiply(depth.variable, columns), vector * lanes))
+            return Load(weights, (ramp(place, lanes),))
+
+        def tile(height: int) -> Statement:
+            shape = Tile(height, vectors, lanes, self.plan.tile.unroll)
+
+            def finish(totals: Buffer) -> Statement:
+                stores = []
+                for offset in range(height):
+                    for vector in range(vectors):
+                        total = Load(totals, (b.index(offset), ramp(b.index(vector * lanes), lanes)))
+                        place = b.add(b.multiply(b.add(row, offset), columns), vector * lanes)
+                        stores.append(Store(sums, (product, ramp(place, lanes)), total))
+                return Block(tuple(stores))
+
+            start = clear(shape, b.constant(0, "float32"))
+            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, multiply=Multiply("dot2_bf16"))
+
+        bodies = [tile(size) for _, size in split.sizes]
+        body = bodies[0] if len(bodies) == 1 else If(b.less(number, split.larger), bodies[0], bodies[1])
+        return For(product, b.index(PRODUCTS), "serial", For(number, b.index(split.count), "serial", body))
+
+    def _transform_output(
+        self, sums: Buffer, image: Expression, first: Expression, begin: Expression, vectors: int
+    ) -> Statement:
+        """Return the loop over pieces of one panel: back to pixels, through the epilogue into the output."""
+        piece, vector, lanes = Variable("piece"), Variable("vector"), self._lanes
+        y, x = Variable("y"), Variable("x")
+        height, width = self.window.windows.target
+        column = b.multiply(vector, lanes)
+        own = ramp(b.add(b.multiply(piece, vectors * lanes), column), lanes)
+        values: list[Expression] = [Load(sums, (b.index(number), own)) for number in range(PRODUCTS)]
+
+        def stored(pixels: list[Expression]) -> Statement:
+            statements: list[Statement] = []
+            for number, value in enumerate(pixels):
+                down, right = divmod(number, PIECE)
+                point = [image, b.add(y, down), b.add(x, right), ramp(b.add(begin, column), lanes)]
+                body: Statement = Block(tuple(self.epilogue.stores(point, value, None)))
+                conditions = []
+                if self.plan.blocks * self.plan.rows * PIECE > height:
+                    conditions.append(b.less(point[1], height))
+                if self.plan.across * PIECE > width and right:
+                    conditions.append(b.less(point[2], width))
+                inside = b.all_of(conditions)
+                statements.append(body if inside is None else If(inside, body))
+            return Block(tuple(statements))
+
+        body = bound("s", values, lambda s: bound("t", _back_down(s), lambda t: bound("o", _back_across(t), stored)))
+        return self._pieces("serial", first, For(vector, b.index(vectors), "serial", body), piece, (y, x))
+
+
+def _down(values: Sequence[Expression]) -> list[Expression]:
+    """Combine the rows of a piece, given row by row."""
+    columns = [TRANSFORM.input_sums(values[column::INPUTS]) for column in range(INPUTS)]
+    return [columns[column][row] for row in range(INPUTS) for column in range(INPUTS)]
+
+
+def _across(values: Sequence[Expression]) -> list[Expression]:
+    """Combine the columns of each row of a piece."""
+    rows = [TRANSFORM.input_sums(values[INPUTS * row : INPUTS * (row + 1)]) for row in range(INPUTS)]
+    return [value for row in rows for value in row]
+
+
+def _back_down(values: Sequence[Expression]) -> list[Expression]:
+    """Return the rows of pixels, still to be combined across, of a piece of sums."""
+    columns = [TRANSFORM.output_sums(values[column::INPUTS]) for column in range(INPUTS)]
+    return [columns[column][row] for row in range(PIECE) for column in range(INPUTS)]
+
+
+def _back_across(values: Sequence[Expression]) -> list[Expression]:
+    """Return the pixels of a piece, row by row."""
+    rows = [TRANSFORM.output_sums(values[INPUTS * row : INPUTS * (row + 1)]) for row in range(PIECE)]
+    return [value for row in rows for value in row]

@@ -1,0 +1,315 @@
+"""The verifier: checks the invariants that `graft.core.tensor_ir.ir` states, and nothing else.
+
+Types and names are checked completely. That an access stays inside its buffer is checked where the index is a sum of
+multiples of loop variables with constant extents, outside of branches; that iterations of a parallel loop write
+different elements, as far as every store must depend on the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, assert_never
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+    access_lanes,
+)
+from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
+from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.type_rules import access_fault, type_fault
+from graft.core.tensor_ir.visit import free_variables, walk_expressions
+from graft.core.types import BOOL, INT64, element_bits
+from graft.errors import CompileError
+
+
+def verify(function: Function) -> None:
+    """Raise CompileError, saying what and where, if a function breaks an invariant of the IR."""
+    _Verifier(f"function '{function.name}'").function(function)
+
+
+def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> None:
+    """Raise CompileError if stages break an invariant; ``inputs`` may be read besides what earlier stages wrote.
+
+    Without ``inputs`` every buffer that no stage writes counts as an input.
+    """
+    written = {stage.buffer for stage in stages}
+    known = set(inputs) if inputs else set()
+    for stage in stages:
+        if not inputs:
+            nodes = walk_expressions(*_stage_expressions(stage))
+            known |= {node.buffer for node in nodes if isinstance(node, Load) and node.buffer not in written}
+        verifier = _Verifier(f"stage of '{stage.buffer.name}'")
+        if stage.buffer in known:
+            verifier.fail("its buffer is written twice or is an input", print_stages([stage]))
+        verifier.stage(stage, known)
+        known.add(stage.buffer)
+
+
+def verify_stage(stage: Stage) -> None:
+    """Raise CompileError if one stage breaks an invariant; it may read any buffer but its own."""
+    verify_stages([stage])
+
+
+def _same_bytes(left: Buffer, right: Buffer) -> bool:
+    return left.shape == right.shape and element_bits(left.dtype) == element_bits(right.dtype)
+
+
+def _stage_expressions(stage: Stage) -> list[Expression]:
+    initial = [] if stage.reduction is None else [stage.reduction.initial]
+    return [stage.value, *initial, *([] if stage.epilogue is None else [stage.epilogue])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What may be used at a place: buffers, variables, and which of them depend on parallel loops."""
+
+    buffers: frozenset[Buffer] = frozenset()
+    variables: frozenset[Variable] = frozenset()
+    parallel: tuple[tuple[Variable, frozenset[Buffer]], ...] = ()
+    """The parallel loops around the place, and the buffers from outside of each."""
+    derived: tuple[tuple[Variable, frozenset[Variable]], ...] = ()
+    """For variables that are not loop indices: the variables that their value depends on."""
+    exact: bool = True
+    """Whether every iteration gets here, so that the bounds of indices are reached."""
+
+
+@dataclass(slots=True)
+class _Verifier:
+    where: str
+    bound: set[Variable] = field(default_factory=set)
+    counted: set[Variable] = field(default_factory=set)
+    """Loop variables with constant extents."""
+    simplifier: Simplifier = field(default_factory=Simplifier)
+    typed: set[int] = field(default_factory=set)
+
+    def fail(self, what: str, place: str) -> NoReturn:
+        """Raise the error: what is wrong, and the first line of the text of the place."""
+        line = place.strip().split("\n")[0]
+        raise CompileError(f"{self.where}: {what}, in '{line if len(line) < 200 else line[:197] + '...'}'")
+
+    def function(self, function: Function) -> None:
+        """Check a function."""
+        text = f"function {function.name}"
+        if len(set(function.parameters)) != len(function.parameters):
+            self.fail("a buffer is two parameters", text)
+        symbols: set[Variable] = set()
+        for buffer in function.parameters:
+            for extent in buffer.shape:
+                if extent.type != INT64:
+                    self.fail(f"an extent of '{buffer.name}' is {extent.type}, not int64", text)
+                symbols |= free_variables(extent)
+        self.bound |= symbols
+        for number in function.in_place:
+            known = number in range(len(function.input_buffers)) and function.outputs == 1
+            if not known or not _same_bytes(function.parameters[number], function.parameters[-1]):
+                self.fail(f"its output cannot be in the place of input {number}", text)
+        scope = _Scope(frozenset(function.parameters), frozenset(symbols))
+        self.statement(function.body, scope)
+
+    # ---- Statements
+
+    def statement(self, statement: Statement, scope: _Scope) -> None:
+        """Check a statement."""
+        match statement:
+            case Store():
+                self.store(statement, scope)
+            case For():
+                self.loop(statement, scope)
+            case If(condition, then_body, else_body):
+                self.expressions(statement, scope, condition)
+                if condition.type != BOOL:
+                    self.fail(f"the condition is {condition.type}, not bool", print_statement(statement))
+                inner = replace(scope, exact=False)
+                self.statement(then_body, inner)
+                if else_body is not None:
+                    self.statement(else_body, inner)
+            case Let(variable, value, body):
+                self.expressions(statement, scope, value)
+                if variable.type != value.type:
+                    self.fail(
+                        f"'{variable.name}' is {variable.type}, its value {value.type}", print_statement(statement)
+                    )
+                sources = self.depends(scope, value)
+                derived = (*scope.derived, (variable, sources))
+                self.statement(body, replace(self.bind(variable, statement, scope), derived=derived))
+            case Allocate(buffer, body):
+                self.expressions(statement, scope, *buffer.shape)
+                if buffer in scope.buffers:
+                    self.fail(f"buffer '{buffer.name}' is already allocated", print_statement(statement))
+                self.statement(body, replace(scope, buffers=scope.buffers | {buffer}))
+            case Block(statements):
+                for inner_statement in statements:
+                    self.statement(inner_statement, scope)
+            case CallExtern("prefetch", (Load(_, indices), *rest)):
+                self.expressions(statement, scope, *indices, *rest)
+            case CallExtern(_, arguments):
+                self.expressions(statement, scope, *arguments)
+            case _:
+                assert_never(statement)
+
+    def bind(self, variable: Variable, statement: Statement, scope: _Scope) -> _Scope:
+        """Return the scope inside a binder."""
+        if variable in self.bound:
+            self.fail(f"variable '{variable.name}' is bound twice", print_statement(statement))
+        self.bound.add(variable)
+        return replace(scope, variables=scope.variables | {variable})
+
+    def loop(self, loop: For, scope: _Scope) -> None:
+        """Check a loop."""
+        self.expressions(loop, scope, loop.extent)
+        if loop.extent.type != INT64 or loop.variable.type != INT64:
+            self.fail(
+                f"index and extent are {loop.variable.type} and {loop.extent.type}, not int64", print_statement(loop)
+            )
+        constant = loop.extent.value if isinstance(loop.extent, Constant) else None
+        if loop.kind == "vector" and constant is None:
+            self.fail("the extent of a vector loop must be constant", print_statement(loop))
+        inner = self.bind(loop.variable, loop, scope)
+        if constant is not None:
+            self.counted.add(loop.variable)
+            self.simplifier.with_range(loop.variable, (0, max(0, int(constant) - 1)))
+            inner = replace(inner, exact=inner.exact and constant > 0)
+        if loop.kind == "parallel" and constant != 1:
+            inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
+        self.statement(loop.body, inner)
+
+    def store(self, store: Store, scope: _Scope) -> None:
+        """Check a store."""
+        extra = () if store.mask is None else (store.mask,)
+        self.expressions(store, scope, *store.indices, store.value, *extra)
+        self.access(store.buffer, store.indices, store.mask, scope, store)
+        lanes = access_lanes(store.indices, store.mask)
+        if store.value.type.dtype != store.buffer.dtype or store.value.type.lanes != lanes:
+            expected = f"{store.buffer.dtype}x{lanes}" if lanes > 1 else store.buffer.dtype
+            self.fail(f"the value is {store.value.type}, the place {expected}", print_statement(store))
+        if scope.parallel and store.buffer in scope.parallel[-1][1]:
+            sources = self.depends(scope, *store.indices, *extra)
+            for variable, shared in scope.parallel:
+                if variable not in sources and scope.exact and store.buffer in shared:
+                    what = f"all iterations of the parallel loop over '{variable.name}' write the same elements"
+                    self.fail(what, print_statement(store))
+
+    def depends(self, scope: _Scope, *expressions: Expression) -> frozenset[Variable]:
+        """Return the variables that expressions depend on, through ``let`` and what serial loops between bind."""
+        known = dict(scope.derived)
+        found = set(free_variables(*expressions))
+        for variable in list(found):
+            found |= known.get(variable, frozenset())
+        return frozenset(found)
+
+    # ---- Expressions
+
+    def expressions(self, place: Statement, scope: _Scope, *roots: Expression) -> None:
+        """Check expressions that stand directly in a statement."""
+        for node in walk_expressions(*roots):
+            if isinstance(node, Variable) and node not in scope.variables:
+                self.fail(f"variable '{node.name}' is not bound here", print_statement(place))
+            if isinstance(node, Load):
+                self.access(node.buffer, node.indices, node.mask, scope, node)
+            self.types(node)
+
+    def types(self, node: Expression) -> None:
+        """Check the types of one node, once."""
+        if id(node) in self.typed:
+            return
+        self.typed.add(id(node))
+        fault = type_fault(node)
+        if fault is not None:
+            self.fail(fault, print_expression(node))
+
+    def access(
+        self,
+        buffer: Buffer,
+        indices: tuple[Expression, ...],
+        mask: Expression | None,
+        scope: _Scope,
+        place: Store | Load,
+    ) -> None:
+        """Check an access: a known buffer, an index per dimension, all inside."""
+
+        def text() -> str:
+            return print_statement(place) if isinstance(place, Store) else print_expression(place)
+
+        if buffer not in scope.buffers:
+            self.fail(f"buffer '{buffer.name}' is neither a parameter nor allocated here", text())
+        if len(indices) != len(buffer.shape):
+            self.fail(f"'{buffer.name}' has {len(buffer.shape)} dimensions, {len(indices)} indices are given", text())
+        fault = access_fault(indices, mask)
+        if fault is not None:
+            self.fail(fault, text())
+        if mask is not None:
+            return
+        for dimension, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+            bounds = self.bounds(index)
+            if bounds is None or not isinstance(extent, Constant):
+                continue
+            low, high = bounds
+            outside = low < 0 or high >= extent.value
+            certain = high < 0 or low >= extent.value
+            if certain or (outside and scope.exact):
+                what = f"index {low} to {high} leaves dimension {dimension} of '{buffer.name}' ({extent.value})"
+                self.fail(what, text())
+
+    def bounds(self, index: Expression) -> tuple[int, int] | None:
+        """Return the bounds of an index if they are reached: a sum of multiples of counted loop variables."""
+        form = self.simplifier.form(self.simplifier(index))
+        if any(self.simplifier.atom(number) not in self.counted for number in form.terms):
+            return None
+        return self.simplifier.interval(self.simplifier(index))
+
+    # ---- Stages
+
+    def stage(self, stage: Stage, known: set[Buffer]) -> None:
+        """Check a stage."""
+        text = print_stages([stage])
+        if len(stage.axes) != len(stage.buffer.shape):
+            self.fail(f"{len(stage.axes)} axes for {len(stage.buffer.shape)} dimensions", text)
+        reduced = () if stage.reduction is None else stage.reduction.axes
+        extents = [
+            *zip(stage.axes, stage.buffer.shape, strict=True),
+            *((axis.variable, axis.extent) for axis in reduced),
+        ]
+        symbols = frozenset().union(*(free_variables(extent) for _, extent in extents))
+        outer = _Scope(frozenset(known), symbols)
+        for variable, extent in extents:
+            if variable in self.bound:
+                self.fail(f"variable '{variable.name}' is bound twice", text)
+            self.bound.add(variable)
+            if isinstance(extent, Constant):
+                self.counted.add(variable)
+                self.simplifier.with_range(variable, (0, max(0, int(extent.value) - 1)))
+        empty = any(isinstance(extent, Constant) and extent.value == 0 for _, extent in extents)
+        axes = replace(outer, variables=outer.variables | set(stage.axes), exact=not empty)
+        everything = replace(axes, variables=axes.variables | {axis.variable for axis in reduced})
+        place = Store(stage.buffer, stage.axes, stage.value)
+        self.expressions(place, everything, stage.value)
+        result = stage.value
+        if stage.reduction is not None:
+            self.expressions(place, axes, stage.reduction.initial)
+            if stage.reduction.initial.type != stage.value.type:
+                self.fail(f"the initial value is {stage.reduction.initial.type}, the value {stage.value.type}", text)
+        if (stage.epilogue is None) != (stage.epilogue_variable is None) or (stage.epilogue and not stage.reduction):
+            self.fail("an epilogue needs a variable and a reduction", text)
+        if stage.epilogue is not None and stage.epilogue_variable is not None:
+            if stage.epilogue_variable.type != stage.value.type:
+                self.fail(f"the epilogue gets {stage.epilogue_variable.type}, the value is {stage.value.type}", text)
+            inside = replace(axes, variables=axes.variables | {stage.epilogue_variable})
+            self.expressions(place, inside, stage.epilogue)
+            result = stage.epilogue
+        if str(result.type) != stage.buffer.dtype:
+            self.fail(f"the value is {result.type}, the buffer {stage.buffer.dtype}", text)

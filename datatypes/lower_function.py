@@ -1,0 +1,318 @@
+"""The removal of custom types from a scheduled function.
+
+1. A decoded type (see `graft.datatypes.compute_type`) becomes its carrier, and every operation of it the carrier's
+operation
+   and a rounding.
+2. A custom type becomes its storage type; operations of it that remain are what was registered for them.
+
+Every result is rounded, once, where the operation stands; nothing is regrouped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from graft.core.tensor_ir.exact_rounding import integer_to_odd, narrow_to_odd
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    BinaryOperator,
+    Bitcast,
+    Block,
+    Buffer,
+    CallExtern,
+    Cast,
+    Constant,
+    Expression,
+    For,
+    Function,
+    Horizontal,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    Statement,
+    Store,
+    Unary,
+    Variable,
+    is_ordered,
+)
+from graft.core.tensor_ir.scalar_math import Value
+from graft.core.tensor_ir.visit import children, unknown, with_children
+from graft.core.types import Type, is_custom, storage_dtype
+from graft.datatypes.compute_type import encoded, format_of
+from graft.datatypes.formats import Format
+from graft.datatypes.native_float import as_carrier
+from graft.datatypes.operations import COMPARISONS, FLOAT_TYPES, OPERATION_OF, apply_lowering, derived, operate
+from graft.datatypes.registry import DatatypeRegistry
+from graft.datatypes.shipped import DATATYPES
+from graft.errors import DatatypeError
+
+
+@dataclass(slots=True)
+class FunctionLowering:
+    """One function's buffers, variables, expressions and tables, without custom types.
+
+    ``tables`` are further inputs of the function, behind the others: lookup tables by buffer. ``missing`` collects
+    what has no lowering.
+    """
+
+    registry: DatatypeRegistry = DATATYPES
+    backend: str = "llvm"
+    tables: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    externs: set[str] = field(default_factory=set)
+    is_exact: bool = False
+    """Whether there were custom types, whose operations are rounded one by one."""
+    _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
+    _variables: dict[Variable, Variable] = field(default_factory=dict)
+    _known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
+
+    # ---- Types ----
+
+    def plain(self, dtype: str) -> str:
+        """Return the ordinary type that takes a type's place."""
+        format = format_of(self.registry, dtype)
+        return storage_dtype(dtype) if format is None else format.carrier
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        """Return the buffer of the ordinary type."""
+        if not is_custom(buffer.dtype):
+            return buffer
+        self.is_exact = True
+        if buffer not in self._buffers:
+            self._buffers[buffer] = replace(buffer, dtype=self.plain(buffer.dtype))
+        return self._buffers[buffer]
+
+    def variable(self, variable: Variable) -> Variable:
+        """Return the variable of the ordinary type."""
+        if not variable.type.is_custom:
+            return variable
+        if variable not in self._variables:
+            kind = Type(self.plain(variable.type.dtype), variable.type.lanes)
+            self._variables[variable] = Variable(variable.name, kind)
+        return self._variables[variable]
+
+    # ---- Statements ----
+
+    def statement(self, statement: Statement) -> Statement:
+        """Return the statement without custom types."""
+        match statement:
+            case Store(buffer, indices, value, mask):
+                places = tuple(map(self.expression, indices))
+                on = None if mask is None else self.expression(mask)
+                return Store(self.buffer(buffer), places, self.expression(value), on)
+            case For():
+                return replace(statement, extent=self.expression(statement.extent), body=self.statement(statement.body))
+            case If(condition, then_body, else_body):
+                other = None if else_body is None else self.statement(else_body)
+                return If(self.expression(condition), self.statement(then_body), other)
+            case Let(variable, value, body):
+                return Let(self.variable(variable), self.expression(value), self.statement(body))
+            case Allocate(buffer, body):
+                return Allocate(self.buffer(buffer), self.statement(body))
+            case Block(statements):
+                return Block(tuple(map(self.statement, statements)))
+            case CallExtern(name, arguments):
+                return CallExtern(name, tuple(map(self.expression, arguments)))
+
+    # ---- Expressions ----
+
+    def expression(self, expression: Expression) -> Expression:
+        """Return the expression without custom types; a shared one stays shared."""
+        for node in unknown(expression, self._known):
+            self._known[id(node)] = (node, self._lower(node))
+        return self._known[id(expression)][1]
+
+    def _lower(self, node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return self.variable(node)
+        if isinstance(node, Constant):
+            return self._constant(node) if node.type.is_custom else node
+        operands = tuple(map(self.expression, children(node)))
+        kinds = {kind.dtype for kind in (node.type, *(child.type for child in children(node)))}
+        if not any(map(is_custom, kinds)):
+            return with_children(node, operands)
+        self.is_exact = True
+        match node:
+            case Load(buffer):
+                rank = len(node.indices)
+                return Load(self.buffer(buffer), operands[:rank], operands[rank] if node.mask is not None else None)
+            case Cast(value, dtype):
+                return self._cast(operands[0], value.type.dtype, dtype)
+            case Bitcast(value, dtype):
+                same = self.plain(value.type.dtype) == self.plain(dtype)
+                return operands[0] if same else Bitcast(operands[0], self.plain(dtype))
+            case Binary(operator):
+                return self._operation(OPERATION_OF[operator], operands, node.left.type.dtype)
+            case Unary(operator, value):
+                return self._operation(OPERATION_OF[operator], operands, value.type.dtype)
+            case Intrinsic(name):
+                return self._operation(OPERATION_OF[name], operands, node.type.dtype)
+            case Horizontal(operator, value):
+                assert not is_ordered(operator, value.type), f"terms of {value.type} are combined across lanes"
+                return with_children(node, operands)
+            case _:
+                return with_children(node, operands)
+
+    def _constant(self, node: Constant) -> Expression:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        format = format_of(self.registry, dtype)
+        if format is not None:
+            return Constant(number_of(format, float(node.value)), Type(format.carrier, lanes))
+        format = self.registry.format(dtype)
+        if format is not None:
+            number = number_of(format, float(node.value))
+            return Constant(int(format.to_bits(np.array([number]))[0]), Type(format.storage, lanes))
+        value = float(node.value)
+        if abs(value) == float("inf"):
+            extreme = "Highest" if value > 0 else "Lowest"
+            if self.registry.lowering(extreme, self.backend, dtype) is not None:
+                return self._operation(extreme, (), dtype)
+            value = np.finfo(np.float32).max.item() * (1 if value > 0 else -1)
+        return self._cast(Constant(value, Type("float32", lanes)), "float32", dtype)
+
+    def _operation(self, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression:
+        format = format_of(self.registry, dtype)
+        custom = encoded(dtype) or dtype
+        lowering = self.registry.lowering(operation, self.backend, custom)
+        if format is None and lowering is None and (own := self.registry.format(custom)) is not None:
+            numbers = tuple(own.decode(Value(operand)) for operand in operands)
+            number = operate(own, operation, numbers)
+            return (number if operation in COMPARISONS else own.encode(number)).expression
+        if format is not None and lowering is None:
+            return operate(format, operation, tuple(map(Value, operands))).expression
+        if format is not None:
+            operands = tuple(format.encode(Value(operand)).expression for operand in operands)
+        if lowering is not None:
+            result = apply_lowering(self, lowering, operation, operands, custom)
+        else:
+            found = derived(self, operation, operands, custom)
+            if found is None:
+                self.missing.add(f"{operation} of {custom}")
+                found = self._placeholder(operation, operands, custom)
+            result = found
+        if format is not None and operation not in COMPARISONS:
+            return format.decode(Value(result)).expression
+        return result
+
+    def reduce(self, operator: BinaryOperator, value: Expression) -> Expression:
+        """Return one step of a reduction, as a schedule will write it."""
+        return self.expression(Binary(operator, value, value))
+
+    def can(self, operation: str, dtype: str) -> bool:
+        """Whether an operation of a custom type has a registered lowering."""
+        return self.registry.lowering(operation, self.backend, dtype) is not None
+
+    def operation(self, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression:
+        """Return an operation on storage bits."""
+        return self._operation(operation, operands, dtype)
+
+    def _placeholder(self, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression:
+        lanes = operands[0].type.lanes if operands else 1
+        kind = Type("bool" if operation in COMPARISONS else storage_dtype(dtype), lanes)
+        return Constant(False if kind.dtype == "bool" else 0, kind)
+
+    # ---- Casts ----
+
+    def _cast(self, value: Expression, source: str, target: str) -> Expression:
+        """Return ``value`` (without custom types) of the type ``source`` as ``target``."""
+        source, target = as_carrier(source), as_carrier(target)
+        if source == target:
+            return value
+        before, after = format_of(self.registry, source), format_of(self.registry, target)
+        if before is not None and encoded(source) == target:
+            return before.encode(Value(value)).expression
+        if after is not None and encoded(target) == source:
+            return after.decode(Value(value)).expression
+        ends = encoded(source) or source, encoded(target) or target
+        lowering = self.registry.lowering("Cast", self.backend, ends[1], ends[0])
+        if lowering is not None:
+            bits = value if before is None else before.encode(Value(value)).expression
+            result = apply_lowering(self, lowering, "Cast", (bits,), ends[1], ends[0])
+            return result if after is None else after.decode(Value(result)).expression
+        before, after = self._format(source), self._format(target)
+        if (is_custom(source) and before is None) or (is_custom(target) and after is None):
+            return self._cast_by_float32(value, source, target)
+        number = value
+        if before is not None and encoded(source) is None:
+            number = before.decode(Value(value)).expression
+        if after is None:
+            return Cast(number, target) if number.type.dtype != target else number
+        result = after.convert(Value(self._wide(number))).expression
+        return result if encoded(target) is not None else after.encode(Value(result)).expression
+
+    def _format(self, dtype: str) -> Format | None:
+        if not is_custom(dtype):
+            return None
+        return format_of(self.registry, dtype) or (None if encoded(dtype) else self.registry.format(dtype))
+
+    def _wide(self, number: Expression) -> Expression:
+        kind = number.type.dtype
+        if kind in ("float32", "float64"):
+            return number
+        if kind in ("int64", "uint64"):
+            return integer_to_odd(Value(number)).expression
+        return Cast(number, "float32" if kind in FLOAT_TYPES else "float64")
+
+    def _cast_by_float32(self, value: Expression, source: str, target: str) -> Expression:
+        """A cast that nobody registered: from and to other numbers through float32, where that is registered."""
+        if "float32" in (source, target):
+            self.missing.add(f"Cast from {source} to {target}")
+            kind = Type(storage_dtype(target), value.type.lanes)
+            return Constant(0.0 if kind.is_float else 0, kind)
+        if is_custom(source) and self._format(source) is None:
+            return self._cast(self._cast(value, source, "float32"), "float32", target)
+        before = self._format(source)
+        if before is not None and encoded(source) is None:
+            value = before.decode(Value(value)).expression
+        number = Value(self._wide(value))
+        if number.expression.type.dtype == "float64":
+            number = narrow_to_odd(number)
+        return self._cast(number.expression, "float32", target)
+
+
+def number_of(format: Format, value: float) -> float:
+    """Return the number of a format nearest to a constant; infinities are the extremes where there are none."""
+    if not format.has_infinity_value and abs(value) == float("inf"):
+        return format.largest if value > 0 else format.lowest
+    return float(format.to_numbers(format.to_bits(np.array([value])))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredFunction:
+    """A function without custom types.
+
+    ``tables`` are the lookup tables that are its last inputs, ``missing`` what has no lowering, ``externs`` the C
+    functions that it calls by their address in this process.
+    """
+
+    function: Function
+    tables: dict[Buffer, np.ndarray]
+    missing: frozenset[str]
+    externs: frozenset[str]
+
+
+def lower_function(
+    function: Function, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
+) -> LoweredFunction:
+    """Return a scheduled function without custom types."""
+    lowering = FunctionLowering(registry, backend)
+    body = lowering.statement(function.body)
+    inputs = tuple(map(lowering.buffer, function.input_buffers))
+    outputs = tuple(map(lowering.buffer, function.output_buffers))
+    parameters = (*inputs, *lowering.tables, *outputs)
+    lowered = replace(function, parameters=parameters, body=body, is_exact=lowering.is_exact)
+    return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.externs))
+
+
+def require(missing: frozenset[str] | set[str], backend: str, where: str) -> None:
+    """Raise DatatypeError if any lowering is missing, naming all of them."""
+    if missing:
+        listed = ", ".join(sorted(missing))
+        raise DatatypeError(
+            f"{where}: backend '{backend}' has no lowering of {listed}; register each with graft.datatypes.register_op",
+            missing=tuple(sorted(missing)),
+        )

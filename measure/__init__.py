@@ -1,0 +1,1 @@
+"""Measuring: programs beside peers and against their model, formats over a model, the limits of this machine."""

@@ -1,0 +1,223 @@
+"""Verification: a compiled program against the model it came from, as a whole and region by region.
+
+For each region two errors tell apart who is at fault: *isolated* (the region alone, fed with the reference's values)
+and *accumulated* (the region's outputs inside the running program).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from graft.compiler.api import compile_model, program_of
+from graft.core.model.load import SOURCE, Source, load
+from graft.core.model.sample_inputs import sample_inputs
+from graft.errors import GraftError, VerifyError
+from graft.partition.policy import Policy
+from graft.plugins.manager import MANAGER
+from graft.runtime.arguments import FEEDS, FLAG, NUMBER, SHAPES, TEXT, WHOLE, instance, optional, takes
+from graft.runtime.program import Program
+
+if TYPE_CHECKING:
+    from graft.compiler.driver import CompiledModel
+    from graft.plugins.backend import Backend
+    from graft.plugins.manager import PluginManager
+    from graft.runtime.procedure import ProgramDescription
+
+PEERS = ("reference", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far one array is from its reference: the largest absolute and relative error, and the verdict."""
+
+    max_abs: float
+    max_rel: float
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """One output of the model."""
+
+    name: str
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReport:
+    """One output of one region."""
+
+    region: str
+    backend: str
+    output: str
+    isolated: Difference
+    accumulated: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The outcome of `verify`."""
+
+    against: str
+    rtol: float
+    atol: float
+    outputs: tuple[OutputReport, ...]
+    regions: tuple[RegionReport, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output, and every region by itself, is within the tolerance."""
+        return all(row.difference.ok for row in self.outputs) and all(row.isolated.ok for row in self.regions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        return {**asdict(self), "ok": self.ok}
+
+
+@takes(
+    model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), against=TEXT, per_region=FLAG,
+    inputs=optional(FEEDS),
+    manager=optional(MANAGER), shapes=optional(SHAPES), threads=optional(WHOLE), strict=FLAG,
+    policy=optional(instance(Policy, wanted="a graft.Policy")), rtol=NUMBER, atol=NUMBER,
+)  # fmt: skip
+def verify(
+    model: Source,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    program: Program | None = None,
+    against: str = "reference",
+    per_region: bool = False,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    strict: bool = False,
+    policy: Policy | None = None,
+    rtol: float = 1e-3,
+    atol: float = 1e-4,
+    manager: PluginManager | None = None,
+) -> VerifyReport:
+    """Compare a compiled model with ``against`` (``reference``: onnx.reference, or ``onnxruntime``).
+
+    ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
+    element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones.
+    """
+    if against not in PEERS:
+        raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)
+    original = load(model, shapes=shapes)
+    feeds = dict(inputs) if inputs is not None else sample_inputs(original)
+    compiled: CompiledModel | None = None
+    if program is None or per_region:
+        compiled = compile_model(original, backends, threads=threads, strict=strict, policy=policy, manager=manager)
+        program = program or program_of(compiled.description, threads, backends, manager)
+    names = [value.name or "" for value in original.graph.outputs]
+    actual = program.run(feeds)  # first: it says what is wrong with the inputs
+    expected = evaluate(original, feeds, names, against)
+    outputs = tuple(OutputReport(name, difference(actual[name], expected[name], rtol, atol)) for name in names)
+    regions: tuple[RegionReport, ...] = ()
+    if per_region:
+        assert compiled is not None
+        load_one = partial(program_of, threads=threads, backends=backends, manager=manager)
+        regions = tuple(_regions(compiled, feeds, against, rtol, atol, load_one))
+    return VerifyReport(against, rtol, atol, outputs, regions)
+
+
+def difference(actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> Difference:
+    """Return the largest errors of ``actual``; equal infinities and NaNs agree; a wrong shape or dtype fails."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return Difference(float("inf"), float("inf"), False)
+    if actual.size == 0:
+        return Difference(0.0, 0.0, True)
+    if actual.dtype == np.bool_:
+        same = bool(np.all(actual == expected))
+        return Difference(0.0 if same else 1.0, 0.0 if same else 1.0, same)
+    wide = np.complex128 if np.iscomplexobj(actual) else np.float64
+    left, right = actual.astype(wide), expected.astype(wide)
+    agree = (left == right) | (np.isnan(left) & np.isnan(right))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        errors = np.where(agree, 0.0, np.abs(left - right))
+        errors = np.where(np.isnan(errors), np.inf, errors)  # a NaN on one side only
+        relative = np.where(agree, 0.0, np.where(np.isinf(errors), np.inf, errors / np.abs(right)))
+        within = np.isfinite(errors) & (errors <= atol + rtol * np.abs(right))  # not where the reference is infinite
+    return Difference(float(np.max(errors)), float(np.max(relative)), bool(np.all(agree | within)))
+
+
+def evaluate(
+    model: ir.Model, feeds: Mapping[str, np.ndarray], names: Sequence[str], against: str
+) -> dict[str, np.ndarray]:
+    """Return the values called ``names`` of the model's main graph as the peer ``against`` computes them.
+
+    Raises VerifyError if the peer cannot run the model, GraftError if it is not installed.
+    """
+    proto = ir.to_proto(model)
+    known = {value.name for value in proto.graph.output}
+    values = {value.name: value for node in model.graph for value in node.outputs}
+    for name in names:
+        if name not in known:
+            proto.graph.output.append(ir.to_proto(values[name]))
+    run = _reference if against == "reference" else _onnxruntime
+    try:
+        results = run(proto, feeds, names)
+    except GraftError:
+        raise
+    except Exception as error:  # whatever the peer raises: it is the peer that cannot run the model
+        other = PEERS[against == PEERS[0]]
+        raise VerifyError(
+            f"{against} cannot run the model ({type(error).__name__}: {error}); verify against '{other}'",
+            against=against,
+        ) from error
+    return dict(zip(names, (np.asarray(result) for result in results), strict=True))
+
+
+def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
+    from onnx.reference import ReferenceEvaluator
+
+    results = list(ReferenceEvaluator(model).run(list(names), dict(feeds)))
+    return results
+
+
+def _onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise GraftError(
+            "onnxruntime is not installed; pip install 'graft-compiler[onnxruntime]'", against="onnxruntime"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    results: list[Any] = session.run(list(names), dict(feeds))
+    return results
+
+
+def _regions(
+    compiled: CompiledModel,
+    feeds: Mapping[str, np.ndarray],
+    against: str,
+    rtol: float,
+    atol: float,
+    load_one: Callable[[ProgramDescription], Program],
+) -> list[RegionReport]:
+    """Return a row for every output of every region of the main graph."""
+    calls = compiled.region_calls()
+    wanted = {value.name or "": value for node, _ in calls for value in (*node.inputs, *node.outputs) if value}
+    computed = [name for name, value in wanted.items() if value.producer() is not None]
+    expected = {**feeds, **evaluate(compiled.normalized, feeds, computed, against)}
+    inside = load_one(compiled.stitch(outputs=computed)).run(dict(feeds))
+    rows = []
+    for node, region in calls:
+        alone = load_one(compiled.stitch_region(region))
+        outer = {inner.name: value for inner, value in zip(region.function.inputs, node.inputs, strict=True) if value}
+        results = alone.run({view.name: expected[outer[view.name].name or ""] for view in region.inputs})
+        for view, value in zip(region.outputs, node.outputs, strict=True):
+            name = value.name or ""
+            isolated = difference(results[view.name], expected[name], rtol, atol)
+            accumulated = difference(inside[name], expected[name], rtol, atol)
+            rows.append(RegionReport(region.name, region.backend, name, isolated, accumulated))
+    return rows

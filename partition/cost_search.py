@@ -1,0 +1,246 @@
+"""Placement by cost: a beam search over plans, from the plans that greed and single backends give.
+
+A plan is changed by taking a region from its backend, by taking all nodes of one operator from it, or by dropping a
+composite. Whole plans are compared, with all their regions and what passes between them: a region that is cheap by
+itself may break what its neighbours fuse. The plans of the fallback backends (the built-in compiler) are trusted;
+another one counts as cheaper only by more than a margin, for a model knows a vendor's library less well than it seems.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import onnx_ir as ir
+
+from graft.core.reject import Reject
+from graft.partition.costs import value_bytes
+from graft.partition.estimators import Estimator
+from graft.partition.plan import Plan
+from graft.partition.problem import Partitioned, Problem, Row
+from graft.partition.region import REGION_DOMAIN, Region, regions
+from graft.partition.region_structure import structure
+
+BEAM = 3
+"""How many plans are developed further at a time."""
+OPERATORS_AT_ONCE, LEAST_PLANS = 2000, 4
+"""How many operators are placed in all, in at least so many plans, unless ``model`` was asked for: so it stays quick.
+
+Nor does `auto` change a plan that is dearer than the cheapest one.
+"""
+OPERATORS_KEPT = 20_000
+"""How many operators the plans have in all that a search keeps beside its first ones; the others are freed."""
+NOISE = 0.03
+"""The share by which a measured time must be smaller to count as such."""
+
+
+class PlanTimes(Protocol):
+    """Measured times of whole plans."""
+
+    def recorded(self, result: Partitioned) -> float | None:
+        """Return the seconds that a plan was measured to take, infinity where it failed, None where it was not."""
+        ...
+
+    def measure(self, results: Sequence[Partitioned]) -> None:
+        """Measure plans in turns with the first of them, as far as time allows, and record their times."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a plan leaves out: (node, backend) pairs, and rows of pattern tables."""
+
+    refused: frozenset[tuple[str, str]] = frozenset()
+    dropped: frozenset[Row] = frozenset()
+
+    def without(self, nodes: list[str], backend: str) -> Choice:
+        """Return the choice that refuses a backend some more nodes."""
+        return Choice(self.refused | {(node, backend) for node in nodes}, self.dropped)
+
+
+@dataclass(slots=True)
+class Priced:
+    """A plan with its price; ``trusted`` says that it is one of the fallback backends as far as they go."""
+
+    choice: Choice
+    result: Partitioned
+    seconds: float
+    trusted: bool = False
+
+
+def cheapest(problem: Problem, estimator: Estimator, times: PlanTimes | None = None) -> Partitioned:
+    """Return the cheapest partitioning that is found within ``problem.policy.search_budget`` plans.
+
+    With ``times``, recorded times decide where the plan of the fallback backends has one; with the placement
+    ``measured`` they are taken first.
+    """
+    if not set(problem.names) - set(problem.fallbacks):
+        return problem.solve()
+    pool = _Search(problem, estimator).run()
+    if times is None:
+        return pool[0].result
+    if problem.policy.placement == "measured":
+        times.measure([entry.result for entry in _baseline_first(pool)])
+    return _fastest(pool, times).result
+
+
+def faster(problem: Problem, greedy: Partitioned, estimator: Estimator, times: PlanTimes | None) -> str:
+    """Return what the fallback backends by themselves would gain over a plan, "" where it is not known that they do."""
+    if (
+        not problem.fallbacks
+        or greedy.plan.unplaced
+        or not any(row.backend not in problem.fallbacks for row in greedy.plan.placements)
+    ):
+        return ""
+    search = _Search(problem, estimator)
+    alone = search.fallbacks_first(greedy.plan)[0]
+    known = None if times is None else (times.recorded(greedy), times.recorded(alone.result))
+    if known is not None and None not in known:
+        before, after, how, margin = known[0] or 0.0, known[1] or 0.0, "as measured here", NOISE
+    else:
+        before, after, how, margin = search.seconds(greedy), alone.seconds, "by the model", estimator.margin
+    if not after < before * (1 - margin):
+        return ""
+    used = {row.backend for row in alone.result.plan.placements}
+    names = ",".join(name for name in problem.names if name in used)
+    return f"{names} alone: about {before / after:.1f}x faster {how} (--place auto)"
+
+
+@dataclass(slots=True)
+class _Search:
+    problem: Problem
+    estimator: Estimator
+    looked_at: int = 0
+    _known: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def run(self) -> list[Priced]:
+        """Return the plans from which the search began and the best that it came to, the cheapest first."""
+        policy = self.problem.policy
+        greedy = self.priced(Choice())
+        plan = greedy.result.plan
+        budget, worth = policy.search_budget, math.inf
+        if policy.placement != "model":
+            budget = min(budget, max(LEAST_PLANS, OPERATORS_AT_ONCE // max(1, len(plan.placements))))
+        if policy.placement == "auto":
+            worth = 1.0
+        pool = {entry.choice: entry for entry in (greedy, *self.fallbacks_first(plan))}
+        for choice in _single_backends(self.problem, plan):
+            if choice not in pool:
+                pool[choice] = self.priced(choice)
+        first, seen = set(pool), set(pool)
+        most = max(BEAM, OPERATORS_KEPT // max(1, len(plan.placements)))
+        beam = self._sorted(pool.values())[:BEAM]
+        while beam:
+            developed: list[Priced] = []
+            for entry in beam:
+                if entry.seconds > worth * self._sorted(pool.values())[0].seconds:
+                    continue
+                for choice in _changes(self.problem, entry):
+                    if choice in seen or self.looked_at >= budget:
+                        continue
+                    seen.add(choice)
+                    pool[choice] = priced = self.priced(choice)
+                    if priced.seconds < entry.seconds:
+                        developed = self._sorted([*developed, priced])[:BEAM]
+                    del priced
+                    for spare in self._sorted(one for one in pool.values() if one.choice not in first)[most:]:
+                        del pool[spare.choice]
+            best = self._sorted(pool.values())[:BEAM]
+            beam = [entry for entry in best if any(entry is one for one in developed)]
+        return self._sorted(pool.values())
+
+    def _sorted(self, pool: Iterable[Priced]) -> list[Priced]:
+        margin = self.estimator.margin
+        return sorted(pool, key=lambda entry: entry.seconds if entry.trusted else entry.seconds / (1 - margin))
+
+    def fallbacks_first(self, plan: Plan) -> list[Priced]:
+        """Return the plans of the fallback backends: by themselves, and with the others for what the first leaves."""
+        if not self.problem.fallbacks:
+            return []
+        others = [name for name in self.problem.names if name not in self.problem.fallbacks]
+        alone = self.priced(Choice(frozenset((row.node, name) for row in plan.placements for name in others)), True)
+        first = self.problem.fallbacks[0]
+        left = {row.node for row in alone.result.plan.placements if row.backend != first}
+        if not left:
+            return [alone]
+        return [
+            alone,
+            self.priced(Choice(frozenset(pair for pair in alone.choice.refused if pair[0] not in left)), True),
+        ]
+
+    def priced(self, choice: Choice, trusted: bool = False) -> Priced:
+        """Partition as a choice says and price the result; operators that nobody takes are beyond price."""
+        self.looked_at += 1
+        reasons = dict.fromkeys(choice.refused, Reject("cost", "another placement is cheaper as a whole"))
+        result = self.problem.solve(reasons, choice.dropped)
+        return Priced(choice, result, self.seconds(result), trusted)
+
+    def seconds(self, result: Partitioned) -> float:
+        """Return the price of a partitioning."""
+        if result.plan.unplaced:
+            return math.inf
+        moved = sum(self.estimator.copy_seconds(value_bytes(value)) for value in handed_over(result.model))
+        return sum(self._region(region) for region in regions(result.model)) + moved
+
+    def _region(self, region: Region) -> float:
+        key = (region.backend, structure(region))
+        if key not in self._known:
+            self._known[key] = self.estimator.region_seconds(region)
+        return self._known[key]
+
+
+def handed_over(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the values that pass between regions of different backends, once for every backend that reads one."""
+    seen: set[tuple[ir.Value, str]] = set()
+    for graph in model.graphs():
+        for call in graph:
+            if call.domain != REGION_DOMAIN:
+                continue
+            backend = call.metadata_props["Compiler"]
+            for value in call.inputs:
+                producer = None if value is None else value.producer()
+                if value is None or producer is None or producer.metadata_props.get("Compiler") in (None, backend):
+                    continue
+                if (value, backend) not in seen:
+                    seen.add((value, backend))
+                    yield value
+
+
+def _baseline_first(pool: Sequence[Priced]) -> list[Priced]:
+    return sorted(pool, key=lambda entry: not entry.trusted)
+
+
+def _fastest(pool: Sequence[Priced], times: PlanTimes) -> Priced:
+    """Return the plan with the smallest recorded time; the cheapest by the model where its rivals have none."""
+    known = [(entry, seconds) for entry in pool if (seconds := times.recorded(entry.result)) is not None]
+    if not any(entry.trusted for entry, _ in known) or len(known) < 2:
+        return pool[0]
+    return min(known, key=lambda pair: pair[1] if pair[0].trusted else pair[1] / (1 - NOISE))[0]
+
+
+def _single_backends(problem: Problem, plan: Plan) -> Iterator[Choice]:
+    """Yield the plans of every single backend, with those beside it that must take what is left."""
+    nodes = [row.node for row in plan.placements]
+    rest = {*problem.fallbacks, problem.names[-1] if problem.names else ""}
+    for chosen in problem.names:
+        others = [name for name in problem.names if name != chosen and name not in rest]
+        if others:
+            yield Choice(frozenset((node, name) for node in nodes for name in others))
+
+
+def _changes(problem: Problem, entry: Priced) -> Iterator[Choice]:
+    """Yield the choices one step from a plan: without a region, an operator, a composite."""
+    plan = entry.result.plan
+    by_operator: dict[tuple[str, str], list[str]] = {}
+    by_region: dict[tuple[str, str], list[str]] = {}
+    for row in plan.placements:
+        if row.region and row.backend != problem.names[-1] and row.backend not in problem.fallbacks:
+            by_operator.setdefault((row.backend, row.op_type), []).append(row.node)
+            by_region.setdefault((row.backend, row.region), []).append(row.node)
+    for group in (by_region, by_operator):
+        for (backend, _), nodes in group.items():
+            yield entry.choice.without(nodes, backend)
+    for composite in sorted({(row.backend, row.composite) for row in plan.placements if row.composite}):
+        yield Choice(entry.choice.refused, entry.choice.dropped | {composite})

@@ -1,0 +1,229 @@
+"""The text of patterns: the Python expression that builds them, with shared parts given names.
+
+``parse_pattern(pattern_text(p))`` builds the same pattern again. Predicates are printed by name and must be handed to
+the parser.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from graft.patterns.language import (
+    Absent,
+    Alternative,
+    Body,
+    Both,
+    ConstantPattern,
+    Constrained,
+    Dominator,
+    InputPattern,
+    Named,
+    Not,
+    Operator,
+    Optional,
+    Output,
+    Pattern,
+    Together,
+    Wildcard,
+)
+from graft.patterns.value_constraints import (
+    Attributes,
+    AttributeValue,
+    Constraint,
+    DtypeIs,
+    RankIs,
+    SameShape,
+    ShapeIs,
+    Where,
+)
+from graft.patterns.walk import parts, walk
+
+
+def pattern_text(pattern: Pattern) -> str:
+    """Return the text of a pattern: one expression, after a line for every part that stands in several places."""
+    return _Writer(pattern).text()
+
+
+class _Writer:
+    def __init__(self, root: Pattern) -> None:
+        self.root = root
+        everything = walk(root)
+        uses = Counter(part for owner in everything for part in _mentions(owner))
+        for owner in everything:
+            if isinstance(owner, Optional):
+                extended, base = owner.options
+                uses[base] -= sum(parts(inner).count(base) for inner in _below(extended, base))
+        self.aliases = [part for part in everything if isinstance(part, Wildcard) and part.target is not None]
+        shared = [part for part in everything if uses[part] > 1 and part not in self.aliases and part is not root]
+        self.names = {part: f"p{number}" for number, part in enumerate([*self.aliases, *shared], 1)}
+        self.shared = shared
+        self.lambdas = 0
+
+    def text(self) -> str:
+        """Return the lines of the pattern."""
+        lines = [f"{self.names[alias]} = wildcard()" for alias in self.aliases]
+        for part in self._in_order():
+            lines.append(f"{self.names[part]} = {self.define(part)}")
+        for alias in self.aliases:
+            assert alias.target is not None
+            lines.append(f"{self.names[alias]}.redirect_to({self.use(alias.target)})")
+        return "\n".join([*lines, self.use(self.root)])
+
+    def _in_order(self) -> Iterator[Pattern]:
+        """Yield the shared parts, inner ones first."""
+        done: set[Pattern] = set(self.aliases)
+        for part in self.shared:
+            stack = [(part, False)]
+            while stack:
+                current, expanded = stack.pop()
+                if expanded:
+                    if current in self.names:
+                        yield current
+                elif current not in done:
+                    done.add(current)
+                    stack.append((current, True))
+                    stack.extend((inner, False) for inner in reversed(parts(current)))
+
+    def use(self, pattern: Pattern) -> str:
+        """Return a pattern's name, or its text where it has none."""
+        return self.names.get(pattern) or self.define(pattern)
+
+    def operand(self, pattern: Pattern) -> str:
+        """Return a pattern as a method or an operator can follow it."""
+        text = self.use(pattern)
+        return f"({text})" if pattern not in self.names and isinstance(pattern, Alternative | Both | Not) else text
+
+    def define(self, pattern: Pattern) -> str:
+        """Return the expression that builds a pattern."""
+        match pattern:
+            case Wildcard():
+                return "wildcard()"
+            case Absent():
+                return "absent()"
+            case ConstantPattern():
+                return _constant(pattern)
+            case InputPattern(name=name):
+                return f"is_input({_quoted(name)})" if name else "is_input()"
+            case Operator():
+                return self._operator(pattern)
+            case Output(node=node, index=index):
+                return f"{self.operand(node)}.output({index})"
+            case Optional():
+                return self._optional(pattern)
+            case Alternative(options=options):
+                return " | ".join(self.operand(option) for option in options)
+            case Both(left=left, right=right):
+                return f"{self.operand(left)} & {self.operand(right)}"
+            case Not(pattern=inner):
+                return f"~{self.operand(inner)}"
+            case Named(pattern=inner, name=name):
+                return f"{self.operand(inner)}.named({_quoted(name)})"
+            case Constrained(pattern=inner, constraint=constraint):
+                return f"{self.operand(inner)}.{self._constraint(constraint)}"
+            case Body(pattern=inner, name=name, body=body, output=output):
+                more = f", {output}" if output else ""
+                return f"{self.operand(inner)}.has_body({_quoted(name)}, {self.use(body)}{more})"
+            case Dominator(parent=parent, path=path, child=child):
+                return f"dominates({self.use(parent)}, {self.use(path)}, {self.use(child)})"
+            case Together():
+                return self._together(pattern)
+        raise AssertionError(f"unknown kind of pattern {type(pattern).__name__}")
+
+    def _operator(self, pattern: Operator) -> str:
+        kind = {"": "is_op", "Composite": "is_composite", "Compiler": "is_region"}[pattern.key]
+        names = [_quoted(name) for name in pattern.names]
+        if pattern.domain and not pattern.key:
+            names.append(f"domain={_quoted(pattern.domain)}")
+        text = f"{kind}({', '.join(names)})"
+        if pattern.arguments is not None:
+            arguments = [self.use(argument) for argument in pattern.arguments]
+            text += f"({', '.join([*arguments, '...'] if pattern.prefix else arguments)})"
+        return f"{text}.in_any_order()" if pattern.any_order else text
+
+    def _optional(self, pattern: Optional) -> str:
+        extended, base = pattern.options
+        before = self.operand(base)
+        self.lambdas += 1
+        name = f"x{self.lambdas}"
+        outer = self.names.get(base)
+        self.names[base] = name
+        text = f"{before}.optional(lambda {name}: {self.use(extended)})"
+        if outer is None:
+            del self.names[base]
+        else:
+            self.names[base] = outer
+        return text
+
+    def _together(self, pattern: Together) -> str:
+        terms: list[str] = []
+        for edge in pattern.edges:
+            method = "only_used_by" if edge.only else "used_by"
+            index = "" if edge.index is None else f", {edge.index}"
+            terms.append(f"{self.operand(edge.producer)}.{method}({self.use(edge.consumer)}{index})")
+        if not _is_pair(pattern):
+            terms.insert(0, f"outputs({', '.join(self.use(member) for member in pattern.members)})")
+        return " & ".join(terms)
+
+    def _constraint(self, constraint: Constraint) -> str:
+        match constraint:
+            case Attributes(wanted=wanted):
+                return f"has_attr({', '.join(f'{name}={_attribute(value)}' for name, value in wanted)})"
+            case DtypeIs(dtypes=dtypes):
+                return f"has_dtype({', '.join(map(_quoted, dtypes))})"
+            case ShapeIs(shape=shape):
+                return f"has_shape({', '.join('...' if d is ... else _attribute(d) for d in shape)})"
+            case RankIs(ranks=ranks):
+                return f"has_rank({', '.join(map(str, ranks))})"
+            case SameShape(other=other):
+                return f"same_shape_as({self.use(other)})"
+            case Where(predicate=predicate, text=text):
+                more = f", {_quoted(text)}" if text else ""
+                return f"where({_predicate(predicate)}{more})"
+
+
+def _is_pair(pattern: Together) -> bool:
+    """Whether the pattern is one edge and nothing else."""
+    return len(pattern.edges) == 1 and pattern.members == (pattern.edges[0].consumer, pattern.edges[0].producer)
+
+
+def _mentions(pattern: Pattern) -> tuple[Pattern, ...]:
+    """Return the parts that the text of a pattern names, as often as it does."""
+    if not isinstance(pattern, Together) or _is_pair(pattern):
+        return parts(pattern)
+    return (*pattern.members, *(end for edge in pattern.edges for end in (edge.producer, edge.consumer)))
+
+
+def _below(pattern: Pattern, stop: Pattern) -> list[Pattern]:
+    """Return the pattern and its parts, those of ``stop`` left out."""
+    seen: dict[Pattern, None] = {}
+    stack = [pattern]
+    while stack:
+        part = stack.pop()
+        if part not in seen and part is not stop:
+            seen[part] = None
+            stack.extend(parts(part))
+    return list(seen)
+
+
+def _constant(pattern: ConstantPattern) -> str:
+    arguments = [] if pattern.value is None else [_attribute(pattern.value)]
+    if pattern.predicate is not None:
+        arguments.append(f"where={_predicate(pattern.predicate)}")
+    return f"is_constant({', '.join(arguments)})"
+
+
+def _attribute(value: AttributeValue) -> str:
+    if callable(value):
+        return _predicate(value)
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _predicate(predicate: object) -> str:
+    name = getattr(predicate, "__name__", "")
+    return name if isinstance(name, str) and name.isidentifier() else "predicate"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

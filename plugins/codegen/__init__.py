@@ -1,0 +1,1 @@
+"""From a region to kernels, for every backend that generates code."""

@@ -1,0 +1,135 @@
+"""Attention in a graph: two products with Softmax between them, and the transpositions around them.
+
+1. ``MatMul(q, k)``, then elementwise operators whose only other inputs broadcast to the scores (scale, mask), then
+   Softmax along the last axis, then ``MatMul(weights, v)``: each of these values has one reader.
+2. A Transpose that only one of the products reads joins: its order becomes part of the indices.
+3. So does a Transpose that alone reads the result.
+4. The operator Attention stands for all of case 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.table import OperatorTable, Trait
+
+LONGEST_CHAIN = 8
+"""Elementwise operators between the product and Softmax up to which they are looked for."""
+DTYPES = ("float32", "float64")
+
+
+def find_attention(
+    nodes: Sequence[NodeView],
+    readers: Mapping[ir.Value, Sequence[NodeView]],
+    outputs: Collection[ir.Value],
+    table: OperatorTable,
+) -> list[list[NodeView]]:
+    """Return the nodes of each attention in an order in which they can run, transpositions of the inputs first."""
+    finder = _Finder({node.node: node for node in nodes}, readers, outputs, table)
+    found = [finder.around(node) for node in nodes if node.op_type == "Softmax" and not node.domain]
+    found += [finder.whole(node) for node in nodes if node.op_type == "Attention" and not node.domain]  # case 4
+    return [group for group in found if group is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    nodes: Mapping[ir.Node, NodeView]
+    readers: Mapping[ir.Value, Sequence[NodeView]]
+    outputs: Collection[ir.Value]
+    table: OperatorTable
+
+    def around(self, softmax: NodeView) -> list[NodeView] | None:
+        """Return the attention around a Softmax, None if there is none."""
+        shape = softmax.outputs[0].static_shape
+        if shape is None or softmax.attribute("axis", -1) not in (-1, len(shape) - 1):
+            return None
+        chain = self._chain(softmax)
+        product = self._reader(softmax.outputs[0])
+        if chain is None or product is None or not self._is_product(product, softmax):
+            return None
+        scores, *between = chain
+        if not _fits(scores) or scores.outputs[0].static_shape != shape:
+            return None
+        before = [*self._transposes(scores, (0, 1)), *self._transposes(product, (1,))]
+        after = self._reader(product.outputs[0])
+        turned = [after] if after is not None and _is_transpose(after) else []  # case 3
+        return [*before, scores, *between, softmax, product, *turned]
+
+    def whole(self, attention: NodeView) -> list[NodeView]:
+        """Return an operator Attention with the transpositions around it (cases 2 and 3).
+
+        One whose caches are read keeps its result: a group's last node is the only one that stores anything.
+        """
+        before = self._transposes(attention, (0, 1, 2))
+        after = self._reader(attention.outputs[0])
+        if after is None or not _is_transpose(after) or any(map(self._is_used, attention.outputs[1:])):
+            return [*before, attention]
+        return [*before, attention, after]
+
+    def _chain(self, softmax: NodeView) -> list[NodeView] | None:
+        """The product and the elementwise operators before Softmax, the product first (case 1)."""
+        chain: list[NodeView] = []
+        value = softmax.input(0)
+        while value is not None and len(chain) <= LONGEST_CHAIN and self._reader(value) is not None:
+            node = self._producer(value)
+            if node is None or len([one for one in node.node.outputs if one.name]) != 1:
+                return None
+            chain.insert(0, node)
+            if node.op_type == "MatMul":
+                return chain
+            if not self.table.has(node, Trait.ELEMENTWISE):
+                return None
+            value = self._computed(node)
+        return None
+
+    def _computed(self, node: NodeView) -> ValueView | None:
+        """The input of the node's own shape that a node of the chain makes; all others must broadcast to it."""
+        shape = node.outputs[0].static_shape
+        same = [one for one in node.inputs if one is not None and one.static_shape == shape and self._producer(one)]
+        chained = [one for one in same if self._reader(one) is not None and not one.is_constant]
+        return chained[0] if len(chained) == 1 else None
+
+    def _is_product(self, product: NodeView, softmax: NodeView) -> bool:
+        weights = product.input(0)
+        if product.op_type != "MatMul" or weights is None or weights.value is not softmax.outputs[0].value:
+            return False
+        return product.input(1) != weights and _fits(product)
+
+    def _transposes(self, product: NodeView, numbers: Sequence[int]) -> list[NodeView]:
+        """The transpositions that only this product reads (case 2)."""
+        found = []
+        for number in numbers:
+            value = product.input(number)
+            node = None if value is None or self._reader(value) is None else self._producer(value)
+            if node is not None and _is_transpose(node):
+                found.append(node)
+        return list(dict.fromkeys(found))
+
+    def _is_used(self, value: ValueView) -> bool:
+        return value.value in self.readers or value.value in self.outputs
+
+    def _producer(self, value: ValueView) -> NodeView | None:
+        producer = value.value.producer()
+        return None if producer is None else self.nodes.get(producer)
+
+    def _reader(self, value: ValueView) -> NodeView | None:
+        """The only reader of a value, if it has one and does not leave the region."""
+        readers = self.readers.get(value.value, ())
+        return readers[0] if len(readers) == 1 and value.value not in self.outputs else None
+
+
+def _is_transpose(node: NodeView) -> bool:
+    return node.op_type == "Transpose" and not node.domain
+
+
+def _fits(product: NodeView) -> bool:
+    """Whether a product has matrices of more than one row, column and term, and floats of a vector type."""
+    shapes = [value.static_shape for value in (*product.inputs, *product.outputs) if value is not None]
+    dtypes = {value.dtype for value in (*product.inputs, *product.outputs) if value is not None}
+    big = all(shape is not None and len(shape) >= 2 and min(shape[-2:]) > 1 and 0 not in shape for shape in shapes)
+    same = len({len(shape) for shape in shapes if shape is not None}) == 1
+    return big and same and len(dtypes) == 1 and dtypes <= set(DTYPES)

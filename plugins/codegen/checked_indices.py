@@ -1,0 +1,59 @@
+"""Which index inputs of a region are checked, and by which functions: one for all checks that are alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.bounds import IndexBound, index_bounds
+from graft.core.operators.index_check import DTYPES, index_check
+from graft.core.tensor_ir.ir import Function
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The check of one value by the function ``name``, which ``is_new`` if no check before had it."""
+
+    value: ValueView
+    bounds: Sequence[IndexBound]
+    name: str
+    structure: str
+    is_new: bool
+
+    def function(self) -> Function:
+        """Return the function."""
+        shape = self.value.static_shape or ()
+        return index_check(self.name, self.value.dtype, math.prod(shape), shape[-1] if shape else 1, self.bounds)
+
+
+@dataclass(slots=True)
+class IndexChecks:
+    """The checks of a region, whose functions begin with ``prefix``."""
+
+    prefix: str
+    _names: dict[str, str] = field(default_factory=dict)
+    """Functions by what they check."""
+    _seen: set[tuple[ir.Value, tuple[IndexBound, ...]]] = field(default_factory=set)
+
+    def of(self, node: NodeView) -> Iterator[Check]:
+        """Yield the checks of a node's index inputs: not of constants in range, nor of what is checked already."""
+        by_input: dict[int, list[IndexBound]] = {}
+        for bound in index_bounds(node):
+            by_input.setdefault(bound.input, []).append(bound)
+        for number, bounds in by_input.items():
+            value = node.input(number)
+            assert value is not None, node.where
+            key, array = (value.value, tuple(bounds)), value.constant
+            known = array is not None and all(bound.fault(array) is None for bound in bounds)
+            if known or key in self._seen or value.dtype not in DTYPES or 0 in (value.static_shape or ()):
+                continue
+            self._seen.add(key)
+            told = [(one.axis, one.extent, one.low, one.high, one.column) for one in bounds]
+            structure = repr(("index-check", value.dtype, value.static_shape, told))
+            is_new = structure not in self._names
+            name = self._names.setdefault(structure, f"{self.prefix}_indices_{len(self._names)}")
+            yield Check(value, bounds, name, structure, is_new)

@@ -1,0 +1,257 @@
+"""From groups of nodes to kernels: buffers for values, stages for nodes, constants where they are used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.machine.target import Target
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.build import constant
+from graft.core.operators.lower import buffer_of, lower, lowering_of, neutral_stage, of_nothing
+from graft.core.operators.recurrent_layer import GATES
+from graft.core.operators.table import Lowering, OperatorTable, Trait
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.inline import map_stage, relaid, reordered, stage_expressions
+from graft.core.schedule.loops.narrowing import reading, storing
+from graft.core.schedule.products.joined_products import beside
+from graft.core.schedule.strategies.recurrent_weights import schedule_recurrent
+from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
+from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.types import is_custom, storage_dtype
+from graft.datatypes.prepare import accumulation, prepare
+from graft.plugins.codegen.aliases import Aliases
+from graft.plugins.codegen.fusion import Group, squeezed
+
+LAST = (0, 2, 3, 1)
+"""The order of an image's axes that puts channels last."""
+_NOT_IN_A_NAME = re.compile(r"\W+")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A group lowered: a kernel still to be scheduled, or loops that need no schedule; and the values it reads."""
+
+    group: Group
+    kernel: Kernel
+    loops: Scheduled | None
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    made: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
+    """Contents of inputs that stand for a constant in another form."""
+
+
+@dataclass(slots=True)
+class Values:
+    """The buffers of a region's values: one each, whichever kernel uses it."""
+
+    table: OperatorTable
+    buffers: dict[ir.Value, Buffer] = field(default_factory=dict)
+    values: dict[Buffer, ir.Value] = field(default_factory=dict)
+    last: Collection[ir.Value] = ()
+    """Those that are stored with channels last ..."""
+    relaid: dict[Buffer, Buffer] = field(default_factory=dict)
+    """... and the buffers that they have then."""
+    are_bfloat16: bool = False
+    """Whether those are bfloat16 between kernels."""
+    narrow: dict[Buffer, Buffer] = field(default_factory=dict)
+
+    def buffer(self, value: ValueView) -> Buffer:
+        """Return the buffer of a value."""
+        known = self.buffers.get(value.value)
+        if known is None:
+            known = buffer_of(value)
+            self.buffers[value.value] = known
+            self.values[known] = value.value
+        return known
+
+    def lower_group(self, group: Group, name: str, outside: Sequence[ir.Value]) -> Lowered:
+        """Lower a group; ``outside`` are the values that it must store for others."""
+        stages: list[Stage] = []
+        anchor_stage = 0
+        aliases = Aliases()
+        moved: dict[Buffer, Buffer] = {}
+        for node in (*group.before, *group.nodes):
+            source = node.input(0)
+            view = self.table.has(node, Trait.VIEW) and node is not group.anchor
+            if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
+                aliases.add(self.buffer(node.outputs[0]), self.buffer(source))
+                continue
+            lowering = lowering_of(node, self.buffer)
+            lowered = lower(lowering, self.table)
+            if isinstance(lowered, Function):
+                return self._whole(group, name, lowering, lowered)
+            elementwise = self.table.has(node, Trait.ELEMENTWISE)
+            stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
+            moved |= self._moved(node, lowered)
+            if node is group.anchor:
+                anchor_stage = _anchor_stage(stages)
+        if moved:
+            stages = [relaid(stage, moved, LAST) for stage in stages]
+        if self.are_bfloat16:
+            stages = self._reading_bfloat16(stages, moved.values())
+        if group.trait is not Trait.ATTENTION:  # its schedule stores in any order
+            stages = reordered(stages)
+        inlined = [self._with_scalars(stage) for stage in stages]
+        outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
+        outputs = tuple(moved.get(buffer, buffer) for buffer in outputs)
+        if self.are_bfloat16:
+            stored = {buffer: self._narrowed(buffer) for buffer in outputs if buffer in moved.values()}
+            inlined = storing(inlined, stored)
+            outputs = tuple(stored.get(buffer, buffer) for buffer in outputs)
+        trait = group.trait
+        if any(map(of_nothing, inlined)):  # the schedules of products and windows need something to divide into tiles
+            inlined = [neutral_stage(stage) if of_nothing(stage) else stage for stage in inlined]
+            trait = Trait.REDUCTION
+        kernel = _kernel(group, trait, name, _needed(inlined, outputs), outputs, anchor_stage, self)
+        prepared = prepare(kernel, accumulation(group.nodes))
+        kernel = prepared.kernel
+        inputs = tuple(self.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
+        return Lowered(group, kernel, None, inputs, tuple(outside), prepared.made)
+
+    def _moved(self, node: NodeView, stages: Sequence[Stage]) -> dict[Buffer, Buffer]:
+        """Return the buffers that a node reads and stages store with channels last, each with the buffer for it."""
+        mine = [
+            value.value for value in (*node.inputs, *node.outputs) if value is not None and value.value in self.last
+        ]
+        moved = {self.buffers[value]: self._relaid(self.buffers[value]) for value in mine}
+        if node.node.outputs[0] in self.last:
+            shape = self.buffers[node.node.outputs[0]].shape
+            inner = [stage.buffer for stage in stages if stage.buffer.shape == shape and stage.buffer not in moved]
+            moved |= {buffer: self._relaid(buffer) for buffer in inner}
+        return moved
+
+    def _relaid(self, buffer: Buffer) -> Buffer:
+        known = self.relaid.get(buffer)
+        if known is None:
+            known = self.relaid[buffer] = replace(buffer, shape=tuple(buffer.shape[axis] for axis in LAST))
+            if buffer in self.values:
+                self.values[known] = self.values[buffer]
+        return known
+
+    def _reading_bfloat16(self, stages: Sequence[Stage], moved: Collection[Buffer]) -> list[Stage]:
+        """Return the stages with what other kernels store with channels last read as bfloat16."""
+        computed = {stage.buffer for stage in stages}
+        narrow = {buffer: self._narrowed(buffer) for buffer in moved if buffer not in computed}
+        return [reading(stage, narrow) for stage in stages]
+
+    def _narrowed(self, buffer: Buffer) -> Buffer:
+        known = self.narrow.get(buffer)
+        if known is None:
+            known = self.narrow[buffer] = replace(buffer, dtype="bfloat16")
+            self.values[known] = self.values[buffer]
+        return known
+
+    def _whole(self, group: Group, name: str, lowering: Lowering, function: Function) -> Lowered:
+        """A node whose lowering is a function: its parameters say what it reads and writes."""
+        inputs, outputs = function.input_buffers, function.output_buffers
+        constants = self.constants(inputs)
+        if group.anchor.op_type in GATES:
+            loops = schedule_recurrent(lowering, dict(constants), name)
+        else:
+            loops = Scheduled(replace(function, name=name))
+        kernel = Kernel(
+            name, inputs, outputs, (), group.trait, group.anchor, constants=constants, origin=function.origin
+        )
+        read = tuple(self.values[buffer] for buffer in inputs)
+        return Lowered(group, kernel, loops, read, tuple(self.values[buffer] for buffer in outputs))
+
+    def _with_scalars(self, stage: Stage) -> Stage:
+        """The stage with loads of constants that are one number everywhere replaced by it."""
+        found = {load.buffer for load in loads(*stage_expressions(stage))}
+        known = {buffer: self._scalar(buffer) for buffer in found if buffer in self.values}
+        if not any(value is not None for value in known.values()):
+            return stage
+
+        def rule(node: Expression) -> Expression:
+            value = known.get(node.buffer) if isinstance(node, Load) and node.mask is None else None
+            return node if value is None else value
+
+        return map_stage(stage, ExpressionMap(rule))
+
+    def _scalar(self, buffer: Buffer) -> Expression | None:
+        value = ValueView(self.values[buffer])
+        size = np.prod(value.static_shape or (), dtype=np.int64)
+        is_zero_point = buffer.dtype in ("uint8", "int8") and len(buffer.shape) == 1 and size > 0
+        if not value.is_constant or (size != 1 and not is_zero_point):
+            return None
+        array = value.constant
+        assert array is not None
+        if size != 1 and (array != array.reshape(-1)[0]).any():
+            return None
+        number = constant(array.reshape(-1)[0].item(), storage_dtype(buffer.dtype))
+        return Bitcast(number, buffer.dtype) if is_custom(buffer.dtype) else number
+
+    def constants(self, buffers: Sequence[Buffer]) -> Mapping[Buffer, np.ndarray]:
+        """Return the contents of those buffers that are known at compile time."""
+        arrays = {buffer: ValueView(self.values[buffer]).constant for buffer in buffers}
+        return {buffer: array for buffer, array in arrays.items() if array is not None}
+
+
+def _anchor_stage(stages: Sequence[Stage]) -> int:
+    """The last stage with a reduction, or the last one: bias and scaling already belong to what follows."""
+    return max((number for number, stage in enumerate(stages) if stage.reduction is not None), default=len(stages) - 1)
+
+
+def _needed(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> list[Stage]:
+    """The stages without those whose result nobody reads (an unused output of a node)."""
+    wanted = set(outputs)
+    kept = []
+    for stage in reversed(stages):
+        if stage.buffer in wanted:
+            kept.append(stage)
+            wanted |= {load.buffer for load in loads(*stage_expressions(stage))}
+    return kept[::-1]
+
+
+def _kernel(
+    group: Group,
+    trait: Trait,
+    name: str,
+    stages: Sequence[Stage],
+    outputs: Sequence[Buffer],
+    anchor_stage: int,
+    values: Values,
+) -> Kernel:
+    computed = {stage.buffer for stage in stages}
+    read = [load.buffer for stage in stages for load in loads(*stage_expressions(stage))]
+    inputs = tuple(buffer for buffer in dict.fromkeys(read) if buffer not in computed)
+    origin = group.origin or tuple(dict.fromkeys(node.name for node in group.nodes))
+    return Kernel(
+        name, inputs, tuple(outputs), tuple(stages), trait, group.anchor, anchor_stage,
+        values.constants(inputs), origin,
+    )  # fmt: skip
+
+
+def lowered_beside(parts: Sequence[Lowered], name: str, target: Target, inner: Collection[ir.Value]) -> Lowered | None:
+    """Return lowered products as one kernel, None if they cannot be one; ``inner`` are read by themselves alone."""
+    made = {value: buffer for part in parts for buffer, value in zip(part.kernel.outputs, part.outputs, strict=True)}
+    known = {buffer: value for part in parts for buffer, value in zip(part.kernel.inputs, part.inputs, strict=True)}
+    if any(made.get(value, buffer) is not buffer for buffer, value in known.items()):
+        return None  # a view of what another one computes
+    if any(part.kernel.anchor is not part.group.trait for part in parts):
+        return None  # a product of nothing
+    kernel = beside([part.kernel for part in parts], name, target, {made[value] for value in inner})
+    if kernel is None:
+        return None
+    nodes = [node for part in parts for node in part.group.nodes]
+    joined = {buffer: kernel.constants[buffer] for buffer in kernel.inputs if buffer not in known}
+    inputs = tuple(known.get(buffer, parts[0].inputs[0]) for buffer in kernel.inputs)
+    outputs = tuple(value for part in parts for value in part.outputs if value not in inner)
+    return Lowered(Group(nodes, parts[0].group.trait), kernel, None, inputs, outputs, joined)
+
+
+def kernel_name(region: str, number: int, group: Group) -> str:
+    """Return the symbol of a kernel: region, number, and the operators in it."""
+    operators = [node.op_type.lower() for node in group.nodes]
+    shown = "_".join(operators[:4]) + ("_more" if len(operators) > 4 else "")
+    return symbol(f"{region}_{number}_{shown}")
+
+
+def symbol(name: str) -> str:
+    """Return ``name`` as one that object files may have."""
+    return _NOT_IN_A_NAME.sub("_", name)

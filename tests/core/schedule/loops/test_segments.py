@@ -1,0 +1,93 @@
+"""Concats as one loop nest for each of their parts, against their definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graft.core.machine.target import Target
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.lower import buffer_of, lower, lowering_of
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.segments import MOST
+from graft.core.schedule.select import schedule
+from graft.core.tensor_ir.interpreter import run_function
+from graft.core.tensor_ir.ir import Buffer, Function
+from graft.core.tensor_ir.printer import print_function
+from graft.core.tensor_ir.verifier import verify
+
+TARGETS = (
+    Target("x86_64", "skylake-avx512", frozenset({"avx512f", "avx2"})),
+    Target("x86_64", "haswell", frozenset({"avx2"})),
+    Target("aarch64", "generic"),
+)
+
+
+def concat(shapes: list[tuple[int, ...]], axis: int, follower: str = "", target: Target = TARGETS[0]) -> Function:
+    """Return a Concat, perhaps with what follows it, in loops."""
+    inputs = ", ".join(f"float[{','.join(map(str, shape))}] x{number}" for number, shape in enumerate(shapes))
+    names = ", ".join(f"x{number}" for number in range(len(shapes)))
+    body = f"c = Concat <axis = {axis}> ({names})" + (f"  y = {follower} (c)" if follower else "")
+    total = [*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :]]
+    result = ",".join(map(str, reversed(total) if follower == "Transpose" else total))
+    output = f"float[{result}] {'y' if follower else 'c'}"
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => ({output}) {{ {body} }}'
+    proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
+    graph = ir.from_proto(proto).graph
+    buffers: dict[ir.Value, Buffer] = {}
+
+    def buffer(value: ValueView) -> Buffer:
+        return buffers.setdefault(value.value, buffer_of(value))
+
+    stages = [stage for node in graph for stage in lower(lowering_of(NodeView(node), buffer), OPERATORS)]
+    read = tuple(buffers[value] for value in graph.inputs)
+    kernel = Kernel("f", read, (buffers[graph.outputs[0]],), tuple(stages), Trait.INJECTIVE)
+    function = schedule(kernel, target).function
+    verify(function)
+    return function
+
+
+@st.composite
+def parts(draw):
+    shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    axis = draw(st.integers(0, len(shape) - 1))
+    extents = draw(st.lists(st.integers(0, 20), min_size=1, max_size=5))
+    return [(*shape[:axis], extent, *shape[axis + 1 :]) for extent in extents], axis
+
+
+@settings(max_examples=40, deadline=None)
+@given(parts(), st.sampled_from(TARGETS), st.sampled_from(("", "Neg", "Transpose")))
+def test_a_concat_in_segments_is_a_concat(case, target, follower):
+    shapes, axis = case
+    if not sum(shape[axis] for shape in shapes):
+        return
+    generator = np.random.default_rng(1)
+    arrays = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+    wanted = np.concatenate(arrays, axis)
+    wanted = {"": wanted, "Neg": -wanted, "Transpose": wanted.T}[follower]
+    function = concat(shapes, axis, follower, target)
+    inputs = [array.reshape(-1) for array in arrays]
+    np.testing.assert_array_equal(run_function(function, inputs)[0], wanted.reshape(-1))
+
+
+def searches(function: Function) -> bool:
+    return "select(" in print_function(function)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_each_part_is_copied_without_looking_for_it(axis: int) -> None:
+    shapes = [tuple(24 + 8 * number if dimension == axis else 16 for dimension in range(3)) for number in range(3)]
+    assert not searches(concat(shapes, axis))
+    assert not searches(concat(shapes, axis, "Neg"))
+
+
+def test_many_or_short_parts_share_their_loops() -> None:
+    assert searches(concat([(4, 2)] * (MOST + 1), 0))
+    assert searches(concat([(16, 2)] * 3, 1))
+    assert not searches(concat([(2, 16)] * 3, 0))

@@ -1,0 +1,118 @@
+"""Indices out of range: an error that says which, in every operator that has some; legal ones as NumPy has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graft
+from graft.core.operators.bounds import IndexBound
+from graft.core.operators.index_check import index_check
+from graft.core.tensor_ir import machine_arithmetic
+from graft.core.tensor_ir.verifier import verify
+from graft.errors import RunError
+from graft.runtime.program import Program
+from tests.plugins.llvm.models import model_of
+
+F = np.float32
+RANDOM = np.random.default_rng(3)
+
+
+def random(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(F)
+
+
+def program(operator: str, inputs: dict[str, np.ndarray], *, threads: int = 1, **settings: Any) -> Program:
+    without = settings.pop("without", ())
+    return graft.compile(
+        model_of(operator, inputs, **settings), ["llvm"], threads=threads, strict=True, without=without
+    )
+
+
+def failure(run: Callable[[], object]) -> str:
+    with pytest.raises(RunError) as caught:
+        run()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, 70_000])
+@pytest.mark.parametrize("wrong", [5, -6])
+def test_gather_takes_legal_indices_and_says_which_is_none(count: int, wrong: int, dtype: type) -> None:
+    x, indices = random(5, 2), RANDOM.integers(-5, 5, count).astype(dtype)
+    compiled = program("Gather", {"x": x, "i": indices}, threads=2)
+    np.testing.assert_array_equal(compiled(x, indices), x[indices])
+    indices[count // 2] = wrong
+    assert failure(lambda: compiled(x, indices)) == (
+        "node 'it': function 'llvm_0_indices_0' of module 'llvm_0' (kind 'native', plugin 'llvm'): "
+        f"index {wrong} is out of range: axis 0 has extent 5, so that -5 to 4 are legal"
+    )
+
+
+IMAGE = random(2, 4, 3)
+CASES: dict[str, tuple[dict[str, np.ndarray], str, int, dict[str, Any]]] = {
+    "GatherElements": ({"x": IMAGE, "i": RANDOM.integers(-4, 4, (2, 4, 3))}, "i", 4, {"axis": 1}),
+    "GatherND": ({"x": IMAGE, "i": RANDOM.integers(-2, 2, (5, 2))}, "i", 4, {}),
+    "ScatterElements": (
+        {"x": IMAGE, "i": np.zeros((2, 1, 3), np.int64), "u": random(2, 1, 3)}, "i", -5, {"axis": 1},
+    ),
+    "ScatterND": ({"x": IMAGE, "i": np.array([[0, 3], [1, -1]]), "u": random(2, 3)}, "i", 4, {}),
+    "ReverseSequence": ({"x": IMAGE, "n": np.array([1, 2, 0, 2])}, "n", 3, {"batch_axis": 1, "time_axis": 0}),
+    "RotaryEmbedding": (
+        {"x": random(1, 2, 3, 8), "c": random(6, 4), "s": random(6, 4), "p": np.array([[0, 5, 2]])}, "p", 6, {},
+    ),
+    "LSTM": (
+        {"x": random(5, 2, 3), "w": random(1, 16, 3), "r": random(1, 16, 4), "n": np.array([5, 2], np.int32)}, "n", 6,
+        {"order": ["x", "w", "r", "", "n"], "hidden_size": 4},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", CASES)
+def test_every_operator_with_indices_checks_them(operator: str) -> None:
+    inputs, name, wrong, settings = CASES[operator]
+    compiled = program(operator, inputs, **settings)
+    compiled.run(inputs)
+    changed = inputs[name].copy()
+    changed.reshape(-1)[-1] = wrong
+    assert f": index {wrong} is out of range: axis " in failure(lambda: compiled.run({**inputs, name: changed}))
+
+
+def test_each_column_of_a_tuple_has_a_range_of_its_own() -> None:
+    x, indices = random(2, 40), np.stack([RANDOM.integers(-2, 2, 33), RANDOM.integers(-40, 40, 33)], 1)
+    compiled = program("GatherND", {"x": x, "i": indices})
+    np.testing.assert_array_equal(compiled(x, indices), x[indices[:, 0], indices[:, 1]])
+    indices[20, 0] = 2
+    message = failure(lambda: compiled(x, indices))
+    assert message.endswith("index 2 is out of range: axis 0 has extent 2, so that -2 to 1 are legal")
+
+
+def calls(compiled: Program) -> list[str]:
+    (procedure,) = compiled.description.procedures
+    return [call.function for call in procedure.calls]
+
+
+def test_the_check_is_switched_off_by_name() -> None:
+    x, indices = random(5, 2), np.array([7, -9])
+    compiled = program("Gather", {"x": x, "i": indices}, without=["index-checks"])
+    assert not [name for name in calls(compiled) if "indices" in name]
+    np.testing.assert_array_equal(compiled(x, indices), x[[4, 0]])
+
+
+def test_constant_indices_are_not_checked_again() -> None:
+    compiled = program("Gather", {"x": random(5, 2)}, constants={"i": np.array([0, 4])})
+    assert not [name for name in calls(compiled) if "indices" in name]
+
+
+@pytest.mark.parametrize("count", [1, 16, 40])
+def test_the_check_means_the_same_in_the_interpreter(count: int) -> None:
+    function = index_check("check", "int64", count, 1, [IndexBound(1, 0, 5, -5, 4)])
+    verify(function)
+    indices = np.full(count, -5)
+    machine_arithmetic.run_function(function, [indices])
+    indices[-1] = 5
+    with pytest.raises(IndexError, match="index 5 is out of range: axis 0 has extent 5, so that -5 to 4 are legal"):
+        machine_arithmetic.run_function(function, [indices])

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
-from graft.core.operators.windows import Windows
 from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.products.tiling import Tile, adjusted_tile, choose_tile, lanes_of
 from graft.core.schedule.strategies.winograd_transform import POINTS, WINDOW, Transform
+from graft.core.tensor_ir.anchors import Windows
 
 CACHE_BYTES = 1 << 20
 """What a block may take up in the second-level cache before its transport counts."""

@@ -23,8 +23,9 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
-from graft.cli.output import keep_clear, print_json, print_table, size
+from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.plan import gate_code, gate_failures, gate_options, read_plan
+from graft.report.quantities import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

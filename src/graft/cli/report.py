@@ -18,7 +18,8 @@ from graft.cli.common import (
     policy_of,
     policy_options,
 )
-from graft.cli.output import keep_clear, print_json, size
+from graft.cli.output import keep_clear, print_json
+from graft.report.quantities import size
 
 
 @click.command("report")

@@ -13,9 +13,10 @@ import pytest
 
 import graft
 from benchmarks.zoo import path_of
-from graft.compiler.api import choose, placed, program_of
+from graft.compiler.api import program_of
 from graft.compiler.driver import compile_options, prepare
 from graft.compiler.plan_times import MeasuredPlans, default_database, times_here
+from graft.compiler.request import choose, placed
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
 from graft.partition.cost_search import handed_over

@@ -137,7 +137,7 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
     def _intrinsic(self, expression: Intrinsic) -> Value:
         arguments = [self.value(argument) for argument in expression.arguments]
         match expression.name:
-            case "fma":
+            case "fma" | "muladd":
                 return self._fma(*arguments)
             case "round_bf16":
                 return emit_dot.round_bf16(self, *arguments)

@@ -19,7 +19,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.parameters import ContractionParameters
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
+from graft.core.schedule.select import schedule
 from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution, outputs_of
 
@@ -62,7 +62,7 @@ def check(
 ) -> str:
     """The scheduled function computes what the stages say; returns its text."""
     kernel, arrays = with_channels_last(*case, apart)
-    scheduled: Scheduled = schedule_convolution(kernel, target, parameters)
+    scheduled: Scheduled = schedule(kernel, target, parameters)
     for output, expected in zip(*outputs_of(kernel, scheduled, arrays), strict=True):
         np.testing.assert_array_equal(output, expected)
     return str(scheduled.function)
@@ -163,9 +163,9 @@ def test_winograd_is_for_windows_of_3x3_with_whole_vectors_of_channels() -> None
         ((1, 32, 14, 14), (48, 32, 3, 2), {}),
     ):
         kernel, _ = with_channels_last(*convolution(source, weights, **attributes))
-        assert "transformed" not in str(schedule_convolution(kernel, WIDE).function)
+        assert "transformed" not in str(schedule(kernel, WIDE).function)
     kernel, _ = with_channels_last(*convolution((1, 32, 14, 14), (48, 32, 3, 3), **SAME))
-    assert "transformed" not in str(schedule_convolution(kernel, DIRECT).function)
+    assert "transformed" not in str(schedule(kernel, DIRECT).function)
 
 
 def test_many_blocks_of_pieces_are_shared_out_whole() -> None:
@@ -181,7 +181,7 @@ def test_winograd_rounds_little_more_than_the_direct_sum() -> None:
     kernel = replace(kernel, constants=dict(zip(kernel.inputs[1:], arrays[1:], strict=True)))
     errors = []
     for target in (WIDE, DIRECT):
-        (output,), (expected,) = outputs_of(kernel, schedule_convolution(kernel, target), arrays)
+        (output,), (expected,) = outputs_of(kernel, schedule(kernel, target), arrays)
         errors.append(np.sqrt(np.mean((output.astype(np.float64) - expected.astype(np.float64)) ** 2)))
     assert errors[1] < errors[0] < 2 * errors[1]
     assert b.dims(kernel.outputs[0]) == (1, 6, 6, 16)

@@ -18,7 +18,7 @@ from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.loops.inline import reordered
-from graft.core.schedule.strategies.nhwc_integers import schedule_integers
+from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.tensor_ir.verifier import verify
 from tests.core.schedule.convolutions import outputs_of
@@ -74,7 +74,7 @@ def convolution(
 
 def check(kernel: Kernel, arrays: list[np.ndarray], target: Target) -> str:
     """The scheduled function computes exactly what the stages say; returned as text."""
-    scheduled = schedule_integers(kernel, target)
+    scheduled = schedule(kernel, target)
     verify(scheduled.function)
     for found, expected in zip(*outputs_of(kernel, scheduled, arrays), strict=True):
         np.testing.assert_array_equal(found, expected)

@@ -60,6 +60,11 @@ class Scheduled:
     """... and why the rows before it did not."""
 
     @property
+    def chosen(self) -> dict[str, int | str]:
+        """The strategy and its knobs, as reports show them."""
+        return {"strategy": self.strategy, **self.knobs} if self.strategy else {}
+
+    @property
     def function(self) -> Function:
         """The loops; built at every access if they were not given."""
         return self.source if isinstance(self.source, Function) else self.source()

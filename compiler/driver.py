@@ -22,10 +22,10 @@ import onnx_ir as ir
 from graft.compiler.faults import without_faulty
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
+from graft.core.machine.host import available_threads
 from graft.core.machine.target import (
     OPTIMISATIONS,
     CompileOptions,
-    available_threads,
     cache_directory,
     check_switches,
     precision_named,

@@ -132,11 +132,11 @@ class LlvmBackend(Backend):
         from graft.plugins.llvm.tuning import tune_regions
 
         target = self._target(options)
-        if (target.cpu, target.features) != (host_target().cpu, host_target().features):
+        if target.machine != host_target().machine:
             here = host_target().cpu
             raise TuningError(
-                f"tuning measures on this machine, a {here}, not on a {target.cpu}; tune with cpu 'native'",
-                cpu=target.cpu,
+                f"tuning measures on this machine, a {here}, not on a {target.machine.name}; tune for target 'native'",
+                target=target.machine.name,
             )
         if options.tuned is None:
             raise TuningError(

@@ -112,11 +112,6 @@ def _bfloat16_bits(number: float) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
-def has_fused(target: Target) -> bool:
-    """Whether a target has fused multiply-adds."""
-    return target.arch != "x86_64" or bool(target.features & {"fma", "avx512f"})
-
-
 @dataclass(slots=True)
 class ModuleText:
     """An LLVM module under construction: declarations of intrinsics and finished functions."""
@@ -130,9 +125,10 @@ class ModuleText:
     overlapping: set[Buffer] = field(default_factory=set)
     """Parameters that may be the same memory: an output and what it may be written over."""
 
-    def has(self, *features: str) -> bool:
-        """Whether the target has all of ``features``; they are names of one architecture."""
-        return all(feature in self.target.features for feature in features)
+    def instruction(self, name: str, lanes: int = 0) -> str | None:
+        """Return LLVM's text of an instruction for a result of so many lanes, None if the target has none."""
+        found = self.target.machine.instruction(name, lanes)
+        return None if found is None else found.text.get("llvm")
 
     def text(self) -> str:
         """Return the whole module."""

@@ -13,12 +13,14 @@ import numpy as np
 from graft.compiler.driver import CompiledModel, Compiler, compile_options, prepare
 from graft.compiler.faults import forgiven_of, without_faulty
 from graft.compiler.precision import with_precision
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
 from graft.core.model.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
-from graft.errors import PlanError, TuningError, UnsupportedError
+from graft.errors import GraftError, PlanError, TuningError, UnsupportedError
 from graft.partition.costs import Work
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
@@ -189,7 +191,8 @@ def times_for(
 
 
 @takes(
-    **WISHES, cpu=TEXT, strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS, keep_intermediates=optional(PATH),
+    **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
+    keep_intermediates=optional(PATH),
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -199,7 +202,8 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
-    cpu: str = "native",
+    cpu: str | None = None,
+    target: str | None = None,
     precision: str = "float32",
     strict: bool = False,
     cache: bool = True,
@@ -216,8 +220,9 @@ def compile(
 
     ``backends`` are in order of preference: names or `Backend` objects; by default all installed ones that take part
     unnamed, placed by cost. ``threads`` is the number of threads the program uses, all available ones by default;
-    ``cpu`` is the processor to compile for: ``native``, or one of `graft.core.machine.target.LEVELS` (``x86-64-v3``,
-    ``armv8-a``) for an artifact that runs elsewhere. ``precision`` is that of float32 matrix products and convolutions
+    ``target`` (or ``cpu``) is the machine to compile for: ``native``, or a row of `graft.core.machine.rows` or of a
+    plugin (``x86-64-v3``, ``armv8-a``, with features ``x86-64-v4+avx512vnni``) for an artifact that runs elsewhere.
+    ``precision`` is that of float32 matrix products and convolutions
     in the built-in compiler: ``bf16`` rounds their factors to bfloat16, sums in float32 and keeps images between
     convolutions in bfloat16. With ``strict`` a region that its backend fails to compile or to load is an error;
     otherwise it goes to the next backend. ``plan`` is a saved decision to follow, on its own backends unless others are
@@ -231,14 +236,32 @@ def compile(
     (`graft.core.model.normalize.PASSES`) to switch off: the answer stays the same within rounding. Raises GraftError
     for a name that is neither.
     """
-    options = compile_options(threads, strict, cpu, precision=precision)
+    count = compile_options(threads, strict).threads
     backends = None if backends is None else listed(backends)
     compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, cpu=cpu, precision=precision, strict=strict, cache=cache,
-        tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
+        model, backends, shapes=shapes, threads=threads, cpu=cpu, target=target, precision=precision, strict=strict,
+        cache=cache, tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
         keep_intermediates=keep_intermediates, manager=manager,
     )  # fmt: skip
-    return compiled.load(partial(program_of, threads=options.threads, backends=backends, manager=manager))
+    return compiled.load(partial(program_of, threads=count, backends=backends, manager=manager))
+
+
+def machine_wanted(cpu: str | None, target: str | None) -> str:
+    """Return the name of the machine to compile for, which either argument may give."""
+    if cpu is not None and target is not None and cpu != target:
+        raise GraftError(f"cpu '{cpu}' and target '{target}' name two machines; give one of them", target=target)
+    return target or cpu or NATIVE
+
+
+def require_code(backends: Sequence[Backend], machine: Machine) -> None:
+    """Raise UnsupportedError if none of the backends that generate code does so for a machine."""
+    answers = {backend.name: backend.generates_code(machine) for backend in backends}
+    refused = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    if refused and True not in answers.values():
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise UnsupportedError(
+            f"no backend generates code for target '{machine.name}'; {reasons}", target=machine.name, backends=refused
+        )
 
 
 def program_of(
@@ -261,7 +284,8 @@ def compile_model(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
-    cpu: str = "native",
+    cpu: str | None = None,
+    target: str | None = None,
     precision: str = "float32",
     strict: bool = False,
     cache: bool = True,
@@ -279,7 +303,9 @@ def compile_model(
     named = backends is not None or plan is not None
     chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
     forgiven = forgiven_of(chosen, named, strict)
-    options = compile_options(threads, strict, cpu, cache, tuned, without, precision)
+    wanted = machine_wanted(cpu, target)
+    options = compile_options(threads, strict, wanted, cache, tuned, without, precision, manager.machines)
+    require_code(chosen, options.target.machine)
     wishes = placed(policy, place, named=backends is not None or plan is not None)
     measuring = tune_options(tune)
     if measuring is not None and not tuned:

@@ -34,7 +34,7 @@ class Memory:
     bytes: int = 0
     line: int = 64
     ways: int = 8
-    bandwidth: float = 0.0
+    bandwidth: float = 8.0
     seen_by: str = EVERYONE
     is_cache: bool = False
 
@@ -131,7 +131,7 @@ class Machine:
 
     def cache(self, level: int) -> Memory:
         """Return the cache of a level, 1 the nearest; with fewer levels the last, without any the nearest memory."""
-        near = self.caches or self.memories
+        near = self.caches or self.memories[:1]
         return near[min(level, len(near)) - 1]
 
     @property
@@ -206,8 +206,11 @@ def _memory_faults(machine: Machine) -> Iterator[str]:
     for memory in machine.memories:
         if memory.seen_by not in levels:
             yield f"memory '{memory.name}' is seen by '{memory.seen_by}'; there are {', '.join(levels)}"
-        if memory.bytes < 0 or memory.bandwidth < 0:
-            yield f"memory '{memory.name}' has {memory.bytes} bytes, {memory.bandwidth} a cycle; neither is below 0"
+        if memory.bytes < 0 or memory.bandwidth <= 0:
+            yield (
+                f"memory '{memory.name}' has {memory.bytes} bytes, {memory.bandwidth} a cycle; 0 stands for as many as "
+                "there are, and some come in a cycle"
+            )
         if memory.line < 1 or memory.line & (memory.line - 1) or memory.ways < 1:
             yield (
                 f"memory '{memory.name}' has lines of {memory.line} bytes, {memory.ways} of a set; a line is a power "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
@@ -95,6 +96,12 @@ class LlvmBackend(Backend):
                 return refused
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return True for the architectures that there is a linker for."""
+        from graft.plugins.llvm.emit_builder import TRIPLES
+
+        return machine.arch in TRIPLES or f"it generates code for {', '.join(TRIPLES)}, not for {machine.arch}"
 
     def rounded(self, region: Region, target: Target) -> Collection[str]:
         """Return the names of the nodes whose products are in bfloat16."""

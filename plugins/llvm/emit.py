@@ -22,11 +22,9 @@ from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
-from graft.plugins.llvm.emit_builder import ModuleText
+from graft.plugins.llvm.emit_builder import TRIPLES, ModuleText
 from graft.plugins.llvm.emit_function import emit_function
 from graft.plugins.llvm.object import link
-
-_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
 
 def emit_ir(function: Function, target: Target) -> str:
@@ -109,9 +107,9 @@ def _optimise(module: Any, machine: Any) -> None:
 
 def _triple(target: Target) -> str:
     try:
-        return _TRIPLES[target.arch]
+        return TRIPLES[target.arch]
     except KeyError:
-        known = ", ".join(_TRIPLES)
+        known = ", ".join(TRIPLES)
         raise CompileError(
             f"the built-in compiler has no code generator for '{target.arch}'; it has {known}", arch=target.arch
         ) from None

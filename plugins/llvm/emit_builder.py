@@ -17,6 +17,8 @@ from graft.core.types import Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_analysis import Work
 
+TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+"""What code is generated for, by architecture."""
 _IMPURE = ("load", "call")
 SMALL_FLOATS = frozenset({"float16", "bfloat16"})
 

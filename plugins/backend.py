@@ -13,6 +13,7 @@ from graft.runtime.procedure import Module, Procedure
 if TYPE_CHECKING:
     import numpy as np
 
+    from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.model.view import NodeView
     from graft.core.operators.table import Cost
@@ -98,6 +99,13 @@ class Backend:
     def rounded(self, region: Region, target: Target) -> Collection[str]:
         """Return the names of the nodes whose float32 factors ``target.precision`` makes smaller, for plans."""
         return ()
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return whether code is generated for a machine; a string says why not, for this one.
+
+        False is the answer of a backend that generates none: a library, an interpreter.
+        """
+        return False
 
     def available(self) -> str | None:
         """Return None if the backend can run here, else the reason and what to install."""

@@ -17,6 +17,7 @@ from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.model.view import NodeView
     from graft.core.operators.table import Cost
@@ -218,6 +219,13 @@ class FencedBackend(Backend):
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed
             return module
         return replace(module, plugin=module.plugin or self.plugin, install=module.install or self.install)
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return the backend's answer."""
+        answer: object = self._call("generates_code", lambda: self.backend.generates_code(machine))
+        if not isinstance(answer, bool | str):
+            raise self._fault("generates_code", answer, "True, False, or why not")
+        return answer
 
     def available(self) -> str | None:
         """Return the backend's answer: None, or why it cannot run here."""

@@ -5,6 +5,7 @@ import pytest
 
 import graft
 from graft.compiler.api import compile_model
+from graft.compiler.request import Request
 from graft.errors import GraftError, MachineError, UnsupportedError
 
 TEXT = '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }'
@@ -38,11 +39,11 @@ def test_a_target_that_no_backend_generates_code_for_is_refused(model: onnx.Mode
 
 
 def test_backends_that_generate_no_code_are_for_every_target(model: onnx.ModelProto) -> None:
-    assert compile_model(model, ["reference"], target="riscv64").description.targets[0]["arch"] == "riscv64"
+    assert compile_model(model, Request(["reference"], target="riscv64")).description.targets[0]["arch"] == "riscv64"
 
 
 def test_a_program_for_no_machine_in_particular_names_none(model: onnx.ModelProto) -> None:
-    assert compile_model(model, ["reference"], target="generic").description.targets == ()
+    assert compile_model(model, Request(["reference"], target="generic")).description.targets == ()
     assert graft.compile(model, ["reference"], target="generic").outputs[0].name == "y"
 
 

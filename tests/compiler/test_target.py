@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 import graft
-from graft.compiler.api import compile_model
+from graft.compiler.api import compile_model, machine_wanted
 from graft.compiler.request import Request
 from graft.errors import GraftError, MachineError, UnsupportedError
 
@@ -49,5 +49,5 @@ def test_a_program_for_no_machine_in_particular_names_none(model: onnx.ModelProt
 
 @pytest.mark.parametrize("wish", [{"cpu": "armv8-a"}, {"target": "armv8-a"}, {"cpu": "armv8-a", "target": "armv8-a"}])
 def test_a_target_has_two_names(model: onnx.ModelProto, wish: dict[str, str]) -> None:
-    compiled = compile_model(model, ["llvm"], **wish)
+    compiled = compile_model(model, Request(["llvm"], target=machine_wanted(wish.get("cpu"), wish.get("target"))))
     assert [target["arch"] for target in compiled.description.targets] == ["aarch64"]

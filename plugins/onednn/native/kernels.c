@@ -29,12 +29,12 @@ void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result) {
   }
 }
 
-int32_t kernel_unary(Kernel *kernel) {
+int32_t kernel_unary(Kernel *kernel, int32_t axis) {
   const Module *module = kernel->module;
   DnnlConstDesc current = onednn_current(module, kernel->self->inputs[0])->desc;
   int32_t code = GRAFT_OK;
-  if (kernel->row_major) {
-    code = onednn_row_major(kernel->module, kernel->node, kernel_shape(kernel, 0), &kernel->source);
+  if (kernel->copied) {
+    code = onednn_innermost(kernel->module, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source);
   } else {
     DnnlStatus status = module->dnnl.memory_desc_clone(&kernel->source, current);
     code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a tensor", status);
@@ -74,7 +74,7 @@ DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name) {
   return 0;
 }
 
-void kernel_reset(Kernel *kernel, bool row_major) {
+void kernel_reset(Kernel *kernel, bool copied) {
   const Dnnl *dnnl = &kernel->module->dnnl;
   for (int32_t i = 0; i < kernel->operand_count; i++) {
     dnnl->memory_desc_destroy(kernel->operands[i].view);
@@ -90,7 +90,7 @@ void kernel_reset(Kernel *kernel, bool row_major) {
   }
   const Node *self = &kernel->module->graph.nodes[kernel->node];
   *kernel = (Kernel){.module = kernel->module, .node = kernel->node, .self = self, .shape = self->shape,
-                     .row_major = row_major, .replaced = -1};
+                     .copied = copied, .replaced = -1};
 }
 
 /* The buffer of the destination: a new one, or that of the value which the post-operation "sum" adds to. */

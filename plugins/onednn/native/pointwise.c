@@ -11,7 +11,7 @@ int32_t describe_eltwise(Kernel *kernel) {
   DnnlEnum algorithm = onednn_eltwise(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
   int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown elementwise algorithm", DNNL_SUCCESS) : GRAFT_OK;
   if (code == GRAFT_OK) {
-    code = kernel_unary(kernel);
+    code = kernel_unary(kernel, kernel->shape.rank - 1);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
@@ -100,7 +100,7 @@ static int32_t source_shapes(Kernel *kernel, Shape *sources) {
     }
     kernel_pad_rank(kernel, kernel_shape(kernel, input), &sources[input]);
   }
-  if (kernel->row_major && !kernel->reshaped && kernel->self->input_count == 2) {
+  if (kernel->copied && !kernel->reshaped && kernel->self->input_count == 2) {
     fold_alike(kernel, sources);
   }
   return GRAFT_OK;
@@ -109,7 +109,7 @@ static int32_t source_shapes(Kernel *kernel, Shape *sources) {
 /* The layout that both whole sources take: that of a value made in this region, where there is one. */
 static DnnlConstDesc leading_layout(const Kernel *kernel) {
   DnnlConstDesc leader = NULL;
-  if (kernel->reshaped || kernel->row_major) {
+  if (kernel->reshaped || kernel->copied) {
     return NULL;
   }
   for (int32_t input = 1; input >= 0; input--) {
@@ -163,12 +163,7 @@ int32_t describe_softmax(Kernel *kernel) {
   if (algorithm == 0 || axis < 0 || axis >= kernel->shape.rank) {
     return kernel_fail(kernel, "'algorithm' or 'axis' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = kernel_unary(kernel);
-  if (code == GRAFT_OK && kernel->row_major) { /* its fast kernels want the axis innermost */
-    module->dnnl.memory_desc_destroy(kernel->source);
-    kernel->source = NULL;
-    code = onednn_innermost(kernel->module, kernel->node, &kernel->shape, (int32_t)axis, &kernel->source);
-  }
+  int32_t code = kernel_unary(kernel, (int32_t)axis);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
@@ -229,7 +224,7 @@ int32_t describe_lrn(Kernel *kernel) {
   if (size < 1 || size > INT32_MAX || kernel->shape.rank < 2) {
     return kernel_fail(kernel, "'size' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = kernel_unary(kernel);
+  int32_t code = kernel_unary(kernel, 1);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
@@ -246,7 +241,7 @@ int32_t describe_lrn(Kernel *kernel) {
 int32_t describe_batch_normalization(Kernel *kernel) {
   static const int32_t ARGS[] = {ARG_SCALE, ARG_SHIFT, ARG_MEAN, ARG_VARIANCE};
   const Module *module = kernel->module;
-  int32_t code = kernel_unary(kernel);
+  int32_t code = kernel_unary(kernel, kernel->shape.rank - 1);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
@@ -288,7 +283,7 @@ static int32_t concat_sources(Kernel *kernel, DnnlDesc *owned) {
     int32_t value = kernel->self->inputs[i];
     if (channels_last && module->graph.nodes[value].shape.rank == kernel->shape.rank) {
       code = onednn_innermost(module, kernel->node, &module->graph.nodes[value].shape, 1, &owned[i]);
-    } else if (kernel->row_major) {
+    } else if (kernel->copied) {
       code = onednn_row_major(module, kernel->node, &module->graph.nodes[value].shape, &owned[i]);
     } else if (module->dnnl.memory_desc_clone(&owned[i], onednn_current(module, value)->desc) != DNNL_SUCCESS) {
       code = kernel_fail(kernel, "describing a tensor", DNNL_SUCCESS);

@@ -77,7 +77,7 @@ static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Product *p
   const Shape *given = kernel_shape(kernel, input);
   bool constant = module->graph.nodes[value].kind == NODE_CONST;
   DnnlDesc view = NULL;
-  if (!constant && !transposed && shape->rank == given->rank && !kernel->row_major) {
+  if (!constant && !transposed && shape->rank == given->rank && !kernel->copied) {
     DnnlStatus status = module->dnnl.memory_desc_clone(desc, current->desc);
     return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
                                   : kernel_fail(kernel, "describing a matrix", status);

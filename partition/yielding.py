@@ -127,7 +127,7 @@ def ask_yields(backend: BackendLike, node: NodeView) -> Yield | None:
         raise
     except Exception as error:
         raise PluginError(
-            f"backend '{backend.name}' raised {type(error).__name__} when asked whether it yields {node.where}: {error}",
+            f"backend '{backend.name}' raised {type(error).__name__} when asked if it yields {node.where}: {error}",
             plugin=backend.name,
             node=node.name,
         ) from error

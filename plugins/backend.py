@@ -65,7 +65,7 @@ class Backend:
     backend that is not known to be faster.
     """
     fuses: ClassVar[bool] = False
-    """Whether it fuses small operators into its kernels: what an earlier backend `yields` goes to the next one if so."""
+    """Whether it fuses small operators into its kernels, so that it takes what an earlier backend `yields`."""
     api_level: ClassVar[int] = API_LEVEL
     constants: ClassVar[ConstantOwnership] = "handed-over"
     install: ClassVar[str] = ""
@@ -87,7 +87,7 @@ class Backend:
         return answer(self, self.rules, node)
 
     def yields(self, node: NodeView) -> Yield | None:
-        """Return a `Yield` for a supported node that is worth taking only between others, None if it is worth it always.
+        """Return a `Yield` for a supported node that is worth taking only between others, None for any other.
 
         Such nodes at the rim of a region, and composites and regions made of nothing else, go to the next backend that
         takes them if that one `fuses`; otherwise they stay. The plan gives the reason ``cost`` with the text.

@@ -1,4 +1,4 @@
-"""What oneDNN takes only between its own primitives: what moves or changes values one by one, and what it is slow at."""
+"""What oneDNN takes only between its own primitives (moves, elementwise operators), and what it is slow at."""
 
 from __future__ import annotations
 

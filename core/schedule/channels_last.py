@@ -14,7 +14,6 @@ import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
-from graft.core.schedule.collapse import collapse_rows, with_sources
 from graft.core.schedule.contraction import schedule_contraction
 from graft.core.schedule.convolution import schedule_convolution
 from graft.core.schedule.epilogue import Epilogue, epilogue_of, fused_stages
@@ -55,10 +54,7 @@ def schedule_integers(kernel: Kernel, target: Target) -> Scheduled:
         return depthwise
     if kernel.anchor is Trait.CONVOLUTION:
         return schedule_patches(kernel, target) or schedule_convolution(kernel, target)
-    collapsed = collapse_rows(kernel)
-    if collapsed is None:
-        return schedule_contraction(kernel, target)
-    return with_sources(schedule_contraction(collapsed[0], target), collapsed[1])
+    return schedule_contraction(kernel, target)
 
 
 def schedule_depthwise_last(kernel: Kernel, target: Target) -> Scheduled | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.attention_parts import analyse_attention
+from graft.core.schedule.collapse import collapse_rows
 from graft.core.schedule.convolution import MIN_CHANNELS
 from graft.core.schedule.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.kernel import Kernel
@@ -85,6 +86,7 @@ def best_tiles(height: int, width: int, dtype: str, target: Target) -> list[Tile
 def _of_contraction(
     kernel: Kernel, target: Target, stage: int, best: ContractionParameters | None
 ) -> list[ContractionParameters]:
+    kernel, _ = collapse_rows(kernel) or (kernel, {})
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)

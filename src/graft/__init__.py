@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graft.api import compile, plan
     from graft.benchmark import bench
     from graft.core.load import load
-    from graft.core.reject import Reject
+    from graft.core.reject import Reject, Yield
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
     from graft.explaining import explain
@@ -43,6 +43,7 @@ __all__ = [
     "Region",
     "Reject",
     "TuneOptions",
+    "Yield",
     "bench",
     "compile",
     "explain",
@@ -66,6 +67,7 @@ _HOMES = {
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
     "TuneOptions": "graft.core.tuning.options",
+    "Yield": "graft.core.reject",
     "bench": "graft.benchmark",
     "compile": "graft.api",
     "explain": "graft.explaining",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from graft.core.reject import Reject
+from graft.core.reject import Reject, Yield
 from graft.plugins.supports import Rule, answer, composites, rules_of
 from graft.runtime.procedure import Module, Procedure
 
@@ -65,6 +65,8 @@ class Backend:
     Bounds on regions, and exclusions that name no backend, do not hold for it; placement by cost prefers it to a
     backend that is not known to be faster.
     """
+    fuses: ClassVar[bool] = False
+    """Whether it fuses small operators into its kernels, so that it takes what an earlier backend `yields`."""
     api_level: ClassVar[int] = API_LEVEL
     constants: ClassVar[ConstantOwnership] = "handed-over"
     install: ClassVar[str] = ""
@@ -84,6 +86,14 @@ class Backend:
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True to take a single node, or why not: what the methods marked ``supports("Op")`` say."""
         return answer(self, self.rules, node)
+
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return a `Yield` for a supported node that is worth taking only between others, None for any other.
+
+        Such nodes at the rim of a region, and composites and regions made of nothing else, go to the next backend that
+        takes them if that one `fuses`; otherwise they stay. The plan gives the reason ``cost`` with the text.
+        """
+        return None
 
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
         """Compile a region; raise to hand it to the next backend."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from graft.core.reject import Reject
+from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.compiled import checked
@@ -108,6 +108,7 @@ class FencedBackend(Backend):
             priority=statement.priority,
             by_default=statement.by_default,
             fallback=statement.fallback,
+            fuses=statement.fuses,
             api_level=statement.api_level,
             constants=statement.constants,
             install=statement.install or install,
@@ -187,6 +188,14 @@ class FencedBackend(Backend):
         question = f"supports({node.where})"
         answer: object = self._call(question, lambda: self.backend.supports(node))
         return checked_answer(self.name, question, answer, self._remark)
+
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return the backend's statement."""
+        question = f"yields({node.where})"
+        answer: object = self._call(question, lambda: self.backend.yields(node))
+        if answer is not None and type(answer) is not Yield:
+            raise self._fault(question, answer, "graft.Yield(text), or None to keep the node")
+        return answer
 
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
         """Compile the region; modules learn which plugin they need at load, and how to install it."""

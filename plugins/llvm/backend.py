@@ -60,6 +60,7 @@ class LlvmBackend(Backend):
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
     fallback: ClassVar[bool] = True
+    fuses: ClassVar[bool] = True
 
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
         """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""

@@ -65,7 +65,7 @@ def dumps() -> dict[str, str]:
     vendor, built_in = (compiled.regions[name] for name in sorted(compiled.regions, reverse=True))
     kernels = RegionKernels(built_in, OPERATORS, AVX2)
     outside = [value.value for value in built_in.outputs]
-    lowered = Values(OPERATORS).lower_group(kernels.groups[0], "softsign", outside)
+    lowered = Values(OPERATORS).lower_group(kernels.groups[-1], "softsign", outside)
     graph = json.loads(compiled.modules[vendor.name].data)
     nodes = [
         {key: node[key] for key in ("op", "name", "inputs") if key in node}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.anchors import Contraction, Elementwise, Pooling, RowReduction, Window
 from graft.core.tensor_ir.ir import Binary, Bitcast, Cast, Constant, Expression, Intrinsic, Load, Select, Stage
-from graft.core.tensor_ir.numerics import DOTS
 
 
 def factors_of(stage: Stage) -> tuple[Expression, Expression, str] | None:

@@ -12,8 +12,10 @@ from graft.core.schedule.products.tiling import Tile, ranked_tiles, split_evenly
 TILES, OF_A_WIDTH = 6, 2
 """Register tiles that are measured in one stage, and those of one width among them."""
 UNROLLS = (1, 4, 8)
-BLOCK_BYTES = (1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22)
-SPAN_BYTES = (1 << 10, 1 << 11, 1 << 13, 1 << 20)
+BLOCK_SHARES = (1 / 16, 1 / 4, 1 / 2, 1, 4)
+"""Blocks of rows, as parts of the second-level cache."""
+SPAN_SHARES = (1 / 32, 1 / 16, 1 / 4, 32)
+"""Spans of a sum, as parts of the first-level cache."""
 
 
 def best_tiles(height: int, width: int, dtype: str, target: Target) -> list[Tile]:
@@ -37,15 +39,16 @@ def product_candidates(
                 replace(own, rows=tile.rows, vectors=tile.vectors) for tile in best_tiles(height, width, dtype, target)
             ]
         case 1:
-            return list(blocks(own))
+            return list(blocks(own, target))
         case _:
             packings = [replace(own, packing=one) for one in PACKINGS] if height > 1 else []
             return [*(replace(own, unroll=unroll) for unroll in UNROLLS), *packings]
 
 
-def blocks(own: ContractionParameters) -> Iterator[ContractionParameters]:
+def blocks(own: ContractionParameters, target: Target) -> Iterator[ContractionParameters]:
     """Yield parameters with other blocks."""
-    for size in BLOCK_BYTES:
-        yield replace(own, block_bytes=size)
-    for size in SPAN_BYTES:
-        yield replace(own, span_bytes=size)
+    first, second = (target.machine.cache(level).size for level in (1, 2))
+    for share in BLOCK_SHARES:
+        yield replace(own, block_bytes=int(share * second))
+    for share in SPAN_SHARES:
+        yield replace(own, span_bytes=int(share * first))

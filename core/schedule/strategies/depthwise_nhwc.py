@@ -28,7 +28,6 @@ from graft.core.schedule.products.tiling import (
     multiply_add,
     over,
     ramp,
-    register_count,
     split_evenly,
 )
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
@@ -110,7 +109,7 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLas
     if not found.window.reads_channels_last or not found.window.stores_channels_last:
         return None
     lanes = lanes_of(kind, target)
-    most = max(1, register_count(target) - SPARE_REGISTERS - windows.kernel[1])
+    most = max(1, target.machine.registers - SPARE_REGISTERS - windows.kernel[1])
     packed = Buffer(f"{weights.name}_packed", weights.dtype, (b.index(-(-shape[3] // lanes) * lanes * _size(windows)),))
     return _ChannelsLast(epilogue, windows, shape, source, weights, packed, lanes, most)
 
@@ -254,7 +253,9 @@ class _ChannelsLast:
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
     found = anchor.convolution
-    return True if found is not None and found.window.is_depthwise else Reject("shape", "no depthwise convolution")
+    if found is None or not found.window.is_depthwise:
+        return Reject("shape", "no depthwise convolution")
+    return True if found.window.reads_channels_last else Reject("layout", "the image's channels are not last")
 
 
 STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies)

@@ -309,7 +309,7 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
         # The schedule's own choice of columns is not known here: both then.
         wanted = COLUMNS if own.columns is None else (own.columns,)
         return [one for columns in wanted for one in _tiles(found, target, replace(own, columns=columns))]
-    return [*blocks(own), *(replace(own, unroll=unroll) for unroll in UNROLLS)]
+    return [*blocks(own, target), *(replace(own, unroll=unroll) for unroll in UNROLLS)]
 
 
 def _tiles(found: Convolution, target: Target, own: ContractionParameters) -> Iterator[ContractionParameters]:

@@ -23,7 +23,9 @@ from graft.core.operators.lower import lower, lowering_of
 from graft.core.operators.table import CUSTOM_DOMAIN, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
+from graft.core.schedule.strategies.sequential_loops import loops_of
 from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.structure import is_sequential
 from graft.core.types import is_custom, parse_custom, storage_dtype
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower_function import FunctionLowering, require
@@ -264,6 +266,9 @@ def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: 
         return lowering.missing
     buffers = tuple(dict.fromkeys(stage.buffer for stage in result))
     kernel = Kernel(node.name, (), buffers, result, Trait.ELEMENTWISE, node, len(result) - 1)
+    if any(map(is_sequential, result)):
+        lowering.statement(loops_of(result, buffers, 0))
+        return lowering.missing
     for stage in prepare(kernel, accumulation([node]), registry).kernel.stages:
         for expression in stage_expressions(stage):
             lowering.expression(expression)

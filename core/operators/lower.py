@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import index
@@ -49,10 +50,9 @@ def neutral_stage(stage: Stage) -> Stage:
     """Return a stage that reduces over no elements as one that stores what the reduction starts from."""
     assert stage.reduction is not None, stage.buffer.name
     initial = stage.reduction.initial
-    if stage.epilogue is None or stage.epilogue_variable is None:
-        return Stage(stage.buffer, stage.axes, initial, origin=stage.origin)
-    finished = substitution({stage.epilogue_variable: initial})(stage.epilogue)
-    return Stage(stage.buffer, stage.axes, finished, origin=stage.origin)
+    if stage.epilogue is not None and stage.epilogue_variable is not None:
+        initial = substitution({stage.epilogue_variable: initial})(stage.epilogue)
+    return replace(stage, value=initial, reduction=None, epilogue_variable=None, epilogue=None)
 
 
 def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...] | Function:
@@ -64,4 +64,4 @@ def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, 
     origin = (lowering.node.name,)
     if isinstance(result, Function):
         return Function(result.name, result.parameters, result.outputs, result.body, origin)
-    return tuple(Stage(s.buffer, s.axes, s.value, s.reduction, s.epilogue_variable, s.epilogue, origin) for s in result)
+    return tuple(replace(stage, origin=origin) for stage in result)

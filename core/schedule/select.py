@@ -10,7 +10,9 @@ from graft.core.schedule.strategies.clipped_windows import schedule_pooling
 from graft.core.schedule.strategies.fused_elementwise import schedule_elementwise
 from graft.core.schedule.strategies.fused_rows import schedule_row_wise
 from graft.core.schedule.strategies.generic_nest import schedule_generic
+from graft.core.schedule.strategies.sequential_loops import schedule_sequential
 from graft.core.schedule.strategies.split_reduction import schedule_reduction
+from graft.core.tensor_ir.structure import is_sequential
 
 INTEGER = ("MatMulInteger", "ConvInteger")
 """Operators that products of quantised tensors are made of."""
@@ -22,6 +24,8 @@ def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = Non
     The schedules of contractions, attention and convolutions are imported when they are first needed; where they do
     not fit (None) the generic schedule takes the kernel.
     """
+    if any(map(is_sequential, kernel.stages)):
+        return schedule_sequential(kernel, target)
     scheduled: Scheduled | None
     match kernel.anchor:
         case Trait.CONTRACTION | Trait.CONVOLUTION if kernel.node is not None and kernel.node.op_type in INTEGER:

@@ -15,7 +15,8 @@ Invariants, checked by `verify`:
    as zero.
 5. Iterations of a ``parallel`` loop write disjoint elements and read none that another iteration writes; a
    ``vector`` loop has a constant extent.
-6. A stage writes each element of its buffer once; only masked loads may point outside.
+6. A stage writes each element of its buffer once, unless its structure says otherwise; only masked loads may point
+   outside. A stage of a scan reads the buffers of its loop at its own position or the one before, nowhere else.
 
 Memories: ``host`` (caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small,
 indexed by constants after unrolling), and any name that a backend defines for its device (``device``, ``shared``,
@@ -25,9 +26,12 @@ indexed by constants after unrolling), and any name that a backend defines for i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from graft.core.types import INT64, Type, element_bits
+
+if TYPE_CHECKING:
+    from graft.core.tensor_ir.structure import Structure
 
 # ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
 
@@ -390,7 +394,8 @@ class Stage:
 
     ``axes`` holds one variable per dimension of ``buffer``. Stages of one lowering stand in order of dependence; all
     buffers but the last stages' outputs are intermediate. ``epilogue`` (only with a reduction) maps the reduced value,
-    bound to ``epilogue_variable``, to what is stored.
+    bound to ``epilogue_variable``, to what is stored. ``structure`` says how elements hang together where they are not
+    computed each by itself.
     """
 
     buffer: Buffer
@@ -400,6 +405,7 @@ class Stage:
     epilogue_variable: Variable | None = None
     epilogue: Expression | None = None
     origin: tuple[str, ...] = field(default=())
+    structure: Structure | None = None
 
     def __str__(self) -> str:
         from graft.core.tensor_ir.printer import print_stages

@@ -104,10 +104,14 @@ class Values:
             inlined = storing(inlined, stored)
             outputs = tuple(stored.get(buffer, buffer) for buffer in outputs)
         trait = group.trait
-        if any(map(of_nothing, inlined)):  # the schedules of products and windows need something to divide into tiles
+        if trait is not Trait.RECURRENT and any(
+            map(of_nothing, inlined)
+        ):  # the schedules of products and windows need something to divide into tiles
             inlined = [neutral_stage(stage) if of_nothing(stage) else stage for stage in inlined]
             trait = Trait.REDUCTION
         kernel = _kernel(group, trait, name, _needed(inlined, outputs), outputs, anchor_stage, self)
+        if trait is Trait.RECURRENT:  # each operation on a custom datatype is rounded where it stands
+            return Lowered(group, kernel, None, tuple(self.values[buffer] for buffer in kernel.inputs), tuple(outside))
         prepared = prepare(kernel, accumulation(group.nodes))
         kernel = prepared.kernel
         inputs = tuple(self.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)

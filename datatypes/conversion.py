@@ -24,7 +24,6 @@ from graft.core.operators.table import CUSTOM_DOMAIN, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.strategies.sequential_loops import loops_of
-from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.structure import is_sequential
 from graft.core.types import is_custom, parse_custom, storage_dtype
 from graft.datatypes.arrays import can_cast, encode
@@ -261,9 +260,6 @@ def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: 
         return set()
     lowering = FunctionLowering(registry, backend)
     result = lower(lowering_of(node))
-    if isinstance(result, Function):
-        lowering.statement(result.body)
-        return lowering.missing
     buffers = tuple(dict.fromkeys(stage.buffer for stage in result))
     kernel = Kernel(node.name, (), buffers, result, Trait.ELEMENTWISE, node, len(result) - 1)
     if any(map(is_sequential, result)):

@@ -9,7 +9,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import index
 from graft.core.operators.cost import elements
 from graft.core.operators.table import OPERATORS, Lowering, OperatorTable
-from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Stage
 from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
 
@@ -55,13 +55,9 @@ def neutral_stage(stage: Stage) -> Stage:
     return replace(stage, value=initial, reduction=None, epilogue_variable=None, epilogue=None)
 
 
-def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...] | Function:
-    """Return the stages (with the node's name as origin) or the function of a node whose operator has a lowering."""
+def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...]:
+    """Return the stages, with the node's name as origin, of a node whose operator has a lowering."""
     operator = table.of(lowering.node)
     assert operator is not None, f"{lowering.node.where} is not in the table"
     assert operator.lower is not None, f"{lowering.node.where} has no lowering"
-    result = operator.lower(lowering)
-    origin = (lowering.node.name,)
-    if isinstance(result, Function):
-        return Function(result.name, result.parameters, result.outputs, result.body, origin)
-    return tuple(replace(stage, origin=origin) for stage in result)
+    return tuple(replace(stage, origin=(lowering.node.name,)) for stage in operator.lower(lowering))

@@ -10,6 +10,7 @@ from graft.core.schedule.strategies.clipped_windows import schedule_pooling
 from graft.core.schedule.strategies.fused_elementwise import schedule_elementwise
 from graft.core.schedule.strategies.fused_rows import schedule_row_wise
 from graft.core.schedule.strategies.generic_nest import schedule_generic
+from graft.core.schedule.strategies.recurrent_layers import schedule_recurrent
 from graft.core.schedule.strategies.sequential_loops import schedule_sequential
 from graft.core.schedule.strategies.split_reduction import schedule_reduction
 from graft.core.tensor_ir.structure import is_sequential
@@ -25,7 +26,7 @@ def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = Non
     not fit (None) the generic schedule takes the kernel.
     """
     if any(map(is_sequential, kernel.stages)):
-        return schedule_sequential(kernel, target)
+        return schedule_recurrent(kernel, target) or schedule_sequential(kernel, target)
     scheduled: Scheduled | None
     match kernel.anchor:
         case Trait.CONTRACTION | Trait.CONVOLUTION if kernel.node is not None and kernel.node.op_type in INTEGER:

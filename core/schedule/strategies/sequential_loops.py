@@ -47,7 +47,7 @@ from graft.core.tensor_ir.structure import (
     stage_loops,
     with_carried,
 )
-from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute, substitution
+from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution
 from graft.core.types import element_bits, is_custom
 
 ZERO = (b.index(0),)
@@ -75,8 +75,9 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], vector_bytes:
             case Scan() if _runs_in_lines(group):
                 parts.append(_lines(group, stored, vector_bytes))
             case Scan():
-                stored = [stage.buffer for stage in group]
-                parts.append(scan_loops(group))
+                folded = _folded(group, stored)
+                stored += folded.values()
+                parts.append(_with_buffers(scan_loops(group), group, folded))
             case Scatter():
                 parts.append(_scatter(group[0], group[0].structure))
             case Selection():
@@ -141,6 +142,40 @@ def scan_loops(group: Sequence[Stage]) -> Statement:
     step = Variable(scan.carried.name)
     rest = For(step, b.index(extent - 1), "serial", at(group, b.add(step, 1)))
     return block(first, rest)
+
+
+def _folded(group: Sequence[Stage], stored: Collection[Buffer]) -> dict[Buffer, Buffer]:
+    """Return memory for what a scan alone reads of itself: one position, or two where the one before is read, too."""
+    found = [reads_before(group, load) for stage in group for load in loads(*stage_expressions(stage))]
+    folded = {}
+    for stage in group:
+        if stage.buffer not in stored:
+            shape, positions = list(stage.buffer.shape), 2 if stage in found else 1
+            shape[carried_dimension(stage)] = b.index(positions)
+            folded[stage.buffer] = replace(stage.buffer, shape=tuple(shape))
+    return folded
+
+
+def _with_buffers(body: Statement, group: Sequence[Stage], folded: Mapping[Buffer, Buffer]) -> Statement:
+    """Return the statement with some buffers folded along the axis that a scan carries."""
+    dimensions = {stage.buffer: carried_dimension(stage) for stage in group}
+
+    def place(buffer: Buffer, indices: Sequence[Expression]) -> tuple[Expression, ...]:
+        dimension, new = dimensions[buffer], folded[buffer]
+        wrapped = b.modulo(indices[dimension], b.dims(new)[dimension])
+        return (*indices[:dimension], wrapped, *indices[dimension + 1 :])
+
+    def expression(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer not in folded:
+            return node
+        return Load(folded[node.buffer], place(node.buffer, node.indices), node.mask)
+
+    def rule(statement: Statement) -> Statement:
+        if not isinstance(statement, Store) or statement.buffer not in folded:
+            return statement
+        return replace(statement, buffer=folded[statement.buffer], indices=place(statement.buffer, statement.indices))
+
+    return map_statement(body, ExpressionMap(expression), rule) if folded else body
 
 
 def _runs_in_lines(group: Sequence[Stage]) -> bool:

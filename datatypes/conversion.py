@@ -24,7 +24,7 @@ from graft.core.operators.table import CUSTOM_DOMAIN, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.strategies.sequential_loops import loops_of
-from graft.core.tensor_ir.structure import is_sequential
+from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.types import is_custom, parse_custom, storage_dtype
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower_function import FunctionLowering, require

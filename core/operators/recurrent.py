@@ -17,8 +17,16 @@ from graft.core.operators.cost import traffic
 from graft.core.operators.recurrent_layer import GATES, NEED_ALPHA, PLAIN, Layer, layer_of
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Axis, Buffer, Expression, Load, Reduction, Stage, Variable
-from graft.core.tensor_ir.structure import Scan
+from graft.core.tensor_ir.ir import (
+    Axis,
+    Buffer,
+    Expression,
+    Load,
+    Reduction,
+    Scan,
+    Stage,
+    Variable,
+)
 from graft.core.types import Type, is_custom
 
 
@@ -115,7 +123,7 @@ class _Direction:
         total = Variable("total", Type(self.layer.dtype))
         scan = self._scan(None if initial is None else initial(at))
         axes = (self.step, *(axis for axis in (at.row, at.unit) if isinstance(axis, Variable)))
-        self.stages.append(Stage(target, axes, term, reduction, total, finish(total, at), structure=scan))
+        self.stages.append(Stage(target, axes, term, reduction, total, finish(total, at), order=scan))
         return target
 
     def _each(self, value: Start, target: Buffer | None = None, initial: Start | None = None) -> Buffer:
@@ -123,7 +131,7 @@ class _Direction:
         target, axes = target or self._temporary(), b.variables(2)
         at = self._place(axes)
         scan = self._scan(None if initial is None else initial(at))
-        self.stages.append(Stage(target, (self.step, *axes), value(at), structure=scan))
+        self.stages.append(Stage(target, (self.step, *axes), value(at), order=scan))
         return target
 
     # ---- States

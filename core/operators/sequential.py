@@ -11,8 +11,17 @@ from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Axis, Expression, Load, Stage, Variable
-from graft.core.tensor_ir.structure import Scan, Scatter, ScatterOperator, Selection
+from graft.core.tensor_ir.ir import (
+    Axis,
+    Expression,
+    Load,
+    Scan,
+    Scatter,
+    ScatterOperator,
+    Selection,
+    Stage,
+    Variable,
+)
 
 SEQUENTIAL = frozenset({Trait.RECURRENT})
 
@@ -31,11 +40,11 @@ def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], n
         total = target if kind == target.dtype and not exclusive else lowering.temporary(kind, shape)
         scan = Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
         before = Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
-        sums = Stage(total, axes, combine(before, b.cast(Load(source, axes), kind)), structure=scan)
+        sums = Stage(total, axes, combine(before, b.cast(Load(source, axes), kind)), order=scan)
         if total is target:
             return (sums,)
         result = b.cast(before if exclusive else Load(total, axes), target.dtype)
-        return sums, Stage(target, axes, result, structure=Scan(scan.carried, None, scan.reverse))
+        return sums, Stage(target, axes, result, order=Scan(scan.carried, None, scan.reverse))
 
     return lower
 
@@ -58,7 +67,7 @@ def _scattered(
     over = tuple(Axis(variable, b.index(extent)) for variable, extent in zip(loops, extents, strict=True))
     operator = _OPERATORS[lowering.node.attribute("reduction", "none")]
     scatter = Scatter(over, place(loops), operator, Load(updates, loops))
-    return (Stage(target, axes, Load(source, axes), structure=scatter),)
+    return (Stage(target, axes, Load(source, axes), order=scatter),)
 
 
 def _lower_scatter_elements(lowering: Lowering) -> tuple[Stage, ...]:
@@ -99,7 +108,7 @@ def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
         found = lowering.temporary("int64", b.dims(values))
     largest = bool(lowering.node.attribute("largest", 1))
     selection = Selection(axes[axis], Axis(candidate, b.index(shape[axis])), largest)
-    positions = Stage(found, axes, Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), structure=selection)
+    positions = Stage(found, axes, Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), order=selection)
     if values is None:
         return (positions,)
     chosen = b.compute(values, lambda i: Load(source, (*i[:axis], Load(found, i), *i[axis + 1 :])))

@@ -13,7 +13,7 @@ from graft.core.schedule.strategies.generic_nest import schedule_generic
 from graft.core.schedule.strategies.recurrent_layers import schedule_recurrent
 from graft.core.schedule.strategies.sequential_loops import schedule_sequential
 from graft.core.schedule.strategies.split_reduction import schedule_reduction
-from graft.core.tensor_ir.structure import is_sequential
+from graft.core.tensor_ir.ordered_stages import is_sequential
 
 INTEGER = ("MatMulInteger", "ConvInteger")
 """Operators that products of quantised tensors are made of."""

@@ -27,7 +27,10 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Load,
     Ramp,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Unary,
@@ -35,16 +38,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.core.tensor_ir.numerics import Array
-from graft.core.tensor_ir.structure import (
-    Scan,
-    Scatter,
-    Selection,
-    at_first,
-    carried_dimension,
-    scan_of,
-    stage_loops,
-    with_carried,
-)
+from graft.core.tensor_ir.ordered_stages import at_first, carried_dimension, scan_of, stage_loops, with_carried
 from graft.core.tensor_ir.visit import unknown
 
 __all__ = ["CHUNK", "bind_symbols", "run_function", "run_stages", "static_value"]
@@ -63,7 +57,7 @@ def run_stages(stages: Sequence[Stage], arrays: Mapping[Buffer, Array]) -> dict[
     symbols = bind_symbols(contents)
     with np.errstate(all="ignore"):
         for loop in stage_loops(stages):
-            if isinstance(loop[0].structure, Scan):
+            if isinstance(loop[0].order, Scan):
                 _run_scan(loop, contents, symbols)
             else:
                 contents[loop[0].buffer] = _run_stage(loop[0], contents, symbols)
@@ -93,17 +87,17 @@ def static_value(expression: Expression, symbols: Mapping[Variable, int]) -> int
 
 
 def _run_stage(stage: Stage, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]) -> Array:
-    match stage.structure:
+    match stage.order:
         case Scatter():
             held = _run_values(stage, contents, symbols)
-            _scatter(stage.structure, held, contents, symbols)
+            _scatter(stage.order, held, contents, symbols)
             return held
         case Selection():
-            return _select(stage, stage.structure, contents, symbols)
+            return _select(stage, stage.order, contents, symbols)
         case Scan() | None:
             return _run_values(stage, contents, symbols)
         case _:
-            assert_never(stage.structure)
+            assert_never(stage.order)
 
 
 def _run_scan(loop: Sequence[Stage], contents: dict[Buffer, Array], symbols: Mapping[Variable, int]) -> None:
@@ -123,7 +117,7 @@ def _run_scan(loop: Sequence[Stage], contents: dict[Buffer, Array], symbols: Map
                 stage,
                 buffer=replace(stage.buffer, shape=_without(stage.buffer.shape, dimension)),
                 axes=_without(stage.axes, dimension),
-                structure=None,
+                order=None,
             )
             contents[stage.buffer][window] = _run_values(row, contents, {**symbols, scan.carried: position})
 
@@ -164,7 +158,7 @@ def _select(
             shape=(*_without(stage.buffer.shape, dimension), selection.candidate.extent),
         ),
         axes=(*_without(stage.axes, dimension), selection.candidate.variable),
-        structure=None,
+        order=None,
     )
     values = _run_values(keys, contents, symbols)
     if stage.value.type.is_float:

@@ -27,9 +27,13 @@ from graft.core.tensor_ir.ir import (
     Let,
     Load,
     LoopKind,
+    Order,
     Ramp,
     Reduction,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Statement,
@@ -38,7 +42,6 @@ from graft.core.tensor_ir.ir import (
     UnaryOperator,
     Variable,
 )
-from graft.core.tensor_ir.structure import Scan, Scatter, Selection, Structure
 from graft.core.types import BOOL, INT64, Type, parse_type
 from graft.errors import GraftError
 from graft.runtime.dtypes import ELEMENT_TYPES
@@ -238,22 +241,22 @@ class _Parser:
             self.expect("from")
             reduction = Reduction(operator, reduced, self.expression())
             self.expect(":")
-        structure: Structure | None = None
+        order: Order | None = None
         if self.accept("choose"):
-            order = self.name()
+            is_largest = self.name() == "largest"
             self.expect("over")
             candidate = self.axis()
             self.expect("by")
-            structure = Selection(self.known(), candidate, order == "largest")
+            order = Selection(self.known(), candidate, is_largest)
             self.expect(":")
         value = self.expression()
         variable = epilogue = None
         if self.accept("then"):
             variable, epilogue = self.binding()
-        return Stage(buffer, axes, value, reduction, variable, epilogue, origin, structure or self.structure())
+        return Stage(buffer, axes, value, reduction, variable, epilogue, origin, order or self.order())
 
-    def structure(self) -> Structure | None:
-        """Read the structure that stands behind a stage, if there is one."""
+    def order(self) -> Order | None:
+        """Read the order that stands behind a stage, if there is one."""
         if self.accept("scan"):
             self.carried, reverse = self.known(), self.accept("reverse")
             return Scan(self.carried, self.expression() if self.accept("from") else None, reverse)

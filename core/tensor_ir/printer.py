@@ -9,7 +9,7 @@
 
 Plain numbers are int64. A mask stands behind a semicolon: ``x[i; i < 7]``. Two variables (or buffers) of one name are
 told apart by a suffix, a name that is no identifier stands in backquotes. ``let`` and ``allocate`` hold to the end of
-the block around them, or for the braces that follow. The structure of a stage stands behind it:
+the block around them, or for the braces that follow. The order of a stage stands behind it:
 
     carry state: float32[9, 4]
     stage sum: float32[9, 4] at (t, i) = reduce add over k < 4 from x[t, i]: state[t - 1, k] * r[k, i]
@@ -43,8 +43,12 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Let,
     Load,
+    Order,
     Ramp,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Statement,
@@ -52,8 +56,8 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_function, parse_stages
-from graft.core.tensor_ir.structure import Scan, Scatter, Selection, Structure, stage_expressions
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import BOOL, INT64
 
@@ -209,19 +213,19 @@ class _Printer:
         if reduction is not None:
             over = ", ".join(f"{self.name(axis.variable)} < {self.expression(axis.extent)}" for axis in reduction.axes)
             text = f"reduce {reduction.operator} over {over} from {self.expression(reduction.initial)}: "
-        if isinstance(stage.structure, Selection):
-            candidate, order = stage.structure.candidate, "largest" if stage.structure.largest else "smallest"
+        if isinstance(stage.order, Selection):
+            candidate, first = stage.order.candidate, "largest" if stage.order.largest else "smallest"
             over = f"{self.name(candidate.variable)} < {self.expression(candidate.extent)}"
-            text = f"choose {order} over {over} by {self.name(stage.structure.rank)}: "
+            text = f"choose {first} over {over} by {self.name(stage.order.rank)}: "
         lines.append(f"{head} at ({axes}){_origin(stage.origin)} = {text}{self.expression(stage.value)}")
         if stage.epilogue is not None and stage.epilogue_variable is not None:
             variable = stage.epilogue_variable
             lines.append(f"  then {self.name(variable)}: {variable.type} = {self.expression(stage.epilogue)}")
-        return [*lines, *self.structure(stage.structure)]
+        return [*lines, *self.order(stage.order)]
 
-    def structure(self, structure: Structure | None) -> list[str]:
-        """Return the line that follows a stage with a structure; what selects says so before its key."""
-        match structure:
+    def order(self, order: Order | None) -> list[str]:
+        """Return the line that follows a stage with an order; what selects says so before its key."""
+        match order:
             case Scan(carried, initial, reverse):
                 start = "" if initial is None else f" from {self.expression(initial)}"
                 return [f"  scan {self.name(carried)}{' reverse' if reverse else ''}{start}"]
@@ -232,7 +236,7 @@ class _Printer:
             case Selection() | None:
                 return []
             case _:
-                assert_never(structure)
+                assert_never(order)
 
     # ---- Expressions
 

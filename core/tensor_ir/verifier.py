@@ -25,26 +25,26 @@ from graft.core.tensor_ir.ir import (
     If,
     Let,
     Load,
+    Scan,
+    Scatter,
+    Selection,
     Stage,
     Statement,
     Store,
     Variable,
     access_lanes,
 )
-from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
-from graft.core.tensor_ir.simplify import Simplifier
-from graft.core.tensor_ir.structure import (
-    Scan,
-    Scatter,
-    Selection,
+from graft.core.tensor_ir.ordered_stages import (
     carried_dimension,
+    order_axes,
     reads_before,
     scan_of,
     stage_expressions,
     stage_loops,
-    structure_axes,
     with_carried,
 )
+from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
+from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.type_rules import access_fault, type_fault
 from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
 from graft.core.types import BOOL, INT64, element_bits
@@ -71,7 +71,7 @@ def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> Non
             verifier = _Verifier(f"stage of '{stage.buffer.name}'")
             if stage.buffer in known:
                 verifier.fail("its buffer is written twice or is an input", print_stages([stage]))
-            if isinstance(stage.structure, Scan):
+            if isinstance(stage.order, Scan):
                 verifier.scan(stage, loop)
                 verifier.stage(_with_known_position(stage, loop), known | {other.buffer for other in loop})
             else:
@@ -354,7 +354,7 @@ class _Verifier:
         reduced = () if stage.reduction is None else stage.reduction.axes
         extents = [
             *zip(stage.axes, stage.buffer.shape, strict=True),
-            *((axis.variable, axis.extent) for axis in (*reduced, *structure_axes(stage.structure))),
+            *((axis.variable, axis.extent) for axis in (*reduced, *order_axes(stage.order))),
         ]
         symbols = frozenset().union(*(free_variables(extent) for _, extent in extents))
         outer = _Scope(frozenset(known), symbols)
@@ -368,8 +368,8 @@ class _Verifier:
         empty = any(isinstance(extent, Constant) and extent.value == 0 for _, extent in extents)
         axes = replace(outer, variables=outer.variables | set(stage.axes), exact=not empty)
         inner = {axis.variable for axis in reduced}
-        if isinstance(stage.structure, Selection):
-            inner.add(stage.structure.candidate.variable)
+        if isinstance(stage.order, Selection):
+            inner.add(stage.order.candidate.variable)
         everything = replace(axes, variables=axes.variables | inner)
         place = Store(stage.buffer, stage.axes, stage.value)
         self.expressions(place, everything, stage.value)
@@ -386,13 +386,13 @@ class _Verifier:
             inside = replace(axes, variables=axes.variables | {stage.epilogue_variable})
             self.expressions(place, inside, stage.epilogue)
             result = stage.epilogue
-        match stage.structure:
+        match stage.order:
             case Scan(_, initial) if initial is not None:
                 self.expressions(place, axes, initial)
                 if str(initial.type) != stage.buffer.dtype:
                     self.fail(f"the scan starts from {initial.type}, the buffer is {stage.buffer.dtype}", text)
             case Scatter():
-                self.scatter(stage, stage.structure, outer, exact=not empty)
+                self.scatter(stage, stage.order, outer, exact=not empty)
                 result = stage.value
             case Selection(rank, candidate):
                 self.selection(stage, rank, candidate)

@@ -17,14 +17,17 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     Intrinsic,
     Load,
+    Order,
     Ramp,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Unary,
     Variable,
 )
-from graft.core.tensor_ir.structure import Scan, Scatter, Selection, Structure
 from graft.core.tensor_ir.visit import unknown
 
 
@@ -71,11 +74,11 @@ class _Writer:
         bound = None if stage.epilogue_variable is None else self.expression(stage.epilogue_variable)
         epilogue = None if stage.epilogue is None else self.expression(stage.epilogue)
         form = ("stage", self.buffer(stage.buffer), axes, reduction, value, bound, epilogue)
-        return self.number(form if stage.structure is None else (*form, self.structure(stage.structure)))
+        return self.number(form if stage.order is None else (*form, self.order(stage.order)))
 
-    def structure(self, structure: Structure) -> Hashable:
+    def order(self, order: Order) -> Hashable:
         write = self.expression
-        match structure:
+        match order:
             case Scan(carried, initial, reverse):
                 return "scan", write(carried), None if initial is None else write(initial), reverse
             case Scatter(axes, indices, operator, update):
@@ -84,7 +87,7 @@ class _Writer:
             case Selection(rank, candidate, largest):
                 return "selection", write(rank), write(candidate.variable), write(candidate.extent), largest
             case _:
-                assert_never(structure)
+                assert_never(order)
 
     def expression(self, expression: Expression) -> int:
         written = self._written

@@ -19,7 +19,7 @@ from graft.core.schedule.loops.inline import map_stage, relaid, reordered, stage
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.products.joined_products import beside
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Stage
-from graft.core.tensor_ir.structure import stage_loops
+from graft.core.tensor_ir.ordered_stages import stage_loops
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
 from graft.datatypes.prepare import accumulation, prepare

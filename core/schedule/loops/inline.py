@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graft.core.schedule.loops.vectorize import both, zero_of
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
-from graft.core.tensor_ir.structure import is_sequential, map_stage, stage_expressions
+from graft.core.tensor_ir.ordered_stages import is_sequential, map_stage, stage_expressions
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The schedule of stages whose elements depend on each other: scans, scatters and selections.
 
-Each becomes the plain loops that its structure describes, one stage after the other, which serves every machine. A scan
+Each becomes the plain loops that its order describes, one stage after the other, which serves every machine. A scan
 whose lines do not need each other runs line after line, in registers, and along its innermost axis in vectors.
 """
 
@@ -29,16 +29,15 @@ from graft.core.tensor_ir.ir import (
     If,
     Let,
     Load,
+    Scan,
+    Scatter,
+    Selection,
     Stage,
     Statement,
     Store,
     Variable,
 )
-from graft.core.tensor_ir.simplify import simplify_statement
-from graft.core.tensor_ir.structure import (
-    Scan,
-    Scatter,
-    Selection,
+from graft.core.tensor_ir.ordered_stages import (
     at_first,
     carried_dimension,
     reads_before,
@@ -47,6 +46,7 @@ from graft.core.tensor_ir.structure import (
     stage_loops,
     with_carried,
 )
+from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution
 from graft.core.types import element_bits, is_custom
 
@@ -71,7 +71,7 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], vector_bytes:
         others = [stage for stage in stages if stage.buffer not in own]
         read = {load.buffer for stage in others for load in loads(*stage_expressions(stage))}
         stored = [stage.buffer for stage in group if stage.buffer in outputs or stage.buffer in read]
-        match group[0].structure:
+        match group[0].order:
             case Scan() if _runs_in_lines(group):
                 parts.append(_lines(group, stored, vector_bytes))
             case Scan():
@@ -79,13 +79,13 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], vector_bytes:
                 stored += folded.values()
                 parts.append(_with_buffers(scan_loops(group), group, folded))
             case Scatter():
-                parts.append(_scatter(group[0], group[0].structure))
+                parts.append(_scatter(group[0], group[0].order))
             case Selection():
-                parts.append(_selection(group[0], group[0].structure))
+                parts.append(_selection(group[0], group[0].order))
             case None:
                 parts.append(stage_nest(group[0]))
             case _:
-                assert_never(group[0].structure)
+                assert_never(group[0].order)
         kept += [buffer for buffer in stored if buffer not in outputs]
     body: Statement = Block(tuple(parts))
     for buffer in reversed(kept):
@@ -101,7 +101,7 @@ def _nest(axes: Sequence[Axis], body: Statement) -> Statement:
 
 
 def stage_nest(stage: Stage, fixed: Mapping[Variable, Expression] | None = None) -> Statement:
-    """Return the loops of one stage, without its structure: scalar ones. Axes in ``fixed`` have one position only."""
+    """Return the loops of one stage, without its order: scalar ones. Axes in ``fixed`` have one position only."""
     loop_axes = {axis: Variable(axis.name) for axis in stage.axes if axis not in (fixed or {})}
     fresh: dict[Variable, Expression] = {**loop_axes, **(fixed or {})}
     pairs = zip(stage.axes, stage.buffer.shape, strict=True)

@@ -15,8 +15,8 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import For, Function
+from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
-from graft.core.tensor_ir.structure import stage_expressions
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import loads, walk_statements
 

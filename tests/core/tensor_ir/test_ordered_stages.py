@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Stage
+from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.printer import print_stages
-from graft.core.tensor_ir.structure import stage_expressions
 from graft.core.tensor_ir.verifier import verify_stages
 from graft.core.tensor_ir.visit import loads
 from graft.errors import CompileError
@@ -68,7 +68,7 @@ def buffers(stage: Stage) -> set[Buffer]:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_text_of_a_structure_is_read_back(name: str) -> None:
+def test_the_text_of_an_order_is_read_back(name: str) -> None:
     stages = parse_stages(EVERY[name])
     verify_stages(stages)
     assert print_stages(parse_stages(print_stages(stages))) == print_stages(stages)
@@ -155,7 +155,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_verifier_says_what_a_structure_may_not_do(case: str) -> None:
+def test_the_verifier_says_what_an_order_may_not_do(case: str) -> None:
     text, message = REFUSED[case]
     with pytest.raises(CompileError) as error:
         verify_stages(parse_stages(text))

@@ -37,8 +37,6 @@ from graft.plugins.llvm.emit_expression import ExpressionEmitter
 
 STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
-SERIAL_WORK = 16 * 1024
-"""A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
 APART_WORK = 256
 """A loop behind a register tile of so much work is worth the call of a function."""
 ERROR_MEMORY = 1
@@ -69,6 +67,8 @@ class FunctionEmitter(ExpressionEmitter):
         self.prologue: list[str] = []
         self.block = "start"
         self._registers: list[Buffer] = []
+        self._task = module.target.machine.costs.task
+        """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
         self._stack = 0
 
     # ---- Statements ----
@@ -103,7 +103,7 @@ class FunctionEmitter(ExpressionEmitter):
         self.begin_statement()
 
     def _for(self, loop: For) -> None:
-        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= SERIAL_WORK:
+        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= self._task:
             self._parallel(loop)
             return
         if self._registers and loop.kind == "serial" and self._leaves_registers(loop):
@@ -280,7 +280,7 @@ class FunctionEmitter(ExpressionEmitter):
         task.variables = self._known_variables()
         task.task(variable, body, captures)
         closure = self._closure(captures)
-        grain = max(1, SERIAL_WORK // self.module.work(body))
+        grain = max(1, self._task // self.module.work(body))
         api = self.let("load ptr, ptr %context, align 8")
         slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_PARALLEL_FOR}")
         run = self.let(f"load ptr, ptr {slot}, align 8")

@@ -15,6 +15,7 @@ from itertools import chain, count
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.machine.rows import GENERIC
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.normalize import normalize
 from graft.core.model.shapes import require_static
@@ -281,7 +282,7 @@ def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: 
     buffers = tuple(dict.fromkeys(stage.buffer for stage in result))
     kernel = Kernel(node.name, (), buffers, result, Trait.ELEMENTWISE, node, len(result) - 1)
     if any(map(is_sequential, result)):
-        lowering.statement(loops_of(result, buffers, 0))
+        lowering.statement(loops_of(result, buffers, GENERIC))
         return lowering.missing
     for stage in prepare(kernel, accumulation([node]), registry).kernel.stages:
         for expression in stage_expressions(stage):

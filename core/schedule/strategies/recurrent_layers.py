@@ -22,13 +22,13 @@ WEIGHTS = (1, 2)
 
 
 def schedule_recurrent(kernel: Kernel, target: Target) -> Scheduled | None:
-    """Return the loops of a kernel that is a recurrent layer, None if it is not.
+    """Return the loops of a kernel that is a recurrent layer, None if it is not or the machine has no vectors.
 
     Weights that are known at compile time are packed, each in its own form, if W and R both are: not where they are
     one. Without, they are transposed in every call.
     """
     layer = layer_of(kernel)
-    if layer is None:
+    if layer is None or not target.machine.vectors:
         return None
     size, sources = Chunks(layer, Lanes.of(target)), [layer.input(number) for number in WEIGHTS]
     packed, contents = None, {}

@@ -11,12 +11,13 @@ from dataclasses import replace
 from math import prod
 from typing import assert_never
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.control_loops import block, let, loop
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis
-from graft.core.schedule.loops.loop_frames import SERIAL_WORK, outer_loops
+from graft.core.schedule.loops.loop_frames import outer_loops
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -56,14 +57,14 @@ Places = list[Expression]
 
 def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
     """Return loops for a kernel of any stages, some of which are scans, scatters or selections."""
-    body = loops_of(kernel.stages, kernel.outputs, target.vector_bytes)
+    body = loops_of(kernel.stages, kernel.outputs, target.machine)
     # What is written twice, with another start or tail, gets fresh variables, so that each is bound once.
     finished = instantiate(simplify_statement(lower_loops(body)), {})
     parameters = (*kernel.inputs, *kernel.outputs)
     return Scheduled(Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
 
 
-def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], vector_bytes: int) -> Statement:
+def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], machine: Machine) -> Statement:
     """Return the loops of stages one after the other; what lies between them is in scratch memory."""
     parts, kept = [], []
     for group in stage_loops(stages):
@@ -73,7 +74,7 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], vector_bytes:
         stored = [stage.buffer for stage in group if stage.buffer in outputs or stage.buffer in read]
         match group[0].order:
             case Scan() if _runs_in_lines(group):
-                parts.append(_lines(group, stored, vector_bytes))
+                parts.append(_lines(group, stored, machine))
             case Scan():
                 folded = _folded(group, stored)
                 stored += folded.values()
@@ -81,7 +82,7 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], vector_bytes:
             case Scatter():
                 parts.append(_scatter(group[0], group[0].order))
             case Selection():
-                parts.append(_selection(group[0], group[0].order))
+                parts.append(_selection(group[0], group[0].order, machine))
             case None:
                 parts.append(stage_nest(group[0]))
             case _:
@@ -197,14 +198,15 @@ def _runs_in_lines(group: Sequence[Stage]) -> bool:
     )
 
 
-def _lines(group: Sequence[Stage], stored: Collection[Buffer], vector_bytes: int) -> Statement:
+def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine) -> Statement:
     """Return the loops over the lines of a scan."""
     shape, dimension = b.dims(group[0].buffer), carried_dimension(group[0])
     rows = [LoopAxis(Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
     kinds = {stage.buffer.dtype for stage in group}
     kinds |= {load.buffer.dtype for stage in group for load in loads(*stage_expressions(stage))}
-    lanes = 1 if any(map(is_custom, kinds)) else vector_bytes // max(element_bits(kind) // 8 or 1 for kind in kinds)
-    is_shared = prod(shape) >= SERIAL_WORK
+    widest = max(element_bits(kind) // 8 or 1 for kind in kinds)
+    lanes = 1 if any(map(is_custom, kinds)) else max(1, machine.vector_bytes // widest)
+    is_shared = prod(shape) >= machine.costs.task
     if dimension == len(shape) - 1 or lanes == 1 or shape[-1] < lanes:
         return outer_loops(rows, _line(group, stored, [axis.variable for axis in rows], 1), is_shared)
     *outer, last = rows
@@ -295,7 +297,7 @@ def _scatter(stage: Stage, scatter: Scatter) -> Statement:
 # ---- Selections ---------------------------------------------------------------------------------------------------
 
 
-def _selection(stage: Stage, selection: Selection) -> Statement:
+def _selection(stage: Stage, selection: Selection, machine: Machine) -> Statement:
     """One pass per rank: the best candidate that comes after the previous one in the order (key, then position)."""
     dimension, kind = stage.axes.index(selection.rank), stage.value.type.dtype
     shape = b.dims(stage.buffer)
@@ -336,4 +338,4 @@ def _selection(stage: Stage, selection: Selection) -> Statement:
     extents = [extent for place, extent in enumerate(shape) if place != dimension]
     axes = [LoopAxis(variable, extent) for (_, variable), extent in zip(rows, extents, strict=True)]
     work = prod(shape) * b.dims(replace(stage.buffer, shape=(selection.candidate.extent,)))[0]
-    return outer_loops(axes, Allocate(best, Allocate(where, line)), work >= SERIAL_WORK)
+    return outer_loops(axes, Allocate(best, Allocate(where, line)), work >= machine.costs.task)

@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
-from graft.core.machine.target import LEVELS, host_target
+from graft.core.machine.rows import GENERIC
+from graft.core.machine.target import host_target, target_named
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.build import index
@@ -91,7 +92,7 @@ def test_recurrent_layers_agree_with_onnxruntime_on_any_threads(
 
 def test_threads_share_the_hidden_units_of_a_step() -> None:
     kernel = kernel_of(network("LSTM", arrays("LSTM", 256, 1), constant=False))
-    function = schedule(kernel, LEVELS["x86-64-v4"]).function
+    function = schedule(kernel, target_named("x86-64-v4")).function
     loops = [one for one in walk_statements(function.body) if isinstance(one, For) and one.variable.name == "chunk"]
     assert [(one.kind, one.extent) for one in loops] == [("parallel", index(4))] * 2
     assert module_ir((function,), host_target()).count("define internal i32 @") >= 4
@@ -119,7 +120,7 @@ def test_vectors_and_plain_loops_do_what_the_stages_say(kind: str, attributes: d
     size = Chunks(layer_of(kernel), Lanes(lanes))
     parameters = (*kernel.inputs, *kernel.outputs)
     bodies = [recurrent_loops(size, None)]
-    bodies += [loops_of(kernel.stages, kernel.outputs, 64)] if lanes == 1 else []
+    bodies += [loops_of(kernel.stages, kernel.outputs, GENERIC)] if lanes == 1 else []
     for body in bodies:
         function = Function("layer", parameters, len(kernel.outputs), instantiate(body, {}))
         verify(function)

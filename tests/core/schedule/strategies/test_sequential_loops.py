@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import LEVELS
+from graft.core.machine.target import target_named
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
@@ -21,7 +21,7 @@ from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import loads, walk_statements
 
 EXAMPLES = settings(max_examples=12, deadline=None, derandomize=True)
-WIDE = LEVELS["x86-64-v4"]
+WIDE = target_named("x86-64-v4")
 SUMS = """\
 input x: float32[{shape}]
 stage total: float32[{shape}] in scratch at (i, t, j) = total[i, t - 1, j] + x[i, t, j]
@@ -108,7 +108,7 @@ def test_a_selection_agrees_with_its_stages(rows: int, extent: int, order: str, 
 
 def test_a_scan_takes_lines_side_by_side_in_vectors_of_the_machine() -> None:
     kernel, wide = function_of(SUMS.format(shape="1, 3, 32", read="t"))
-    narrow = schedule(kernel, LEVELS["x86-64-v3"]).function
+    narrow = schedule(kernel, target_named("x86-64-v3")).function
     assert "broadcast(float32(0.5), 16)" in str(wide)
     assert "broadcast(float32(0.5), 8)" in str(narrow)
 

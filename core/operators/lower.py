@@ -8,7 +8,8 @@ from dataclasses import replace
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import index
 from graft.core.operators.cost import elements
-from graft.core.operators.table import OPERATORS, Lowering, OperatorTable
+from graft.core.operators.table import OPERATORS, Lowering, OperatorTable, Trait
+from graft.core.tensor_ir.anchors import Elementwise
 from graft.core.tensor_ir.ir import Buffer, Constant, Stage
 from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
@@ -60,4 +61,8 @@ def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, 
     operator = table.of(lowering.node)
     assert operator is not None, f"{lowering.node.where} is not in the table"
     assert operator.lower is not None, f"{lowering.node.where} has no lowering"
-    return tuple(replace(stage, origin=(lowering.node.name,)) for stage in operator.lower(lowering))
+    structure = Elementwise() if Trait.ELEMENTWISE in operator.traits else None
+    return tuple(
+        replace(stage, origin=(lowering.node.name,), structure=stage.structure or structure)
+        for stage in operator.lower(lowering)
+    )

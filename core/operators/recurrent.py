@@ -17,6 +17,7 @@ from graft.core.operators.cost import traffic
 from graft.core.operators.recurrent_layer import GATES, NEED_ALPHA, PLAIN, Layer, layer_of
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.reject import Reject
+from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import (
     Axis,
     Buffer,
@@ -96,7 +97,7 @@ class _Direction:
         if not late and self.layer.optional(3) is not None:
             start = b.add(start, self._bias(gate, unit, recurrent=True))
         reduction = Reduction("add", (Axis(k, b.index(self.layer.features)),), start)
-        self.stages.append(Stage(target, axes, term, reduction))
+        self.stages.append(Stage(target, axes, term, reduction, structure=Contraction()))
         return target
 
     def _given(self, gate: int, at: At) -> Expression:
@@ -123,7 +124,8 @@ class _Direction:
         total = Variable("total", Type(self.layer.dtype))
         scan = self._scan(None if initial is None else initial(at))
         axes = (self.step, *(axis for axis in (at.row, at.unit) if isinstance(axis, Variable)))
-        self.stages.append(Stage(target, axes, term, reduction, total, finish(total, at), order=scan))
+        gate = Stage(target, axes, term, reduction, total, finish(total, at), structure=Contraction(), order=scan)
+        self.stages.append(gate)
         return target
 
     def _each(self, value: Start, target: Buffer | None = None, initial: Start | None = None) -> Buffer:

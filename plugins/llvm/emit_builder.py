@@ -15,7 +15,7 @@ from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.types import Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.llvm.emit_analysis import Work
+from graft.plugins.codegen.emit_analysis import Work
 
 _IMPURE = ("load", "call")
 SMALL_FLOATS = frozenset({"float16", "bfloat16"})

@@ -18,7 +18,7 @@ from graft.core.machine.target import Target
 from graft.core.operators.all import OPERATORS
 from graft.core.tensor_ir.printer import print_function, print_stages
 from graft.plugins.codegen.lowered_groups import Values
-from graft.plugins.llvm.backend import RegionKernels
+from graft.plugins.codegen.region_kernels import RegionKernels
 from graft.plugins.llvm.emit import emit_ir
 from graft.runtime.procedure import procedure_to_json
 

@@ -130,7 +130,7 @@ class FunctionLowering:
         if isinstance(node, Variable):
             return self.variable(node)
         if isinstance(node, Constant):
-            return self._constant(node) if node.type.is_custom else node
+            return self.constant(node) if node.type.is_custom else node
         operands = tuple(map(self.expression, children(node)))
         kinds = {kind.dtype for kind in (node.type, *(child.type for child in children(node)))}
         if not any(map(is_custom, kinds)):
@@ -141,7 +141,7 @@ class FunctionLowering:
                 rank = len(node.indices)
                 return Load(self.buffer(buffer), operands[:rank], operands[rank] if node.mask is not None else None)
             case Cast(value, dtype):
-                return self._cast(operands[0], value.type.dtype, dtype)
+                return self.cast(operands[0], value.type.dtype, dtype)
             case Bitcast(value, dtype):
                 same = self.plain(value.type.dtype) == self.plain(dtype)
                 return operands[0] if same else Bitcast(operands[0], self.plain(dtype))
@@ -157,7 +157,8 @@ class FunctionLowering:
             case _:
                 return with_children(node, operands)
 
-    def _constant(self, node: Constant) -> Expression:
+    def constant(self, node: Constant) -> Expression:
+        """Return a constant of a custom type as one of the ordinary type."""
         dtype, lanes = node.type.dtype, node.type.lanes
         format = format_of(self.registry, dtype)
         if format is not None:
@@ -172,7 +173,7 @@ class FunctionLowering:
             if self.registry.lowering(extreme, self.backend, dtype) is not None:
                 return self._operation(extreme, (), dtype)
             value = np.finfo(np.float32).max.item() * (1 if value > 0 else -1)
-        return self._cast(Constant(value, Type("float32", lanes)), "float32", dtype)
+        return self.cast(Constant(value, Type("float32", lanes)), "float32", dtype)
 
     def _operation(self, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression:
         format = format_of(self.registry, dtype)
@@ -217,7 +218,7 @@ class FunctionLowering:
 
     # ---- Casts ----
 
-    def _cast(self, value: Expression, source: str, target: str) -> Expression:
+    def cast(self, value: Expression, source: str, target: str) -> Expression:
         """Return ``value`` (without custom types) of the type ``source`` as ``target``."""
         source, target = as_carrier(source), as_carrier(target)
         if source == target:
@@ -264,14 +265,14 @@ class FunctionLowering:
             kind = Type(storage_dtype(target), value.type.lanes)
             return Constant(0.0 if kind.is_float else 0, kind)
         if is_custom(source) and self._format(source) is None:
-            return self._cast(self._cast(value, source, "float32"), "float32", target)
+            return self.cast(self.cast(value, source, "float32"), "float32", target)
         before = self._format(source)
         if before is not None and encoded(source) is None:
             value = before.decode(Value(value)).expression
         number = Value(self._wide(value))
         if number.expression.type.dtype == "float64":
             number = narrow_to_odd(number)
-        return self._cast(number.expression, "float32", target)
+        return self.cast(number.expression, "float32", target)
 
 
 def number_of(format: Format, value: float) -> float:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Cast, Expression, Intrinsic, Load, Select, Unary
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Broadcast,
+    Buffer,
+    Cast,
+    Constant,
+    Expression,
+    Intrinsic,
+    Load,
+    Select,
+    Unary,
+)
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.formats import Format
 from graft.datatypes.lowering import Extern, Lookup, Lowering, Via, bits_of, formula_result
 from graft.errors import DatatypeError
-
-if TYPE_CHECKING:
-    from graft.datatypes.lower_function import FunctionLowering
 
 FLOAT_TYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
 OPERATION_OF = {
@@ -100,8 +110,43 @@ def plain_operation(operation: str, operands: tuple[Expression, ...]) -> Express
     return Intrinsic(operator, operands, operands[0].type)
 
 
+class Lowerer(Protocol):
+    """The function in which an operation stands (`graft.datatypes.lower_function`), as far as operations ask it."""
+
+    @property
+    def tables(self) -> dict[Buffer, np.ndarray]:
+        """The lookup tables that the function reads."""
+        ...
+
+    @property
+    def missing(self) -> set[str]:
+        """What has no lowering."""
+        ...
+
+    @property
+    def externs(self) -> set[str]:
+        """The C functions that are called."""
+        ...
+
+    def can(self, operation: str, dtype: str) -> bool:
+        """Whether an operation of a custom type has a registered lowering."""
+        ...
+
+    def operation(self, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression:
+        """Return an operation on storage bits."""
+        ...
+
+    def cast(self, value: Expression, source: str, target: str) -> Expression:
+        """Return ``value`` of the type ``source`` as ``target``."""
+        ...
+
+    def constant(self, node: Constant) -> Expression:
+        """Return a constant of a custom type as one of the ordinary type."""
+        ...
+
+
 def apply_lowering(
-    function: FunctionLowering,
+    function: Lowerer,
     lowering: Lowering,
     operation: str,
     operands: tuple[Expression, ...],
@@ -123,9 +168,9 @@ def apply_lowering(
             if expected == "bool":
                 result = b.not_equal(replace(call, type=Type("uint8", call.type.lanes)), 0)
         case Via(carrier):
-            numbers = tuple(function._cast(operand, dtype, carrier) for operand in operands)
+            numbers = tuple(function.cast(operand, dtype, carrier) for operand in operands)
             computed = plain_operation(operation, numbers)
-            result = computed if operation in COMPARISONS else function._cast(computed, carrier, dtype)
+            result = computed if operation in COMPARISONS else function.cast(computed, carrier, dtype)
         case Lookup():
             _require_size(lowering, operation, len(operands), source if source and is_custom(source) else dtype)
             result = _read(function, lowering, operands)
@@ -153,7 +198,7 @@ def _require_size(lowering: Lookup, operation: str, operands: int, dtype: str) -
         )
 
 
-def _read(function: FunctionLowering, lowering: Lookup, operands: tuple[Expression, ...]) -> Expression:
+def _read(function: Lowerer, lowering: Lookup, operands: tuple[Expression, ...]) -> Expression:
     place: Expression = Cast(operands[0], "int64")
     for operand in operands[1:]:
         place = b.add(b.multiply(place, 1 << lowering.bits), Cast(operand, "int64"))
@@ -166,9 +211,7 @@ def _read(function: FunctionLowering, lowering: Lookup, operands: tuple[Expressi
     return Load(buffer, (place,))
 
 
-def derived(
-    function: FunctionLowering, operation: str, operands: tuple[Expression, ...], dtype: str
-) -> Expression | None:
+def derived(function: Lowerer, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression | None:
     """Return an operation computed by others that are registered, None if there are none."""
     x = operands[0] if operands else None
     y = operands[1] if len(operands) > 1 else None
@@ -195,7 +238,7 @@ def derived(
         case "Sub" if has("Add", "Neg"):
             return of("Add", x, of("Neg", y))
         case "Neg" if has("Sub") and x is not None:
-            zero = function._constant(b.literal(0.0, Type(dtype)))
+            zero = function.constant(b.literal(0.0, Type(dtype)))
             lanes = x.type.lanes
             return of("Sub", zero if lanes == 1 else Broadcast(zero, lanes), x)
         case "Fma" if has("Mul", "Add"):

@@ -15,6 +15,7 @@ from graft.patterns.language import (
     repeat,
     wildcard,
 )
+from graft.patterns.pattern_text import pattern_text
 
 __all__ = [
     "Composite",
@@ -31,3 +32,5 @@ __all__ = [
     "repeat",
     "wildcard",
 ]
+
+Pattern.to_text = pattern_text

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
+from typing import ClassVar
 
 from graft.errors import PatternError
 from graft.patterns.argument_checks import listed as _listed
@@ -21,7 +22,6 @@ from graft.patterns.value_constraints import (
     Dimension,
     DtypeIs,
     RankIs,
-    SameShape,
     ShapeIs,
     ValuePredicate,
     Where,
@@ -32,6 +32,8 @@ class Pattern:
     """Base class: the ways in which patterns are put together."""
 
     __slots__ = ()
+    to_text: ClassVar[Callable[[Pattern], str]] = object.__repr__
+    """What ``str`` of a pattern returns: set by `graft.patterns`, so that this module need not know the text form."""
 
     def __or__(self, other: Pattern) -> Alternative:
         """Match this pattern or, where that leads nowhere, the other."""
@@ -85,9 +87,7 @@ class Pattern:
         return self.only_used_by(other)
 
     def __str__(self) -> str:
-        from graft.patterns.pattern_text import pattern_text
-
-        return pattern_text(self)
+        return type(self).to_text(self)
 
     def optional(self, extend: Callable[[Pattern], Pattern]) -> Optional:
         """Match ``extend(self)`` or, where that leads nowhere, this pattern alone."""
@@ -279,12 +279,19 @@ class Named(Pattern):
     name: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SameShape:
+    """A demand: the shape of what another pattern of the same match stands for."""
+
+    other: Pattern
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Constrained(Pattern):
     """A pattern with a demand on its value."""
 
     pattern: Pattern
-    constraint: Constraint
+    constraint: Constraint | SameShape
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -32,12 +32,12 @@ from graft.patterns.language import (
     Optional,
     Output,
     Pattern,
+    SameShape,
     Wildcard,
 )
 from graft.patterns.match import Match
 from graft.patterns.operands import Read, operands_of
 from graft.patterns.value_checks import constant_violation, violation
-from graft.patterns.value_constraints import SameShape
 from graft.patterns.walk import nest_family, parts, root_operators, walk
 
 Ways = Iterator[Goals]

@@ -24,6 +24,7 @@ from graft.patterns.language import (
     Optional,
     Output,
     Pattern,
+    SameShape,
     Together,
     Wildcard,
 )
@@ -33,7 +34,6 @@ from graft.patterns.value_constraints import (
     Constraint,
     DtypeIs,
     RankIs,
-    SameShape,
     ShapeIs,
     Where,
 )
@@ -165,7 +165,7 @@ class _Writer:
             terms.insert(0, f"outputs({', '.join(self.use(member) for member in pattern.members)})")
         return " & ".join(terms)
 
-    def _constraint(self, constraint: Constraint) -> str:
+    def _constraint(self, constraint: Constraint | SameShape) -> str:
         match constraint:
             case Attributes(wanted=wanted):
                 return f"has_attr({', '.join(f'{name}={_attribute(value)}' for name, value in wanted)})"

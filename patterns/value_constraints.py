@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from graft.core.model.view import ValueView
-    from graft.patterns.language import Pattern
 
 Dimension: TypeAlias = int | str | None
 AttributeValue: TypeAlias = object
@@ -44,13 +43,6 @@ class RankIs:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SameShape:
-    """The shape of what another pattern of the same match stands for."""
-
-    other: Pattern
-
-
 @dataclass(frozen=True, slots=True)
 class Where:
     """A predicate on the value."""
@@ -59,4 +51,4 @@ class Where:
     text: str = ""
 
 
-Constraint: TypeAlias = Attributes | DtypeIs | ShapeIs | RankIs | SameShape | Where
+Constraint: TypeAlias = Attributes | DtypeIs | ShapeIs | RankIs | Where

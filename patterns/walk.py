@@ -13,10 +13,10 @@ from graft.patterns.language import (
     Operator,
     Output,
     Pattern,
+    SameShape,
     Together,
     Wildcard,
 )
-from graft.patterns.value_constraints import SameShape
 
 
 def parts(pattern: Pattern) -> tuple[Pattern, ...]:

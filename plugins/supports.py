@@ -18,7 +18,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from graft.core.reject import Reject
 from graft.errors import PluginError
@@ -26,10 +26,18 @@ from graft.errors import PluginError
 if TYPE_CHECKING:
     from graft.core.model.view import NodeView
     from graft.patterns.composite import Composite
-    from graft.plugins.backend import Backend
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _MARK = "_graft_rules"
+
+
+class Named(Protocol):
+    """What rules are bound to: a backend, as far as it is asked for here."""
+
+    @property
+    def name(self) -> str:
+        """The backend's name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ def rules_of(backend: type) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def composites(backend: Backend, rules: Sequence[Rule]) -> tuple[Composite, ...]:
+def composites(backend: Named, rules: Sequence[Rule]) -> tuple[Composite, ...]:
     """Return the pattern rules as composites, bound to the backend."""
     from graft.patterns.composite import Composite
 
@@ -117,7 +125,7 @@ def _require_known(owner: str, name: str, rules: tuple[Rule, ...]) -> None:
         )
 
 
-def answer(backend: Backend, rules: tuple[Rule, ...], node: NodeView) -> bool | Reject:
+def answer(backend: Named, rules: tuple[Rule, ...], node: NodeView) -> bool | Reject:
     """Return True if a rule for the node's operator takes it, else the first such rule's refusal."""
     _require_known(type(backend).__name__, backend.name, rules)
     inside = node.domain in ("", "ai.onnx")

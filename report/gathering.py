@@ -37,8 +37,8 @@ def report_on_model(title: str, result: Partitioned, manager: PluginManager | No
 
 def report_on_artifact(path: Path, manager: PluginManager | None = None) -> Report:
     """Return the report of an artifact; raise ArtifactError or PlanError if it is damaged or holds no plan."""
-    from graft.cli.inspect import embedded_model, read_manifest
     from graft.errors import ArtifactError
+    from graft.report.artifact_contents import embedded_model, read_manifest
 
     manifest = read_manifest(path)
     try:

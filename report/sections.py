@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from graft.cli.output import shape, size
 from graft.core.reject import LOST_TO
 from graft.errors import ArtifactError
 from graft.report.facts import Report
+from graft.report.quantities import shape, size
 from graft.report.reasons import reason_groups, shortened
 
 Colours = Mapping[str, str]

@@ -13,6 +13,7 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.parameters import (
     COLUMNS,
     PACKINGS,
@@ -85,6 +86,7 @@ def best_tiles(height: int, width: int, dtype: str, target: Target) -> list[Tile
 def _of_contraction(
     kernel: Kernel, target: Target, stage: int, best: ContractionParameters | None
 ) -> list[ContractionParameters]:
+    kernel, _ = collapse_rows(kernel) or (kernel, {})
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)

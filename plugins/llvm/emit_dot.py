@@ -1,4 +1,4 @@
-"""Dot products of small numbers in LLVM IR: one instruction where the target has it, else exact arithmetic.
+"""Dot products of small numbers in LLVM IR: one instruction where the target has a fast one, else exact arithmetic.
 
 The operands are words of 32 bits: four uint8 with four int8, or two bfloat16. Where an x86 processor has no VNNI, the
 even and the odd bytes are multiplied as 16-bit numbers; the instruction on bytes saturates, so it is never used.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from graft.core.machine.target import has_dot
 from graft.core.types import Type, element_bits
 from graft.plugins.llvm.emit_builder import Builder, Value, literal, register_type
 from graft.plugins.llvm.emit_cast import cast
@@ -23,7 +24,7 @@ def dot4_u8s8(builder: Builder, total: Value, left: Value, right: Value) -> Valu
     """Add to each int32 the products of four neighbouring bytes, exactly but for wrapping in int32."""
     lanes = total.type.lanes
     width = lanes * 32
-    if width in (128, 256, 512) and builder.module.has("avx512vnni", "avx512vl"):
+    if width in (128, 256, 512) and has_dot("dot4_u8s8", builder.module.target):
         return _instruction(builder, f"x86.avx512.vpdpbusd.{width}", total, left, right)
     if lanes in _PAIRS and builder.module.has(_PAIRS[lanes][0]):
         return _byte_pairs(builder, total, left, right)
@@ -42,7 +43,7 @@ def dot4_u8s8(builder: Builder, total: Value, left: Value, right: Value) -> Valu
 def dot2_bf16(builder: Builder, total: Value, left: Value, right: Value, *, fma: Callable[..., Value]) -> Value:
     """Add to each float32 the products of two neighbouring bfloat16; in which order is not said."""
     width = total.type.lanes * 32
-    if width in (128, 256, 512) and builder.module.has("avx512bf16", "avx512vl"):
+    if width in (128, 256, 512) and has_dot("dot2_bf16", builder.module.target):
         operands = [_cast(builder, side, f"<{side.type.lanes} x bfloat>") for side in (left, right)]
         return _call(builder, f"x86.avx512bf16.dpbf16ps.{width}", total, *operands)
     a, b = _words(builder, left), _words(builder, right)

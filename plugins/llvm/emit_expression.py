@@ -12,7 +12,6 @@ from graft.core.tensor_ir.ir import (
     Binary,
     Bitcast,
     Broadcast,
-    Buffer,
     Cast,
     Constant,
     Expression,
@@ -31,7 +30,6 @@ from graft.errors import CompileError
 from graft.plugins.llvm import emit_arithmetic, emit_dot, emit_memory
 from graft.plugins.llvm.emit_builder import (
     SMALL_FLOATS,
-    Builder,
     ModuleText,
     Value,
     has_fused,
@@ -41,30 +39,17 @@ from graft.plugins.llvm.emit_builder import (
 from graft.plugins.llvm.emit_cast import cast
 
 
-class ExpressionEmitter(Builder):
+class ExpressionEmitter(emit_memory.MemoryBuilder):
     """Emits expressions of one LLVM function; variables and buffers are bound by the enclosing statements."""
 
     def __init__(self, module: ModuleText) -> None:
         super().__init__(module)
         self.variables: dict[Variable, Value] = {}
-        self.forms: dict[Variable, emit_memory.Linear | None] = {}
-        """The linear forms of let-bound vectors of indices."""
-        self.pointers: dict[Buffer, str] = {}
         self._emitted: dict[int, tuple[Expression, Value]] = {}
-        self._dummies: dict[tuple[str, str], str] = {}
 
     def begin_statement(self) -> None:
         """Forget what was emitted: memory, or the block, is about to change."""
         self._emitted.clear()
-
-    def dummy(self, llvm_type: str, purpose: str) -> str:
-        """Return a stack slot for switched-off scalar accesses: ``zero`` is read, ``sink`` written."""
-        key = (llvm_type, purpose)
-        if key not in self._dummies:
-            self._dummies[key] = self.let_entry(f"alloca {llvm_type}, align 8")
-            if purpose == "zero":
-                self.entry.append(f"  store {llvm_type} zeroinitializer, ptr {self._dummies[key]}, align 8")
-        return self._dummies[key]
 
     def value(self, expression: Expression) -> Value:
         """Return the value of an expression, emitting it unless this statement already has."""

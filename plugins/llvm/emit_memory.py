@@ -10,15 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
 from graft.core.types import INT64, Type, element_bits
 from graft.plugins.llvm.emit_arithmetic import binary
-from graft.plugins.llvm.emit_builder import Value, literal, memory_type, register_type
-
-if TYPE_CHECKING:
-    from graft.plugins.llvm.emit_expression import ExpressionEmitter
+from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
 
 MAX_STRIDE = 4
 """Elements at most so far apart are loaded through whole vectors, others are gathered."""
@@ -43,7 +39,31 @@ class Linear:
         self.lane += other.lane * factor
 
 
-def linear(emitter: ExpressionEmitter, expression: Expression) -> Linear | None:
+class MemoryBuilder(Builder):
+    """A builder that knows where buffers are; what values expressions have is its subclass's to say."""
+
+    def __init__(self, module: ModuleText) -> None:
+        super().__init__(module)
+        self.forms: dict[Variable, Linear | None] = {}
+        """The linear forms of let-bound vectors of indices."""
+        self.pointers: dict[Buffer, str] = {}
+        self._dummies: dict[tuple[str, str], str] = {}
+
+    def value(self, expression: Expression) -> Value:
+        """Return the value of an expression."""
+        raise NotImplementedError
+
+    def dummy(self, llvm_type: str, purpose: str) -> str:
+        """Return a stack slot for switched-off scalar accesses: ``zero`` is read, ``sink`` written."""
+        key = (llvm_type, purpose)
+        if key not in self._dummies:
+            self._dummies[key] = self.let_entry(f"alloca {llvm_type}, align 8")
+            if purpose == "zero":
+                self.entry.append(f"  store {llvm_type} zeroinitializer, ptr {self._dummies[key]}, align 8")
+        return self._dummies[key]
+
+
+def linear(emitter: MemoryBuilder, expression: Expression) -> Linear | None:
     """Return the linear form of an int64 expression, None for a vector that has no constant step."""
     match expression:
         case Ramp(base, stride, _):
@@ -78,7 +98,7 @@ def linear(emitter: ExpressionEmitter, expression: Expression) -> Linear | None:
     return Linear(constant=value.integer) if value.integer is not None else Linear({value.text: 1})
 
 
-def scalar(emitter: ExpressionEmitter, form: Linear, with_constant: bool = True) -> Value:
+def scalar(emitter: MemoryBuilder, form: Linear, with_constant: bool = True) -> Value:
     """Return the value of a linear form (of lane 0); larger factors, which are outer loops', come first."""
     total: Value | None = None
     for operand, factor in sorted(form.terms.items(), key=lambda term: (-abs(term[1]), term[0])):
@@ -91,7 +111,7 @@ def scalar(emitter: ExpressionEmitter, form: Linear, with_constant: bool = True)
     return total
 
 
-def row_major_strides(emitter: ExpressionEmitter, buffer: Buffer) -> list[Value]:
+def row_major_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[Value]:
     """Return the element strides of a buffer's dimensions."""
     if buffer.strides is not None:
         return [emitter.value(stride) for stride in buffer.strides]
@@ -108,7 +128,7 @@ def element_count(buffer: Buffer) -> int | None:
     return math.prod(int(extent.value) for extent in buffer.shape if isinstance(extent, Constant))
 
 
-def _offset(emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expression]) -> Linear | None:
+def _offset(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression]) -> Linear | None:
     total = Linear()
     for index, stride in zip(indices, row_major_strides(emitter, buffer), strict=True):
         form = linear(emitter, index)
@@ -124,7 +144,7 @@ def _offset(emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expres
     return total
 
 
-def pointer(emitter: ExpressionEmitter, buffer: Buffer, offset: Linear) -> str:
+def pointer(emitter: MemoryBuilder, buffer: Buffer, offset: Linear) -> str:
     """Return the address of the element at ``offset`` (its lane 0)."""
     base = emitter.pointers[buffer]
     element = memory_type(Type(buffer.dtype))
@@ -140,7 +160,7 @@ def pointer(emitter: ExpressionEmitter, buffer: Buffer, offset: Linear) -> str:
     return emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {offset.constant}")
 
 
-def _pointers(emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expression], lanes: int) -> str:
+def _pointers(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression], lanes: int) -> str:
     """Return the vector of addresses of a gather or scatter; 32-bit offsets where they suffice are twice as fast."""
     total: Value | None = None
     for index, stride in zip(indices, row_major_strides(emitter, buffer), strict=True):
@@ -159,7 +179,7 @@ def _pointers(emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expr
     return emitter.let(f"getelementptr inbounds {element}, ptr {emitter.pointers[buffer]}, {kind} {text}")
 
 
-def _mask(emitter: ExpressionEmitter, mask: Expression | None, lanes: int) -> Value | None:
+def _mask(emitter: MemoryBuilder, mask: Expression | None, lanes: int) -> Value | None:
     """Return the mask in ``lanes`` lanes, None if it is absent or always true."""
     if mask is None:
         return None
@@ -173,7 +193,7 @@ def _bytes(buffer: Buffer) -> int:
     return element_bits(buffer.dtype) // 8
 
 
-def load(emitter: ExpressionEmitter, expression: Load) -> Value:
+def load(emitter: MemoryBuilder, expression: Load) -> Value:
     """Emit a load: scalar, contiguous vector, splat or gather, each with or without a mask."""
     type = expression.type
     mask = _mask(emitter, expression.mask, type.lanes)
@@ -207,12 +227,12 @@ def _stored(type: Type) -> Type:
     return Type("uint8", type.lanes) if type.dtype == "bool" else type
 
 
-def _masked_load(emitter: ExpressionEmitter, memory: str, address: str, mask: Value, align: int) -> str:
+def _masked_load(emitter: MemoryBuilder, memory: str, address: str, mask: Value, align: int) -> str:
     arguments = [(f"ptr align {align}", address), (register_type(mask.type), mask.text), (memory, "zeroinitializer")]
     return emitter.intrinsic("masked.load", memory, arguments, [memory, "ptr"])
 
 
-def _strided(emitter: ExpressionEmitter, address: str, stride: int, type: Type, mask: Value | None, align: int) -> str:
+def _strided(emitter: MemoryBuilder, address: str, stride: int, type: Type, mask: Value | None, align: int) -> str:
     """Load every ``stride``-th element through whole vectors, of which only the wanted elements are switched on."""
     lanes, span = type.lanes, type.lanes * stride
     memory, condition = memory_type(type.with_lanes(span)), register_type(Type("bool", lanes))
@@ -224,7 +244,7 @@ def _strided(emitter: ExpressionEmitter, address: str, stride: int, type: Type, 
     return emitter.let(f"shufflevector {memory} {loaded}, {memory} poison, <{lanes} x i32> <{chosen}>")
 
 
-def _gather(emitter: ExpressionEmitter, memory: str, addresses: str, mask: Value | None, type: Type, align: int) -> str:
+def _gather(emitter: MemoryBuilder, memory: str, addresses: str, mask: Value | None, type: Type, align: int) -> str:
     mask = mask or Value(literal(True, Type("bool", type.lanes)), Type("bool", type.lanes))
     pointers = f"<{type.lanes} x ptr>"
     arguments = [
@@ -236,7 +256,7 @@ def _gather(emitter: ExpressionEmitter, memory: str, addresses: str, mask: Value
 
 
 def store(
-    emitter: ExpressionEmitter, buffer: Buffer, indices: Sequence[Expression], value: Value, mask: Expression | None
+    emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression], value: Value, mask: Expression | None
 ) -> None:
     """Emit a store: scalar, contiguous vector or scatter, each with or without a mask."""
     lanes = max(max((index.type.lanes for index in indices), default=1), 1 if mask is None else mask.type.lanes)
@@ -278,14 +298,14 @@ def _only_lane(mask: Value) -> int | None:
     return lanes.index("i1 true") if lanes.count("i1 true") == 1 else None
 
 
-def address_of(emitter: ExpressionEmitter, expression: Load) -> str:
+def address_of(emitter: MemoryBuilder, expression: Load) -> str:
     """Return the address of the element that a scalar load would read."""
     offset = _offset(emitter, expression.buffer, expression.indices)
     assert offset is not None, "the address of a vector access"
     return pointer(emitter, expression.buffer, offset)
 
 
-def counting_mask(emitter: ExpressionEmitter, expression: Binary) -> Value | None:
+def counting_mask(emitter: MemoryBuilder, expression: Binary) -> Value | None:
     """Return the mask of ``ramp < bound`` and its like, None for other expressions.
 
     The first lanes up to a count, or from it on: one comparison of small integers instead of several of int64.
@@ -325,7 +345,7 @@ def counting_mask(emitter: ExpressionEmitter, expression: Binary) -> Value | Non
     return Value(emitter.let(f"icmp {comparison} <{lanes} x {small}> <{steps}>, {bound}"), type)
 
 
-def _count(emitter: ExpressionEmitter, count: Linear, stride: int, lanes: int) -> Value:
+def _count(emitter: MemoryBuilder, count: Linear, stride: int, lanes: int) -> Value:
     """Return ``count // stride`` clamped to ``[0, lanes]``."""
     number = scalar(emitter, count)
     if number.integer is not None:

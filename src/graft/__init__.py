@@ -106,7 +106,7 @@ def _ask_plugins(module: str, name: str) -> None:
     registry = getattr(importlib.import_module(module), name)
 
     def discover() -> None:
-        importlib.import_module("graft.compiler.api").plugins().plugins()  # loading registers
+        importlib.import_module("graft.compiler.request").plugins().plugins()  # loading registers
 
     registry.discover = discover
 

@@ -3,7 +3,8 @@ import sys
 
 import pytest
 
-from graft.cli.output import print_json, print_table, shape, size
+from graft.cli.output import print_json, print_table
+from graft.report.quantities import shape, size
 
 ROWS = [("a", 1, 0.123456), ("bb[0]", 12, 1e-9), ("c", 3, 162300.4)]
 PLAIN = "NAME   COUNT   VALUE\na          1   0.123\nbb[0]     12   1e-09\nc          3  162300\n"

@@ -13,7 +13,8 @@ import pytest
 from onnx import numpy_helper
 
 import graft
-from graft.compiler.api import choose, compile_model
+from graft.compiler.api import compile_model
+from graft.compiler.request import Request, choose
 from graft.core.machine.target import Target
 from graft.core.operators.all import OPERATORS
 from graft.core.tensor_ir.printer import print_function, print_stages
@@ -60,7 +61,7 @@ def dumps() -> dict[str, str]:
     reason = choose(["onednn"])[0].available()
     if reason is not None:
         pytest.skip(reason)
-    compiled = compile_model(model(), ["onednn", "llvm"], threads=1)
+    compiled = compile_model(model(), Request(["onednn", "llvm"], threads=1))
     vendor, built_in = (compiled.regions[name] for name in sorted(compiled.regions, reverse=True))
     kernels = RegionKernels(built_in, OPERATORS, AVX2)
     outside = [value.value for value in built_in.outputs]

@@ -2,9 +2,10 @@
 
 What is scheduled is the anchor's stage, ``out[..., m, ..., n] = sum over k of left * right``, however it came about:
 ``n`` is the output's innermost axis and becomes vectors, ``right`` is the factor that depends on it, ``m`` is an axis
-of the other factor, and all other axes are outer loops. The right factor is packed into panels as wide as a register
-tile (at compile time if it is constant), unless its rows can be read as they lie; a constant left factor is packed into
-columns as high as a tile.
+of the other factor, and all other axes are outer loops. Leading axes that all stages go through in step are one axis of
+rows first, so that the right factor is read for all of them at one time. The right factor is packed into panels as wide
+as a register tile (at compile time if it is constant), unless its rows can be read as they lie; a constant left factor
+is packed into columns as high as a tile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.blocking import Panel as Panel
@@ -71,11 +73,16 @@ Totals = Callable[[Buffer], Statement]
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
+    collapsed, sources = collapse_rows(kernel) or (kernel, {})
+    return with_sources(_scheduled(collapsed, target, parameters) or schedule_generic(kernel, target), sources)
+
+
+def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if parts is None:
-        return schedule_generic(kernel, target)
+        return None
     wanted = of_family(parameters, ContractionParameters)
     return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
 

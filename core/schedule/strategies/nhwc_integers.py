@@ -16,7 +16,6 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
@@ -55,10 +54,7 @@ def schedule_integers(kernel: Kernel, target: Target) -> Scheduled:
         return depthwise
     if kernel.anchor is Trait.CONVOLUTION:
         return schedule_patches(kernel, target) or schedule_convolution(kernel, target)
-    collapsed = collapse_rows(kernel)
-    if collapsed is None:
-        return schedule_contraction(kernel, target)
-    return with_sources(schedule_contraction(collapsed[0], target), collapsed[1])
+    return schedule_contraction(kernel, target)
 
 
 def schedule_depthwise_last(kernel: Kernel, target: Target) -> Scheduled | None:

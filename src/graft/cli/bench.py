@@ -18,8 +18,9 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
-from graft.cli.output import print_json, print_table, size
+from graft.cli.output import print_json, print_table
 from graft.cli.programs import load_artifact
+from graft.report.quantities import size
 
 
 @click.command("bench")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from graft.cli.common import ExitCode, State, common_options
-from graft.cli.output import print_json, print_table, size
+from graft.cli.output import print_json, print_table
+from graft.report.quantities import size
 
 if TYPE_CHECKING:
     from graft.core.tuning.tunings import Row, Tunings

@@ -23,8 +23,9 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
-from graft.cli.output import keep_clear, print_json, print_table, size
+from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.plan import gate_code, gate_failures, gate_options, read_plan
+from graft.report.quantities import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,13 +85,13 @@ def command(
     """Compile MODEL to one artifact."""
     from graft.cli.progress import tuning_bar
     from graft.compiler.api import compile_model
+    from graft.compiler.request import Request
     from graft.runtime.artifact import save
 
     if no_tuned and (tune or tune_seconds):
         raise click.UsageError("--tune finds what --no-tuned forbids to use; leave one of them out")
     with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as wish:
-        compiled = compile_model(
-            str(model),
+        request = Request(
             names_or_none(backends),
             shapes=dict(shapes),
             threads=threads,
@@ -106,6 +107,7 @@ def command(
             keep_intermediates=keep,
             manager=state.manager(),
         )
+        compiled = compile_model(str(model), request)
     failures = gate_failures(compiled.plan, coverage, required)
     if failures:
         if state.json:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +17,10 @@ from graft.cli.common import (
     is_artifact,
     names_or_none,
 )
-from graft.cli.output import print_json, print_table, shape, size
+from graft.cli.output import print_json, print_table
 from graft.errors import ArtifactError
+from graft.report.artifact_contents import embedded_model, read_manifest
+from graft.report.quantities import shape, size
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -57,27 +57,6 @@ def command(
     else:
         _print_artifact(state, file)
     return ExitCode.OK
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of an artifact, unchecked but for its form; raise ArtifactError if there is none."""
-    try:
-        manifest = json.loads(_member(path, "manifest.json"))
-    except ValueError as error:
-        raise ArtifactError(f"'{path}' has a damaged manifest: {error}", path=str(path)) from error
-    if not isinstance(manifest, dict):
-        raise ArtifactError(f"'{path}' has a damaged manifest: it is not an object", path=str(path))
-    return manifest
-
-
-def _member(path: Path, name: str) -> bytes:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.read(name)
-    except KeyError:
-        raise ArtifactError(f"'{path}' holds no {name}: it is not an artifact of Graft", path=str(path)) from None
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
-        raise ArtifactError(f"'{path}' is damaged: {error}", path=str(path)) from error
 
 
 def _print_artifact(state: State, path: Path) -> None:
@@ -119,17 +98,6 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     print_table(("MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"), rows)
 
 
-def embedded_model(path: Path) -> Any:
-    """Return the partitioned model in an artifact, as a proto without weights; raise ArtifactError if it is damaged."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    try:
-        return onnx.load_model_from_string(_member(path, "model.onnx"))
-    except DecodeError as error:
-        raise ArtifactError(f"'{path}' is damaged: its model.onnx cannot be read", path=str(path)) from error
-
-
 def _model(
     state: State, path: Path, stage: str, backends: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]
 ) -> ir.Model:
@@ -142,7 +110,7 @@ def _model(
     model = prepare(str(path), shapes, state.manager())
     if stage == "normalized":
         return model
-    from graft.compiler.api import choose
+    from graft.compiler.request import choose
     from graft.partition.partitioner import partition
 
     return partition(model, choose(names_or_none(backends), state.manager())).model

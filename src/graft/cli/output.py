@@ -74,20 +74,3 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"
     return "" if value is None else str(value)
-
-
-def size(count: int) -> str:
-    """Return a number of bytes for people: ``12.3 MiB``."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
-
-
-def shape(extents: Sequence[int | str | None] | None) -> str:
-    """Return a shape for people: ``1x3x224x224``, ``scalar``, ``?`` where the rank is unknown."""
-    if extents is None:
-        return "?"
-    return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"

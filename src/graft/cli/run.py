@@ -16,8 +16,9 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
-from graft.cli.output import print_json, print_table, shape
+from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option, open_program
+from graft.report.quantities import shape
 
 
 @click.command("run")

@@ -1,5 +1,7 @@
 """Dot products in generated code: the instruction where a target has it, the same numbers where it has not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,12 @@ def test_a_dot_product_is_exact_on_every_target(name: str, lanes: int, cpu: str,
 def test_the_instruction_is_used_where_there_is_one(name: str, instruction: str) -> None:
     assert instruction in assembly(dot_function(name, 16), VNNI)
     assert instruction not in assembly(dot_function(name, 16), LEVELS["x86-64-v4"])
+
+
+def test_an_instruction_that_is_slower_than_multiply_adds_is_left_out() -> None:
+    tiles = replace(VNNI, features=VNNI.features | {"amx-bf16", "amx-tile"})
+    assert "vdpbf16ps" not in assembly(dot_function("dot2_bf16", 16), tiles)
+    assert "vpdpbusd" in assembly(dot_function("dot4_u8s8", 16), tiles)
 
 
 def test_bytes_are_never_multiplied_with_saturation() -> None:

@@ -229,3 +229,18 @@ def test_panels_packed_one_by_one_hold_sums_of_all_tiles(monkeypatch: pytest.Mon
     body = repr(schedule_contraction(kernel, WIDE).function.body)
     assert "name='partial'" in body
     assert ("name='panels'" in body) == far
+
+
+@pytest.mark.parametrize("epilogue", ["", "bias", "heavy"])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("leading", [(3, 5), (2, 1, 2, 3)])
+def test_an_image_times_a_matrix_is_scheduled_as_rows(leading: tuple[int, ...], constant: bool, epilogue: str) -> None:
+    image, arrays = matmul((*leading, 6), (6, 20), constant=constant, epilogue=epilogue)
+    rows, _ = matmul((math.prod(leading), 6), (6, 20), constant=constant, epilogue=epilogue)
+    assert str(schedule_contraction(image, WIDE).function) == str(schedule_contraction(rows, WIDE).function)
+    check(image, arrays, WIDE)
+
+
+def test_a_product_for_each_of_several_matrices_keeps_its_axes() -> None:
+    kernel, arrays = matmul((3, 5, 6), (3, 6, 20), constant=True)
+    check(kernel, arrays, WIDE)

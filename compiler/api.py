@@ -11,12 +11,14 @@ from graft.compiler.driver import CompiledModel, Compiler, prepare
 from graft.compiler.faults import without_faulty
 from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
 from graft.core.model.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
-from graft.errors import TuningError
+from graft.errors import GraftError, TuningError, UnsupportedError
 from graft.partition.costs import Work
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
@@ -109,7 +111,8 @@ def times_for(
 
 
 @takes(
-    **WISHES, cpu=TEXT, strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS, keep_intermediates=optional(PATH),
+    **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
+    keep_intermediates=optional(PATH),
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -119,7 +122,8 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
-    cpu: str = "native",
+    cpu: str | None = None,
+    target: str | None = None,
     precision: str = "float32",
     strict: bool = False,
     cache: bool = True,
@@ -136,8 +140,9 @@ def compile(
 
     ``backends`` are in order of preference: names or `Backend` objects; by default all installed ones that take part
     unnamed, placed by cost. ``threads`` is the number of threads the program uses, all available ones by default;
-    ``cpu`` is the processor to compile for: ``native``, or one of `graft.core.machine.target.LEVELS` (``x86-64-v3``,
-    ``armv8-a``) for an artifact that runs elsewhere. ``precision`` is that of float32 matrix products and convolutions
+    ``target`` (or ``cpu``) is the machine to compile for: ``native``, or a row of `graft.core.machine.rows` or of a
+    plugin (``x86-64-v3``, ``armv8-a``, with features ``x86-64-v4+avx512vnni``) for an artifact that runs elsewhere.
+    ``precision`` is that of float32 matrix products and convolutions
     in the built-in compiler: ``bf16`` rounds their factors to bfloat16, sums in float32 and keeps images between
     convolutions in bfloat16. With ``strict`` a region that its backend fails to compile or to load is an error;
     otherwise it goes to the next backend. ``plan`` is a saved decision to follow, on its own backends unless others are
@@ -152,12 +157,30 @@ def compile(
     for a name that is neither.
     """
     request = Request(
-        None if backends is None else listed(backends), shapes, threads, cpu, precision, strict, cache, tune, tuned,
-        without, plan, policy, place, keep_intermediates, manager,
+        None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
+        strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager,
     )  # fmt: skip
     compiled = compile_model(model, request)
     load = partial(program_of, threads=request.thread_count, backends=request.backends, manager=manager)
     return compiled.load(load)
+
+
+def machine_wanted(cpu: str | None, target: str | None) -> str:
+    """Return the name of the machine to compile for, which either argument may give."""
+    if cpu is not None and target is not None and cpu != target:
+        raise GraftError(f"cpu '{cpu}' and target '{target}' name two machines; give one of them", target=target)
+    return target or cpu or NATIVE
+
+
+def require_code(backends: Sequence[Backend], machine: Machine) -> None:
+    """Raise UnsupportedError if none of the backends that generate code does so for a machine."""
+    answers = {backend.name: backend.generates_code(machine) for backend in backends}
+    refused = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    if refused and True not in answers.values():
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise UnsupportedError(
+            f"no backend generates code for target '{machine.name}'; {reasons}", target=machine.name, backends=refused
+        )
 
 
 def program_of(
@@ -177,6 +200,7 @@ def program_of(
 def compile_model(model: Source, request: Request) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     chosen, wishes, options = request.chosen(), request.placement(), request.options()
+    require_code(chosen, options.target.machine)
     forgiven, manager = request.forgiven(chosen), request.plugins
     measuring = tune_options(request.tune)
     if measuring is not None and not request.tuned:

@@ -11,7 +11,8 @@ import numpy as np
 
 from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
-from graft.core.machine.target import available_threads
+from graft.core.machine.host import available_threads
+from graft.core.machine.rows import NATIVE
 from graft.errors import PlanError, UnsupportedError
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
@@ -85,7 +86,7 @@ class Request:
     backends: Backends = None
     shapes: Mapping[str, Sequence[int]] | None = None
     threads: int | None = None
-    cpu: str = "native"
+    target: str = NATIVE
     precision: str = "float32"
     strict: bool = False
     cache: bool = True
@@ -129,7 +130,14 @@ class Request:
     def options(self) -> CompileOptions:
         """Return what backends are told; raise GraftError for a wish that makes no sense."""
         return compile_options(
-            self.threads, self.strict, self.cpu, self.cache, self.tuned, self.without, self.precision
+            self.threads,
+            self.strict,
+            self.target,
+            self.cache,
+            self.tuned,
+            self.without,
+            self.precision,
+            self.plugins.machines,
         )
 
 

@@ -40,9 +40,9 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
 from graft.core.types import Type, is_custom
-from graft.datatypes.compute_type import converted, decoded, format_of
+from graft.datatypes.compute_type import converted, decoded, encoded, format_of
 from graft.datatypes.formats import Format
-from graft.datatypes.native_float import ORDERED
+from graft.datatypes.native_float import FUSED, ORDERED
 from graft.datatypes.quire import quire_stages
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
@@ -195,6 +195,7 @@ class _Preparation:
         value, reduction = stage.value, stage.reduction
         assert reduction is not None, "not a reduction"
         if isinstance(value, Binary) and value.operator == "mul":
+            kind = self._fused(value.type.dtype, kind)
             term: Expression = Binary("mul", self._widened(value.left, kind), self._widened(value.right, kind))
         else:
             term = converted(value, kind)
@@ -205,6 +206,14 @@ class _Preparation:
         epilogue = _replaced(stage.epilogue, old, narrow)
         start = Reduction(reduction.operator, reduction.axes, converted(reduction.initial, kind))
         return replace(stage, value=term, reduction=start, epilogue_variable=total, epilogue=epilogue)
+
+    def _fused(self, dtype: str, kind: str) -> str:
+        """Return the accumulator that fuses products with sums, if those of the decoded type ``dtype`` are exact."""
+        format, fused = format_of(self.registry, dtype), FUSED.get(encoded(kind) or "")
+        wide = format_of(self.registry, kind)
+        if format is None or wide is None or fused is None or not format.has_exact_products(wide.carrier):
+            return kind
+        return self.decoded(fused)
 
     def _widened(self, factor: Expression, kind: str) -> Expression:
         """Return a factor in another type; a constant is converted now."""

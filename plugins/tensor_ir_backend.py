@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
@@ -46,6 +46,8 @@ class TensorIrBackend(CodegenChoices, Backend):
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
         """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
         self._table, self._without = table, check_switches(without)
+
+    fuses: ClassVar[bool] = True
 
     # ---- What a subclass writes ----
 
@@ -127,11 +129,11 @@ class TensorIrBackend(CodegenChoices, Backend):
         from graft.plugins.codegen.kernel_tuning import KernelBuilder, tune_regions
 
         target = self._machine(options.target, options.threads)
-        wanted, own = options.target, host_target()
-        if (wanted.cpu, wanted.features) != (own.cpu, own.features):
+        wanted, own = options.target.machine, host_target().machine
+        if wanted != own:
             raise TuningError(
-                f"tuning measures on this machine, a {own.cpu}, not on a {wanted.cpu}; tune with cpu 'native'",
-                cpu=wanted.cpu,
+                f"tuning measures on this machine, a {own.cpu}, not on a {wanted.name}; tune for target 'native'",
+                target=wanted.name,
             )
         if options.tuned is None:
             raise TuningError(

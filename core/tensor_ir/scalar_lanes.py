@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import assert_never
 
+from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -14,6 +15,7 @@ from graft.core.tensor_ir.ir import (
     Block,
     Broadcast,
     CallExtern,
+    Cast,
     Constant,
     Expression,
     For,
@@ -29,15 +31,15 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions, walk_statements, with_children
-from graft.core.types import INT64
+from graft.core.types import INT64, element_bits
 from graft.errors import CompileError
 
 
 def without_vectors(function: Function) -> Function:
     """Return the function in scalars, the same where it has no vectors.
 
-    Lanes are reduced from the first to the last. Raises CompileError for what regroups the bits of lanes, and for
-    intrinsics of several lanes that have no meaning lane by lane.
+    Lanes are reduced from the first to the last, and dot products become their meaning (`DOTS`). Raises CompileError
+    for another intrinsic that is no function of single lanes.
     """
     if not any(map(_has_vectors, walk_statements(function.body))):
         return function
@@ -125,11 +127,20 @@ class _Lanes:
         return self._of(expression, lane)
 
     def _needed(self, node: Expression, lane: int) -> list[tuple[Expression, int]]:
+        """The lanes of operands that a lane is made of."""
         match node:
             case Shuffle(vectors, lanes):
                 return [_chosen(vectors, lanes[lane])]
             case Horizontal(_, value):
                 return [(value, each) for each in range(value.type.lanes)]
+            case Bitcast(value, _) if value.type.lanes < node.type.lanes:
+                return [(value, lane // (node.type.lanes // value.type.lanes))]
+            case Bitcast(value, _) if value.type.lanes > node.type.lanes:
+                count = value.type.lanes // node.type.lanes
+                return [(value, lane * count + part) for part in range(count)]
+            case Intrinsic(name, (total, left, right)) if name in DOTS:
+                places = range(lane * DOTS[name].width, (lane + 1) * DOTS[name].width)
+                return [(total, lane), *((side, place) for side in (left, right) for place in places)]
         return [(one, lane) for one in children(node)]
 
     def _of(self, node: Expression, lane: int) -> Expression:
@@ -151,8 +162,14 @@ class _Lanes:
             case Horizontal(operator, value):
                 terms = [self._of(value, each) for each in range(value.type.lanes)]
                 return reduce(lambda left, right: Binary(operator, left, right), terms)
-            case Bitcast(value, _) if value.type.lanes != node.type.lanes:
-                raise CompileError(f"function '{self.function}' regroups {value.type} as {node.type} on scalars")
+            case Bitcast(value, dtype) if value.type.lanes != node.type.lanes:
+                parts = [self._of(*one) for one in self._needed(node, lane)]
+                return _joined(parts, dtype) if len(parts) > 1 else _part(parts[0], lane, dtype)
+            case Intrinsic(name, _, kind) if name in DOTS:
+                total, *factors = (self._of(*one) for one in self._needed(node, lane))
+                for left, right in zip(factors[: DOTS[name].width], factors[DOTS[name].width :], strict=True):
+                    total = Binary("add", total, Binary("mul", Cast(left, kind.dtype), Cast(right, kind.dtype)))
+                return total
             case Intrinsic(name, arguments, kind) if kind.lanes > 1:
                 if any(argument.type.lanes not in (1, kind.lanes) for argument in arguments):
                     raise CompileError(f"function '{self.function}' has the vector instruction '{name}' on scalars")
@@ -166,6 +183,22 @@ def _chosen(vectors: tuple[Expression, ...], lane: int) -> tuple[Expression, int
             return vector, lane
         lane -= vector.type.lanes
     raise AssertionError(f"lane {lane} is past the end of the vectors")
+
+
+def _joined(parts: list[Expression], dtype: str) -> Expression:
+    """The bits of several elements, the first lowest, as one."""
+    bits, each = element_bits(dtype), element_bits(parts[0].type.dtype)
+    words = [Cast(Bitcast(part, f"uint{each}"), f"uint{bits}") for part in parts]
+    shifted = [Binary("shl", word, Constant(each * place, word.type)) for place, word in enumerate(words)]
+    return Bitcast(reduce(lambda low, high: Binary("or", low, high), shifted), dtype)
+
+
+def _part(whole: Expression, lane: int, dtype: str) -> Expression:
+    """The bits of one of the elements that share a wider one."""
+    bits, each = element_bits(whole.type.dtype), element_bits(dtype)
+    word = Bitcast(whole, f"uint{bits}")
+    shifted = Binary("shr", word, Constant(each * (lane % (bits // each)), word.type))
+    return Bitcast(Cast(shifted, f"uint{each}"), dtype)
 
 
 def _bound(values: Iterable[tuple[Variable, Expression]], body: Statement) -> Statement:

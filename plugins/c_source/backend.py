@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import graft.runtime
-from graft.core.machine.target import LEVELS, CompileOptions, Target, available_threads, host_target
+from graft.core.machine.host import available_threads
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import GENERIC, NATIVE, ROWS
+from graft.core.machine.target import CompileOptions, Target, host_target
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
 from graft.plugins.c_compiler import c_compiler, compiled, version_of
@@ -24,16 +28,6 @@ FLAGS = (
     "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", *(f"-I{folder}" for folder in HEADERS),
 )  # fmt: skip
 """No library is called, and every operation is rounded where the tensor IR has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarTarget(Target):
-    """Any machine, of which only scalars are used."""
-
-    @property
-    def vector_bytes(self) -> int:
-        """One lane of whatever type."""
-        return 1
 
 
 class CSourceBackend(TensorIrBackend):
@@ -55,8 +49,15 @@ class CSourceBackend(TensorIrBackend):
         return "" if self.available() else f"{' '.join(c_compiler())}: {version_of(c_compiler())}"
 
     def machine(self, target: Target) -> Target:
-        """Return the target without vectors and their instructions."""
-        return ScalarTarget(target.arch, target.cpu, frozenset(), target.threads, target.without)
+        """Return the target as one of which nothing is known but scalars."""
+        processor = NATIVE if target.machine.name == NATIVE else target.cpu
+        return replace(target, machine=replace(GENERIC, arch=target.arch, cpu=processor), precision="float32")
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return True for what this machine's compiler compiles for; of one that ``CC`` names that is not known."""
+        here = host_target().arch
+        fits = machine.arch in (GENERIC.arch, here) or "CC" in os.environ
+        return fits or f"it runs a compiler for {here}, not for {machine.arch}; name one for that in CC"
 
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return the functions as one native image."""
@@ -76,9 +77,5 @@ class CSourceBackend(TensorIrBackend):
         return "\n".join(['#include "prelude.h"\n', *map(function_text, functions)])
 
     def _object(self, text: str, name: str, target: Target) -> bytes:
-        here, machine = host_target(), []
-        if (target.arch, target.cpu) == (here.arch, here.cpu):
-            machine = ["-march=native"]
-        elif target.arch == here.arch and target.cpu in LEVELS:
-            machine = [f"-march={target.cpu}"]
-        return compiled(text, [*FLAGS, *machine], name)
+        is_known = target.arch == host_target().arch and (target.cpu == NATIVE or target.cpu in ROWS)
+        return compiled(text, [*FLAGS, *([f"-march={target.cpu}"] if is_known else [])], name)

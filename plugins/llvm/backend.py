@@ -10,6 +10,7 @@ from graft.plugins.tensor_ir_backend import TensorIrBackend
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.tensor_ir.ir import Function
     from graft.plugins.codegen.region_code import RegionCode
@@ -36,6 +37,12 @@ class LlvmBackend(TensorIrBackend):
 
         return llvm_version()
 
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return True for the architectures that there is a linker for."""
+        from graft.plugins.llvm.emit_builder import TRIPLES
+
+        return machine.arch in TRIPLES or f"it generates code for {', '.join(TRIPLES)}, not for {machine.arch}"
+
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return the functions as one native image."""
         from graft.plugins.llvm.emit import compile_functions
@@ -49,11 +56,12 @@ class LlvmBackend(TensorIrBackend):
         It takes one call at a time (llvmlite has a lock of its own), so one thread is enough.
         """
         from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler
-        from graft.plugins.llvm.emit import module_ir, object_of
+        from graft.plugins.llvm.emit import module_ir, object_of, processor_of
 
+        processor, features = processor_of(target.machine)
         compiler = ObjectCompiler(
             self.name,
-            self.version(),
+            f"{self.version()} {processor} {','.join(features)}",
             self.sources(),
             text=lambda function: module_ir((function,), target),
             compile=partial(object_of, target=target),

@@ -27,7 +27,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import INDEX_TEXT, SERIAL_WORK, collapsed, used
+from graft.plugins.codegen.emit_analysis import INDEX_TEXT, collapsed, used
 from graft.plugins.llvm import emit_memory
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
@@ -64,6 +64,8 @@ class FunctionEmitter(ExpressionEmitter):
         self.prologue: list[str] = []
         self.block = "start"
         self._registers: list[Buffer] = []
+        self._task = module.target.machine.costs.task
+        """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
         self._stack = 0
 
     # ---- Statements ----
@@ -98,7 +100,7 @@ class FunctionEmitter(ExpressionEmitter):
         self.begin_statement()
 
     def _for(self, loop: For) -> None:
-        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= SERIAL_WORK:
+        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= self._task:
             self._parallel(loop)
             return
         if self._registers and loop.kind == "serial" and self._leaves_registers(loop):
@@ -275,7 +277,7 @@ class FunctionEmitter(ExpressionEmitter):
         task.variables = self._known_variables()
         task.task(variable, body, captures)
         closure = self._closure(captures)
-        grain = max(1, SERIAL_WORK // self.module.work(body))
+        grain = max(1, self._task // self.module.work(body))
         api = self.let("load ptr, ptr %context, align 8")
         slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_PARALLEL_FOR}")
         run = self.let(f"load ptr, ptr {slot}, align 8")

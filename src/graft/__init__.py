@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graft.compiler.api import compile, plan
     from graft.compiler.explaining import explain
     from graft.core.model.load import load
-    from graft.core.reject import Reject
+    from graft.core.reject import Reject, Yield
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
     from graft.measure.format_sweep import sweep
@@ -45,6 +45,7 @@ __all__ = [
     "Reject",
     "TensorIrBackend",
     "TuneOptions",
+    "Yield",
     "bench",
     "compile",
     "explain",
@@ -69,6 +70,7 @@ _HOMES = {
     "Reject": "graft.core.reject",
     "TensorIrBackend": "graft.plugins.tensor_ir_backend",
     "TuneOptions": "graft.core.tuning.options",
+    "Yield": "graft.core.reject",
     "bench": "graft.measure.latency",
     "compile": "graft.compiler.api",
     "explain": "graft.compiler.explaining",

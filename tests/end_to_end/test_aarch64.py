@@ -92,7 +92,8 @@ def emulated(
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Compile for 64-bit ARM, run under the emulator, and return the outputs, of the types and shapes of ``like``."""
     save(
-        compile_model(network, Request(["llvm"], cpu="armv8-a", strict=True, **options)).description, folder / "m.graft"
+        compile_model(network, Request(["llvm"], target="armv8-a", strict=True, **options)).description,
+        folder / "m.graft",
     )
     (folder / "inputs").write_bytes(b"".join(feeds[one.name or ""].tobytes() for one in network.graph.inputs))
     files = [folder / "m.graft", folder / "inputs", folder / "outputs"]
@@ -146,4 +147,4 @@ def test_a_quantised_network_is_the_same_to_the_bit_but_for_ties(exchange: Path,
 
 def test_a_program_for_another_architecture_is_not_loaded_here() -> None:
     with pytest.raises(GraftError, match="the program was compiled for aarch64, and this machine is"):
-        graft.compile(network_of("products"), ["llvm"], cpu="armv8-a")
+        graft.compile(network_of("products"), ["llvm"], target="armv8-a")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from graft.core.machine.instructions import DOTS
 from graft.core.operators import build as b
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.tiling import Reduced, multiply_add
 from graft.core.tensor_ir.ir import Binary, Bitcast, Constant, Expression, Intrinsic, Variable
-from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
 from graft.core.types import Type
 

@@ -27,7 +27,6 @@ from graft.core.schedule.products.tiling import (
     multiply_add,
     over,
     ramp,
-    register_count,
     split_evenly,
 )
 from graft.core.tensor_ir.ir import (
@@ -124,7 +123,7 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLas
     if value != b.multiply(pixel, Load(weights, (channel, b.index(0), *window))) or inner in window:
         return None
     lanes = lanes_of(value.type.dtype, target)
-    most = max(1, register_count(target) - SPARE_REGISTERS - windows.kernel[1])
+    most = max(1, target.machine.registers - SPARE_REGISTERS - windows.kernel[1])
     packed = Buffer(f"{weights.name}_packed", weights.dtype, (b.index(-(-shape[3] // lanes) * lanes * _size(windows)),))
     return _ChannelsLast(epilogue, windows, shape, source, weights, packed, lanes, most)
 

@@ -57,8 +57,6 @@ UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
 EXACT_TERMS = 64
 """Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
-PAD = 16
-"""Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
 
 
 def schedule_winograd(
@@ -79,7 +77,8 @@ def schedule_winograd(
     if plan is None and parameters is not None:
         plan = described_plan(parameters, b.dims(weights)[0], windows, target)
     plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
-    return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan).scheduled()
+    line = target.machine.cache(2).line
+    return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan, line).scheduled()
 
 
 def winograd_plans(kernel: Kernel, stages: Sequence[Stage], target: Target) -> list[tuple[float, Plan]]:
@@ -139,8 +138,17 @@ class _Scheduler:
     """Builds the loops. A block holds ``plan.vectors`` vectors of pieces, in panels as wide as a register tile."""
 
     def __init__(
-        self, kernel: Kernel, epilogue: Epilogue, source: Buffer, weights: Buffer, windows: Windows, plan: Plan
+        self,
+        kernel: Kernel,
+        epilogue: Epilogue,
+        source: Buffer,
+        weights: Buffer,
+        windows: Windows,
+        plan: Plan,
+        line: int,
     ) -> None:
+        self.line = line
+        """The bytes of a cache line."""
         self.kernel, self.epilogue, self.source, self.weights = kernel, epilogue, source, weights
         self.windows, self.plan, self.transform = windows, plan, plan.transform
         self.outputs, self.channels = b.dims(weights)[:2]
@@ -153,7 +161,8 @@ class _Scheduler:
         self.sums = self._matrices("sums", self.outputs)
 
     def _matrices(self, name: str, rows: int) -> Buffer:
-        shape = (b.index(self.transform.products), b.index(rows * self.width + PAD))
+        # A line lies between matrices, or equal places of all of them would compete for the same sets of a cache.
+        shape = (b.index(self.transform.products), b.index(rows * self.width + self.line // 4))
         return Buffer(name, "float32", shape, None, "scratch", 64)
 
     def scheduled(self) -> Scheduled:
@@ -349,7 +358,7 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll, self.line)
             start = clear(shape, b.constant(0, "float32"))
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
 

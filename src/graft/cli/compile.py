@@ -46,7 +46,12 @@ if TYPE_CHECKING:
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
 @click.option(
-    "--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3 or armv8-a."
+    "--target",
+    "--cpu",
+    "target",
+    default="native",
+    show_default=True,
+    help="The machine to compile for, such as x86-64-v3, armv8-a or x86-64-v4+avx512vnni.",
 )
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
@@ -73,7 +78,7 @@ def command(
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
-    cpu: str,
+    target: str,
     keep: Path | None,
     tune: bool,
     tune_seconds: float | None,
@@ -95,7 +100,7 @@ def command(
             names_or_none(backends),
             shapes=dict(shapes),
             threads=threads,
-            cpu=cpu,
+            target=target,
             precision=precision,
             strict=strict,
             cache=not no_cache,

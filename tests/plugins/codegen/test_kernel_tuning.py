@@ -14,7 +14,7 @@ import graft
 from graft.compiler.api import compile_model
 from graft.compiler.driver import compile_options
 from graft.compiler.request import Request
-from graft.core.machine.target import LEVELS, host_target, tuned_database
+from graft.core.machine.target import host_target, target_named, tuned_database
 from graft.core.schedule.parameters import ContractionParameters, Parameters
 from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.race import Run
@@ -156,9 +156,9 @@ def test_other_processors_are_not_tuned_for(model: onnx.ModelProto) -> None:
     with pytest.raises(TuningError) as caught:
         graft.compile(model, ["llvm"], cpu="x86-64-v2", tune=True)
     assert str(caught.value) == (
-        f"tuning measures on this machine, a {host_target().cpu}, not on a x86-64-v2; tune with cpu 'native'"
+        f"tuning measures on this machine, a {host_target().cpu}, not on a x86-64-v2; tune for target 'native'"
     )
-    assert LEVELS["x86-64-v2"].cpu == "x86-64-v2"
+    assert target_named("x86-64-v2").cpu == "x86-64-v2"
 
 
 def test_tuning_without_a_place_to_keep_is_refused(model: onnx.ModelProto) -> None:

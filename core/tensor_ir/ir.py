@@ -15,7 +15,8 @@ Invariants, checked by `verify`:
    as zero.
 5. Iterations of a ``parallel`` loop write disjoint elements and read none that another iteration writes; a
    ``vector`` loop has a constant extent.
-6. A stage writes each element of its buffer once; only masked loads may point outside.
+6. A stage writes each element of its buffer once; only masked loads may point outside. What it says of its structure
+   is true.
 
 Memories: ``host`` (caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small,
 indexed by constants after unrolling), and any name that a backend defines for its device (``device``, ``shared``,
@@ -27,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from graft.core.tensor_ir.anchors import Structure
 from graft.core.types import INT64, Type, element_bits
 
 # ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
@@ -401,6 +403,8 @@ class Stage:
     epilogue_variable: Variable | None = None
     epilogue: Expression | None = None
     origin: tuple[str, ...] = field(default=())
+    structure: Structure | None = None
+    """What the stage is, where the lowering has said it (`graft.core.tensor_ir.anchors`)."""
 
     def __str__(self) -> str:
         from graft.core.tensor_ir.printer import print_stages

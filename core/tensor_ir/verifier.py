@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
+from graft.core.tensor_ir.anchor_rules import structure_fault
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -313,3 +314,6 @@ class _Verifier:
             result = stage.epilogue
         if str(result.type) != stage.buffer.dtype:
             self.fail(f"the value is {result.type}, the buffer {stage.buffer.dtype}", text)
+        fault = structure_fault(stage)
+        if fault is not None:
+            self.fail(f"it says that it is {fault}", text)

@@ -104,7 +104,7 @@ def with_epilogue(stage: Stage, reader: Stage) -> Stage | None:
     reduction = replace(stage.reduction, axes=axes, initial=moved(stage.reduction.initial))
     epilogue = ExpressionMap(rule)(reader.value)
     origin = tuple(dict.fromkeys((*stage.origin, *reader.origin)))
-    return Stage(reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin)
+    return Stage(reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin, stage.structure)
 
 
 def _uses(buffer: Buffer, stages: Sequence[Stage]) -> list[Stage]:

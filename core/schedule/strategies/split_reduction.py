@@ -64,5 +64,6 @@ def _split(stage: Stage, reduction: Reduction, position: int, parts: int, length
         stage,
         value=Load(partial, (number, *stage.axes)),
         reduction=Reduction(reduction.operator, (Axis(number, extent),), reduction.initial),
+        structure=None,
     )
     return [first, second]

@@ -22,7 +22,7 @@ SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
-LOGIC = {"and": "&&", "or": "||", "xor": "!="}
+LOGIC = {"and": "&&", "or": "||", "xor": "!=", "min": "&&", "max": "||"}
 LONGEST = 120
 """Characters from which on an expression gets a name."""
 

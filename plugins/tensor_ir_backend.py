@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
@@ -63,6 +64,10 @@ class TensorIrBackend(CodegenChoices, Backend):
     def machine(self, target: Target) -> Target:
         """Return the machine that code is generated for, given the user's target with its threads and switches."""
         return target
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return whether the machine is its own; asked for another, it is like a library that is called from there."""
+        return self.machine(Target(machine)).machine == machine
 
     @classmethod
     def sources(cls) -> Path | None:

@@ -13,6 +13,8 @@ from graft.core.operators.table import OperatorTable
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
+from graft.core.schedule.strategies.table import TABLE
+from graft.core.schedule.strategy import Strategy
 from graft.plugins.codegen.fusion import FusionLimits
 from graft.plugins.codegen.image_layout import values_last
 
@@ -24,12 +26,13 @@ class CodegenChoices:
     """The backend, whose own lowerings of custom datatypes go before those for any; "" is none in particular."""
     fusion: ClassVar[FusionLimits] = FusionLimits()
 
-    def schedule(self, kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
-        """Return a kernel in loops; ``parameters`` are what tuning found for it.
+    strategies: ClassVar[tuple[Strategy, ...]] = ()
+    """Rows that are asked before Graft's; what they build is verified, and the next row asked where it is wrong."""
 
-        A strategy of one's own is tried here, first; what it does not take goes to ``super().schedule(...)``.
-        """
-        return schedule(kernel, target, parameters)
+    def schedule(self, kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
+        """Return a kernel in loops; ``parameters`` are what tuning found for it."""
+        table = TABLE.with_rows(self.strategies) if self.strategies else TABLE
+        return schedule(kernel, target, parameters, table)
 
     def channels_last(
         self, nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, target: Target

@@ -13,7 +13,7 @@ from typing import Self
 
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
-from graft.plugins.codegen.constant_packing import Places, Shared
+from graft.plugins.codegen.constant_packing import Shared
 from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
 from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.native_image import link
@@ -76,14 +76,14 @@ class KernelObjects(RegionCode):
         done: Future[Entry] = Future()
         done.set_result(entry)
         self._objects.append((name, done))
-        return Shared(name, entry.places)
+        return Shared(name, entry.places, entry.chosen)
 
-    def add(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
+    def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Compile a function, and keep it in the cache if its kernel has a structure."""
         started = perf_counter()
         text = self._compiler.text(function)
         self.seconds["emit"] += perf_counter() - started
-        self._objects.append((function.name, self._pool.submit(self._compile, text, function.name, structure, places)))
+        self._objects.append((function.name, self._pool.submit(self._compile, text, function.name, structure, shared)))
 
     def module(self) -> Module | None:
         """Return all functions as a native image; raise CompileError for what compiler or linker refuse."""
@@ -100,9 +100,10 @@ class KernelObjects(RegionCode):
             self._cache.trim()
         return Module("", "native", names, image)
 
-    def _compile(self, text: str, name: str, structure: str | None, places: Places | None) -> Entry:
+    def _compile(self, text: str, name: str, structure: str | None, shared: Shared | None) -> Entry:
         started = perf_counter()
-        entry = Entry(name, self._compiler.compile(text, name), places)
+        shared = shared or Shared(name, None)
+        entry = Entry(name, self._compiler.compile(text, name), shared.places, shared.chosen)
         self.seconds[self._compiler.name] += perf_counter() - started
         if self._cache is not None and structure is not None and "custom[" not in structure:
             self._cache.put(self._key(structure), entry)

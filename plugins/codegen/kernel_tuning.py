@@ -29,6 +29,7 @@ from graft.core.types import Type, element_bits
 from graft.datatypes.lower_function import lower_function
 from graft.partition.region import Region
 from graft.plugins.codegen.choices import CodegenChoices
+from graft.plugins.codegen.constant_packing import Chosen
 from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered
 from graft.plugins.codegen.region_kernels import RegionKernels
@@ -51,10 +52,10 @@ class _Collected(RegionKernels):
 
     found: list[Lowered] = field(default_factory=list)
 
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
         if lowered.loops is None:
             self.found.append(lowered)
-        return lowered.kernel.name, {}
+        return lowered.kernel.name, {}, {}
 
 
 def tune_regions(

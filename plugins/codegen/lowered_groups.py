@@ -153,7 +153,7 @@ class Values:
         if group.anchor.op_type in GATES:
             loops = schedule_recurrent(lowering, dict(constants), name)
         else:
-            loops = Scheduled(replace(function, name=name))
+            loops = Scheduled(replace(function, name=name), strategy="lowered_loops")
         kernel = Kernel(
             name, inputs, outputs, (), group.trait, group.anchor, constants=constants, origin=function.origin
         )

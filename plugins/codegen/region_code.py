@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from graft.core.tensor_ir.ir import Function
-from graft.plugins.codegen.constant_packing import Places, Shared
+from graft.plugins.codegen.constant_packing import Shared
 from graft.runtime.procedure import Module
 
 
@@ -31,8 +31,8 @@ class RegionCode:
         """Return what is kept of a kernel of this structure, which becomes the function ``name``; None if nothing."""
         return None
 
-    def add(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
-        """Take a function; where its kernel has a structure, what becomes of it may be kept with ``places``."""
+    def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
+        """Take a function; where its kernel has a structure, what becomes of it may be kept with ``shared``."""
         raise NotImplementedError
 
     def module(self) -> Module | None:
@@ -48,7 +48,7 @@ class CollectedFunctions(RegionCode):
     functions: list[Function] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def add(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
+    def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Keep the function."""
         self.functions.append(function)
 

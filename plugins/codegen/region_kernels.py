@@ -25,7 +25,7 @@ from graft.partition.region import Region
 from graft.plugins.codegen.checked_indices import IndexChecks
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
 from graft.plugins.codegen.concat_in_place import Placed
-from graft.plugins.codegen.constant_packing import Places, Shared, scheduled_and_places
+from graft.plugins.codegen.constant_packing import Chosen, Shared, scheduled_and_places
 from graft.plugins.codegen.fusion import Group, Uses, fuse
 from graft.plugins.codegen.horizontal_fusion import join_horizontally
 from graft.plugins.codegen.kernel_structure import structure_of
@@ -199,11 +199,11 @@ class RegionKernels:
 
     # ---- Kernels ----
 
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
-        """The name of the kernel's function, shared with kernels like it, and its packed constants."""
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
+        """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
         if lowered.loops is not None:
             self._define(lowered.loops.function)
-            return lowered.loops.function.name, lowered.loops.packed
+            return lowered.loops.function.name, lowered.loops.packed, lowered.loops.chosen
         kernel = lowered.kernel
         with self._timed("lower"):
             structure = structure_of(kernel)
@@ -225,20 +225,21 @@ class RegionKernels:
             shared = self.code.find(structure, kernel.name)
         if shared is None:
             with self._timed("schedule"):
-                function, places = scheduled_and_places(kernel, scheduled)
-            self._define(function, structure, places)
-            shared = Shared(function.name, places)
+                made, places = scheduled_and_places(kernel, scheduled)
+                function = made.function
+            shared = Shared(function.name, places, made.chosen)
+            self._define(function, structure, shared)
         self._known[structure] = shared
         with self._timed("pack"):
-            return shared.name, shared.packed(kernel, scheduled)
+            return shared.name, shared.packed(kernel, scheduled), shared.chosen
 
-    def _define(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
+    def _define(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
         function = on_one_thread(function) if "threads" in self.target.without else function
         lowered = lower_function(function, backend=self.choices.name)
         self.functions.append(lowered.function)
         if self.code is not None and not lowered.missing:
-            self.code.add(lowered.function, structure, places)
+            self.code.add(lowered.function, structure, shared)
         self._tables[function.name] = lowered.tables
         self._missing |= lowered.missing
         self.externs |= lowered.externs
@@ -253,11 +254,13 @@ class RegionKernels:
         """Call the checks of a node's indices, which come before what reads them."""
         for check in self._index_checks.of(node):
             if check.is_new and (self.code is None or self.code.find(check.structure, check.name) is None):
-                self._define(check.function(), check.structure, {})
+                self._define(check.function(), check.structure, Shared(check.name, {}))
             read = (self._index(check.value.value),)
             self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
 
-    def _call(self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray]) -> None:
+    def _call(
+        self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray], chosen: Chosen
+    ) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
             packed = packed_constants.get(buffer, lowered.made.get(buffer))
@@ -280,6 +283,7 @@ class RegionKernels:
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
                 in_place=in_place,
+                schedule=chosen,
             )
         )
 

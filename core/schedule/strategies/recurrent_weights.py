@@ -30,7 +30,7 @@ def schedule_recurrent(lowering: Lowering, constants: dict[Buffer, np.ndarray], 
     sources = [lowering.input(number) for number in WEIGHTS]
     if sources[0] is sources[1] or not all(source in constants for source in sources):
         function = recurrent_function(lowering)
-        return Scheduled(replace(function, name=name))
+        return Scheduled(replace(function, name=name), strategy="recurrent_loops")
     layer = layer_of(lowering)
     packed, contents = [], {}
     for number, source in enumerate(sources):
@@ -40,7 +40,7 @@ def schedule_recurrent(lowering: Lowering, constants: dict[Buffer, np.ndarray], 
     replaced = dict(zip(sources, packed, strict=True))
     parameters = [replaced.get(buffer, buffer) for buffer in lowering.inputs if buffer is not None]
     function = recurrent_function(lowering, (packed[0], packed[1]), parameters)
-    return Scheduled(replace(function, name=name), contents)
+    return Scheduled(replace(function, name=name), contents, "recurrent_weights")
 
 
 def pack_weights(layer: Layer, weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,7 +5,7 @@ from graft.core.machine.target import Target
 from graft.plugins.codegen.fusion import FusionLimits
 from graft_abacus.emitter import module_bytes
 from graft_abacus.machine import ABACUS
-from graft_abacus.strategy import schedule_on_wires
+from graft_abacus.strategy import WIRES
 
 
 class Abacus(graft.TensorIrBackend):
@@ -14,6 +14,7 @@ class Abacus(graft.TensorIrBackend):
     name = "abacus"
     by_default = False
     fusion = FusionLimits(group=8)
+    strategies = (WIRES,)
 
     def machine(self, target):
         """Return the abacus, whatever machine the program will be called from."""
@@ -24,10 +25,6 @@ class Abacus(graft.TensorIrBackend):
         if any(value is not None and value.dtype != "float32" for value in (*node.inputs, *node.outputs)):
             return graft.Reject("dtype", "the beads are float32")
         return super().supports(node)
-
-    def schedule(self, kernel, target, parameters=None):
-        """Try the wires first."""
-        return schedule_on_wires(kernel, target.machine) or super().schedule(kernel, target, parameters)
 
     def emit(self, functions, target):
         """Return the program of the abacus."""

@@ -22,7 +22,7 @@ from graft.core.operators.lower import lower, lowering_of
 from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.printer import print_function, print_stages
 from graft.plugins.codegen.lowered_groups import Values
-from graft.plugins.llvm.backend import RegionKernels
+from graft.plugins.codegen.region_kernels import RegionKernels
 from graft.plugins.llvm.emit import emit_ir
 from graft.runtime.procedure import procedure_to_json
 

@@ -28,7 +28,7 @@ from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows
 from graft.core.schedule.products.product_axes import Contraction, analyse
-from graft.core.schedule.products.tiling import column_mask, over, ramp
+from graft.core.schedule.products.tiling import column_mask, lanes_of, over, ramp
 from graft.core.schedule.strategies import blocked_product
 from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
@@ -263,7 +263,7 @@ class _Patched(ContractionScheduler):
     def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
         row, first = Variable("row"), self.split.begin(tiles.first)
         count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
-        lanes = self.target.vector_bytes // 2
+        lanes = lanes_of("bfloat16", self.target)
         copy = self.window.copy(rows.buffer, row, b.add(first, row), lanes)
         return rows.around(Block((For(row, count, "parallel", copy), body)))
 

@@ -21,7 +21,7 @@ from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.products.convolution import convolution_of, is_read
 from graft.core.schedule.products.epilogue import fused_stages
-from graft.core.schedule.products.tiling import column_mask, ramp
+from graft.core.schedule.products.tiling import column_mask, lanes_of, ramp
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
@@ -121,7 +121,7 @@ class _Window:
             for number in range(runs[0]):
                 first = b.multiply(b.add(b.multiply(w, self.strides[1]), number * self.dilations[1]), channels)
                 place = (down * runs[0] + number) * runs[1]
-                for begin, lanes, mask in _pieces(runs[1], target.vector_bytes):
+                for begin, lanes, mask in _pieces(runs[1], lanes_of("uint8", target)):
                     read = Load(image, (n, line, ramp(b.add(first, begin), lanes)), mask)
                     patch = (row,) if len(rows.shape) == 2 else (n, h, w)
                     statements.append(Store(rows, (*patch, ramp(b.index(place + begin), lanes)), read, mask))

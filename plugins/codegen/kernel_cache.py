@@ -1,9 +1,9 @@
 """Objects of kernels kept on disk, for the next compilation of the same kernels in any process.
 
 An entry is found by the sha256 of everything its object depends on (`kernel_key`): the kernel's structure, the target,
-LLVM, and the source of this compiler. Readers see whole entries only (`graft.runtime.files`); a damaged one is as good
-as none. Entries are run, so only those are believed that nobody else can have made (`graft.runtime.private`).
-The oldest go when there are too many bytes.
+the compiler, and the source of what emits for it. Readers see whole entries only (`graft.runtime.files`); a damaged one
+is as good as none. Entries are run, so only those are believed that nobody else can have made
+(`graft.runtime.private`). The oldest go when there are too many bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from graft.runtime.private import (
     why_not_private,
 )
 
-log = logging.getLogger("graft.llvm")
+log = logging.getLogger("graft.codegen")
 
 LIMIT_BYTES = 512 << 20
 KEPT = 0.8
@@ -49,8 +49,8 @@ _SOURCES = (
     "core/types.py",
     "core/machine",
     "plugins/codegen",
-    "plugins/llvm",
 )
+"""What stands between a kernel and an emitter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +174,10 @@ def _warn(directory: Path, reason: str) -> None:
     log.warning("the cache of kernels '%s' is not used, for what is in it would be run: %s", directory, reason)
 
 
-def kernel_key(structure: str, target: Target, version: str) -> str:
-    """Return the key of a kernel; ``version`` names LLVM, and the processor as LLVM knows it."""
+def kernel_key(structure: str, target: Target, version: str, emitter: Path | None = None) -> str:
+    """Return the key of a kernel; ``version`` names the compiler behind the ``emitter``, whose source counts."""
     wishes = (str(target.threads), ",".join(sorted(target.without)), target.precision)
-    parts = (structure, _described(target.machine), *wishes, version, source_digest())
+    parts = (structure, _described(target.machine), *wishes, version, source_digest(emitter))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -188,14 +188,13 @@ def _described(machine: Machine) -> str:
 
 
 @cache
-def source_digest() -> str:
+def source_digest(emitter: Path | None) -> str:
     """Return a digest of the source of everything between a kernel and its object."""
     import graft.core
 
     root = Path(graft.core.__file__).parent.parent
     digest = hashlib.sha256()
-    for name in _SOURCES:
-        place = root / name
+    for place in (*(root / name for name in _SOURCES), *([] if emitter is None else [emitter])):
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(path.read_bytes())
     return digest.hexdigest()

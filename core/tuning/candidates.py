@@ -107,7 +107,7 @@ def _of_contraction(
 
 
 def _blocks(own: ContractionParameters, target: Target) -> Iterator[ContractionParameters]:
-    first, second = (target.machine.cache(level).size for level in (1, 2))
+    first, second = (target.machine.working_set(level) for level in (1, 2))
     for share in BLOCK_SHARES:
         yield replace(own, block_bytes=int(share * second))
     for share in SPAN_SHARES:
@@ -122,7 +122,7 @@ def _of_attention(
     if parts is None or stage > 1:
         return []
     if stage == 1:
-        first = target.machine.cache(1).size
+        first = target.machine.working_set(1)
         return [replace(own, score_bytes=int(share * first)) for share in SCORE_SHARES]
     tiles = best_tiles(parts.scores.height, parts.values.width, parts.scores.left.type.dtype, target)
     return [replace(own, rows=tile.rows, vectors=tile.vectors) for tile in tiles]

@@ -201,7 +201,7 @@ class AttentionScheduler:
         self.features = Panels("values", values, self.tile, words=self.words)
         row_bytes = self.keys.padded * element_bits(self.kind.dtype) // 8
         highest = self.rows.size + (self.rows.larger > 0)
-        most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.cache(1).size)
+        most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.working_set(1))
         self.blocks = split_evenly(self.rows.count, max(1, most_bytes // (row_bytes * highest)))
         most = highest * (self.blocks.size + (self.blocks.larger > 0))
         shape = (b.index(most), b.index(self.keys.padded))

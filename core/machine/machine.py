@@ -18,6 +18,8 @@ EVERYONE = "machine"
 """Who sees a memory that belongs to no level of parallelism."""
 UNBOUNDED = 1 << 62
 """The bytes of a memory without a bound of its own, where a number is needed."""
+WORTHWHILE = (32 * KIB, 1 * MIB, 32 * MIB)
+"""By level: more of a cache brings blocks nothing. For 48 KiB and 2 MiB whole networks took 1.5 % longer, not less."""
 REGISTER = "register"
 """The memory of buffers that live in registers, which every machine with registers has."""
 
@@ -135,6 +137,10 @@ class Machine:
         """Return the cache of a level, 1 the nearest; with fewer levels the last, without any the nearest memory."""
         near = self.caches or self.memories[:1]
         return near[min(level, len(near)) - 1]
+
+    def working_set(self, level: int) -> int:
+        """Return the bytes of the cache of a level that blocks may plan for: all of it, but at most `WORTHWHILE`."""
+        return min(self.cache(level).size, WORTHWHILE[min(level, len(WORTHWHILE)) - 1])
 
     @property
     def far(self) -> Memory:

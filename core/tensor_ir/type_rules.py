@@ -118,6 +118,11 @@ def _operator_fault(operator: str, kind: Type) -> str | None:
     return None
 
 
+def is_foreign(name: str) -> bool:
+    """Whether an intrinsic is neither defined by the IR nor a C symbol: an instruction of some machine, or unknown."""
+    return name not in INTRINSIC_ARGUMENTS and name not in DOTS and name != "round_bf16" and name[:7] != "extern:"
+
+
 def _intrinsic_fault(node: Intrinsic) -> str | None:
     name, types = node.name, [argument.type for argument in node.arguments]
     if name.startswith("extern:"):

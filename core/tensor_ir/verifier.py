@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
+from graft.core.machine.machine import Machine
 from graft.core.tensor_ir.anchor_rules import structure_fault
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -24,6 +25,7 @@ from graft.core.tensor_ir.ir import (
     For,
     Function,
     If,
+    Intrinsic,
     Let,
     Load,
     Scan,
@@ -35,6 +37,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
     access_lanes,
 )
+from graft.core.tensor_ir.machine_check import machine_faults
 from graft.core.tensor_ir.ordered_stages import (
     carried_dimension,
     order_axes,
@@ -46,15 +49,21 @@ from graft.core.tensor_ir.ordered_stages import (
 )
 from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
 from graft.core.tensor_ir.simplify import Simplifier
-from graft.core.tensor_ir.type_rules import access_fault, type_fault
+from graft.core.tensor_ir.type_rules import access_fault, is_foreign, type_fault
 from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
 from graft.core.types import BOOL, INT64, element_bits
 from graft.errors import CompileError
 
 
-def verify(function: Function) -> None:
-    """Raise CompileError, saying what and where, if a function breaks an invariant of the IR."""
-    _Verifier(f"function '{function.name}'").function(function)
+def verify(function: Function, machine: Machine | None = None) -> None:
+    """Raise CompileError, saying what and where, if a function breaks an invariant of the IR.
+
+    With a ``machine``, its own instructions are known, and what it lacks (`machine_faults`) is an error.
+    """
+    verifier = _Verifier(f"function '{function.name}'", machine)
+    verifier.function(function)
+    for what, place in () if machine is None else machine_faults(function, machine):
+        verifier.fail(what, place)
 
 
 def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> None:
@@ -118,6 +127,7 @@ class _Scope:
 @dataclass(slots=True)
 class _Verifier:
     where: str
+    machine: Machine | None = None
     bound: set[Variable] = field(default_factory=set)
     counted: set[Variable] = field(default_factory=set)
     """Loop variables with constant extents."""
@@ -255,6 +265,10 @@ class _Verifier:
         if id(node) in self.typed:
             return
         self.typed.add(id(node))
+        if self.machine is not None and isinstance(node, Intrinsic) and is_foreign(node.name):
+            if not self.machine.has(node.name):
+                self.fail(f"the machine '{self.machine.name}' has no instruction '{node.name}'", print_expression(node))
+            return
         fault = type_fault(node)
         if fault is not None:
             self.fail(fault, print_expression(node))

@@ -111,7 +111,7 @@ def choose_blocking(
     ``is_copied`` the rows of a block are copied before use. ``block_bytes`` and ``span_bytes`` replace the
     sizes that are parts of the machine's caches.
     """
-    first, second = machine.cache(1).size, machine.cache(2).size
+    first, second = machine.working_set(1), machine.working_set(2)
     longest = max((span_bytes or int(SPAN_SHARE * first)) // size, tile.unroll)
     spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
     span = terms if spans == 1 else -(-terms // (spans * tile.unroll)) * tile.unroll

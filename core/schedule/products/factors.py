@@ -49,8 +49,11 @@ PACK_TILES = 3
 """The right factor is packed at run time if at least so many tiles use each panel ..."""
 FAR_LINES, LARGE_SHARE = 16, 0.25
 """... and its rows are so many lines apart, and it takes so much of that cache, that reading it in place would miss."""
-CONFLICT_SHARE = 0.75
-"""Rows at the distance of a way of the first-level cache share its sets: those of so many ways are too many."""
+CONFLICT_ROWS = 6
+"""Rows at the distance of a way of the first-level cache share its sets: so many are too many, with what else passes.
+
+That they be as many as the ways was tried with twelve of them, and was no faster.
+"""
 
 EMULATED_REGISTERS = 6
 """Registers that a dot product takes where the processor has no instruction for it."""
@@ -115,7 +118,7 @@ class Factors:
     @property
     def _packable(self) -> int:
         """The bytes of a right factor that is packed as a whole."""
-        return int(PACK_SHARE * self.target.machine.cache(2).size)
+        return int(PACK_SHARE * self.target.machine.working_set(2))
 
     def _needs_groups(self) -> bool:
         """Whether the left factor has to be copied in groups."""
@@ -171,7 +174,10 @@ class Factors:
             return True
         stride = b.dims(right.buffer)[-1] * self.bytes
         cache = self.target.machine.cache(2)
-        is_large = stride >= FAR_LINES * cache.line and self.parts.terms * stride >= LARGE_SHARE * cache.size
+        is_large = (
+            stride >= FAR_LINES * cache.line
+            and self.parts.terms * stride >= LARGE_SHARE * self.target.machine.working_set(2)
+        )
         return self.split.count >= PACK_TILES and is_large
 
     def _rows_conflict(self) -> bool:
@@ -184,7 +190,7 @@ class Factors:
         cache = self.target.machine.cache(1)
         far = inner.extent * self.bytes % (cache.size // cache.ways) == 0 and b.dims(left.buffer)[-1] == inner.extent
         in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
-        return far and in_place and self.split.size >= CONFLICT_SHARE * cache.ways and self.panels >= PACK_TILES
+        return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
 
     def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""

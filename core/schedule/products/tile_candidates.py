@@ -47,7 +47,7 @@ def product_candidates(
 
 def blocks(own: ContractionParameters, target: Target) -> Iterator[ContractionParameters]:
     """Yield parameters with other blocks."""
-    first, second = (target.machine.cache(level).size for level in (1, 2))
+    first, second = (target.machine.working_set(level) for level in (1, 2))
     for share in BLOCK_SHARES:
         yield replace(own, block_bytes=int(share * second))
     for share in SPAN_SHARES:

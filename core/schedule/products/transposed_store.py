@@ -30,7 +30,7 @@ class TurnedScheduler(ContractionScheduler):
     def _turns(self) -> bool:
         lanes = self.tile.lanes
         square = lanes > 1 and lanes & (lanes - 1) == 0 and self.parts.width % lanes == 0
-        small = self._waiting_rows() * self.tile.columns * self.bytes <= SUMS_SHARE * self.target.machine.cache(2).size
+        small = self._waiting_rows() * self.tile.columns * self.bytes <= SUMS_SHARE * self.target.machine.working_set(2)
         whole = self.blocking.spans == 1 and self.mode == "packed before"
         single = not self.parts.epilogue.branches and self.parts.epilogue.turns == 1
         return single and square and small and whole and self.parts.total.dtype == "float32"

@@ -387,7 +387,7 @@ class ContractionScheduler(Factors):
 
     def _is_near(self, packed: PackedFactor) -> bool:
         """Whether a factor is so small that it stays in that cache."""
-        return packed.contents.nbytes < AHEAD_SHARE * self.target.machine.cache(2).size
+        return packed.contents.nbytes < AHEAD_SHARE * self.target.machine.working_set(2)
 
     def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
         """Return what to fetch of the left factor: the rows of the next tile."""

@@ -40,14 +40,14 @@ def reads_row_by_row(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vect
     if not stage.reduced or stage.reduced[-1].extent < ROWS or any(axis.count is not None for axis in stage.reduced):
         return False
     size = prod(other.extent for other in (*stage.axes, *stage.reduced)) * _bytes(stage)
-    return axis.extent >= 2 * ROWS * lanes and size > CACHED_SHARE * vectors.machine.cache(2).size
+    return axis.extent >= 2 * ROWS * lanes and size > CACHED_SHARE * vectors.machine.working_set(2)
 
 
 def reduce_columns(
     stage: FlatStage, outer: Sequence[LoopAxis], axis: LoopAxis, lanes: int, vectors: Vectors, parallel: bool
 ) -> Statement:
     """Reduce blocks of columns along ``axis``; ``parallel`` shares the blocks among threads."""
-    blocks = -(-axis.extent * _bytes(stage) // int(BLOCK_SHARE * vectors.machine.cache(1).size))
+    blocks = -(-axis.extent * _bytes(stage) // int(BLOCK_SHARE * vectors.machine.working_set(1)))
     length = -(-axis.extent // (blocks * lanes)) * lanes
     whole, rest = divmod(axis.extent, length)
     block = Variable(f"{axis.variable.name}_block")

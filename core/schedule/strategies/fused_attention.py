@@ -207,7 +207,7 @@ class AttentionScheduler:
         self.features = Panels("values", values, self.tile, words=self.words)
         row_bytes = self.keys.padded * element_bits(self.kind.dtype) // 8
         highest = self.rows.size + (self.rows.larger > 0)
-        most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.cache(1).size)
+        most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.working_set(1))
         self.blocks = split_evenly(self.rows.count, max(1, most_bytes // (row_bytes * highest)))
         most = highest * (self.blocks.size + (self.blocks.larger > 0))
         shape = (b.index(most), b.index(self.keys.padded))
@@ -419,7 +419,7 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     if parts is None or stage > 1:
         return []
     if stage == 1:
-        first = target.machine.cache(1).size
+        first = target.machine.working_set(1)
         return [replace(own, score_bytes=int(share * first)) for share in SCORE_SHARES]
     tiles = best_tiles(parts.scores.height, parts.values.width, parts.scores.left.type.dtype, target)
     return [replace(own, rows=tile.rows, vectors=tile.vectors) for tile in tiles]

@@ -120,8 +120,8 @@ def _cycles(plan: Plan, channels: int, outputs: int, machine: Machine) -> float:
     moved = vectors * (channels * inputs + outputs * results)
     weights = transform.products * channels * outputs * 4
     block = transform.products * (channels + outputs) * vectors * plan.lanes * 4
-    own, shared, far = machine.cache(2).size, machine.cache(3), machine.far.bandwidth
+    own, shared, far = machine.working_set(2), machine.cache(3), machine.far.bandwidth
     again = 0 if weights + block <= own else (plan.blocks - 1) * weights
     beyond = plan.blocks * 2 * max(0, block - own)
-    rate = shared.bandwidth if weights + block <= NEAR_SHARE * shared.size else far
+    rate = shared.bandwidth if weights + block <= NEAR_SHARE * machine.working_set(3) else far
     return plan.blocks * (products + moved) + again / rate + (weights + beyond) / far

@@ -122,7 +122,7 @@ def _plan(window: Window, target: Target) -> _Plan:
     down, across = -(-height // PIECE), -(-width // PIECE)
     tile = choose_tile(down * across, outputs, "int32", target)
     row_bytes = across * PRODUCTS * (2 * window.channels + 4 * tile.columns)
-    most = max(1, min(down, int(CACHE_SHARE * target.machine.cache(2).size) // row_bytes))
+    most = max(1, min(down, int(CACHE_SHARE * target.machine.working_set(2)) // row_bytes))
     rows = min(range(most, most // 2, -1), key=lambda rows: -(-down // rows) * rows)
     tile = choose_tile(rows * across, outputs, "int32", target)
     return _Plan(rows, across, -(-down // rows), tile)

@@ -93,6 +93,12 @@ def test_a_machine_without_caches_has_its_nearest_memory_in_their_place() -> Non
     assert bare.cache(1).bytes == bare.cache(2).bytes == 64 * KIB
 
 
+def test_blocks_plan_for_a_small_cache_and_for_no_more_of_a_large_one_than_is_worthwhile() -> None:
+    large = replace(ROW, memories=(replace(L1, bytes=48 * KIB), replace(L2, bytes=2048 * KIB), HOST))
+    assert [ROW.working_set(level) for level in (1, 2)] == [32 * KIB, 256 * KIB]
+    assert [large.working_set(level) for level in (1, 2, 3)] == [32 * KIB, 1024 * KIB, 2048 * KIB]
+
+
 def test_a_memory_without_a_bound_is_larger_than_anything() -> None:
     assert HOST.size > 1 << 60
     assert L1.size == 32 * KIB

@@ -155,7 +155,7 @@ def with_ways(ways: int) -> Target:
 
 def test_rows_that_compete_for_cache_lines_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     target = with_ways(128)
-    monkeypatch.setattr(factors, "CONFLICT_SHARE", 2 / 128)
+    monkeypatch.setattr(factors, "CONFLICT_ROWS", 2)
     kernel, arrays = matmul((13, 64), (64, 240), constant=True)
     check(kernel, arrays, target)
     assert "name='rows'" in repr(schedule_contraction(kernel, target).function.body)
@@ -217,7 +217,7 @@ def test_a_large_matrix_that_few_rows_meet_is_read_row_by_row(
 def test_rows_are_copied_block_by_block(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(blocking, "BLOCK_SHARE", (1 << 14) / (1 << 20))
     target = with_ways(512)
-    monkeypatch.setattr(factors, "CONFLICT_SHARE", 2 / 512)
+    monkeypatch.setattr(factors, "CONFLICT_ROWS", 2)
     kernel, arrays = matmul((rows, 16), (16, 240), constant=True)
     check(kernel, arrays, target)
     assert "name='rows'" in repr(schedule_contraction(kernel, target).function.body)

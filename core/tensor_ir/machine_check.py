@@ -1,0 +1,57 @@
+"""What a function asks of a machine: memories, levels of parallelism and vectors that it must have.
+
+Vectors that are computed may be wider than a register, for emitters cut them; those that are read or written at one
+time may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graft.core.machine.machine import Machine
+from graft.core.tensor_ir.ir import Allocate, Buffer, For, Function, Load, Statement, Store
+from graft.core.tensor_ir.printer import print_expression, print_statement
+from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
+from graft.core.types import element_bits
+
+WORD = 32
+"""Elements with more bits count as so many: a vector of indices is as many registers as its lanes need."""
+
+
+def machine_faults(function: Function, machine: Machine) -> Iterator[tuple[str, str]]:
+    """Yield what a machine lacks for a function, each with the text of the place that asks for it."""
+    for buffer in function.parameters:
+        yield from _memory_fault(buffer, machine, f"function {function.name}")
+    levels = [level.name for level in machine.levels]
+    for statement in walk_statements(function.body):
+        match statement:
+            case Allocate(buffer):
+                yield from _memory_fault(buffer, machine, print_statement(statement))
+            case For(binding=binding) if binding and binding.partition(".")[0] not in levels:
+                known = ", ".join(levels) or "none"
+                level = binding.partition(".")[0]
+                what = f"the machine '{machine.name}' has no level '{level}' to bind to; it has {known}"
+                yield what, print_statement(statement)
+            case Store(buffer, _, value):
+                yield from _vector_fault(buffer, value.type.lanes, machine, statement)
+        for node in walk_expressions(*statement_expressions(statement)):
+            if isinstance(node, Load):
+                yield from _vector_fault(node.buffer, node.type.lanes, machine, node)
+
+
+def _memory_fault(buffer: Buffer, machine: Machine, place: str) -> Iterator[tuple[str, str]]:
+    if buffer.memory not in machine.places:
+        known = ", ".join(machine.places)
+        what = (
+            f"'{buffer.name}' is in memory '{buffer.memory}', which the machine '{machine.name}' lacks; it has {known}"
+        )
+        yield what, place
+
+
+def _vector_fault(buffer: Buffer, lanes: int, machine: Machine, place: Load | Statement) -> Iterator[tuple[str, str]]:
+    bits = lanes * min(WORD, element_bits(buffer.dtype))
+    if lanes == 1 or bits <= 8 * machine.vector_bytes or buffer.memory == "register":
+        return
+    widest = f"vectors of {8 * machine.vector_bytes} bits" if machine.vectors else "no vectors"
+    text = print_expression(place) if isinstance(place, Load) else print_statement(place)
+    yield f"{lanes} lanes of {buffer.dtype} at one time, where the machine '{machine.name}' has {widest}", text

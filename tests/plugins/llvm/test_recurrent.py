@@ -126,3 +126,9 @@ def test_vectors_and_plain_loops_do_what_the_stages_say(kind: str, attributes: d
         verify(function)
         for buffer, found in zip(kernel.outputs, run_function(function, given), strict=True):
             np.testing.assert_allclose(found, expected[buffer], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("machine", "strategy"), [("x86-64-v4", "recurrent_layers"), ("riscv64", "sequential_loops")])
+def test_a_layer_runs_in_vectors_where_the_machine_has_some(machine: str, strategy: str) -> None:
+    kernel = kernel_of(network("GRU", arrays("GRU", 16, 1), constant=True))
+    assert schedule(kernel, target_named(machine)).strategy == strategy

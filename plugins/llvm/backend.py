@@ -15,6 +15,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.control_loops import Lanes
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -232,7 +233,7 @@ class RegionKernels:
     _index_checks: IndexChecks = field(init=False)
 
     def __post_init__(self) -> None:
-        self._index_checks = IndexChecks(symbol(self.region.name))
+        self._index_checks = IndexChecks(symbol(self.region.name), Lanes.of(self.target))
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
         precision = self.target.precision
@@ -348,9 +349,6 @@ class RegionKernels:
 
     def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
         """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
-        if lowered.loops is not None:
-            self._define(lowered.loops.function)
-            return lowered.loops.function.name, lowered.loops.packed, lowered.loops.chosen
         kernel = lowered.kernel
         with self._timed("lower"):
             structure = structure_of(kernel)
@@ -414,9 +412,7 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        in_place = (
-            () if lowered.loops is not None or "in-place" in self.target.without else overwritable(lowered.kernel)
-        )
+        in_place = () if "in-place" in self.target.without else overwritable(lowered.kernel)
         stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
         outputs = tuple(self._result(ValueView(value), buffer.dtype) for value, buffer in stored)
         self._calls.append(

@@ -35,12 +35,10 @@ def candidates(
 
 
 def _first(kernel: Kernel, target: Target, strategies: StrategyTable) -> Iterator[Parameters]:
-    """What every strategy that has the kernel's form proposes, whether its own model finds it fast or not."""
-    anchor = Anchor(kernel)
+    """What each strategy proposes and would take, whether its own model finds it fast or not."""
     for row in strategies.of(kernel.anchor):
-        answer = row.applies(anchor, target)
-        if row.candidates is not None and (answer is True or answer.code == "cost"):
-            yield from row.candidates(anchor, target, 0)
+        proposed = () if row.candidates is None else row.candidates(Anchor(kernel), target, 0)
+        yield from (one for one in proposed if row.applies(Anchor(kernel, one), target))
 
 
 def _more(

@@ -45,10 +45,8 @@ def schedule_planes(
     kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: Parameters | None = None
 ) -> Scheduled | None:
     """Return such a convolution as a product of patches; None for another, or if copying costs more than it gives."""
-    planes, lanes = _planes_of(kernel, stages), lanes_of("float32", target)
-    if planes is None or not gains(planes.channels, planes.windows.kernel, planes.shape[3], lanes):
-        return None
-    return schedule_window(kernel, stages, planes, target, parameters)
+    planes = _planes_of(kernel, stages)
+    return None if planes is None else schedule_window(kernel, stages, planes, target, parameters)
 
 
 def gains(channels: int, window: Sequence[int], outputs: int, lanes: int) -> bool:
@@ -126,7 +124,13 @@ def _planes_of(kernel: Kernel, stages: Sequence[Stage]) -> _Planes | None:
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
-    return True if target.precision == "bf16" else Reject("accuracy", "bfloat16 is not wanted")
+    if target.precision != "bf16":
+        return Reject("accuracy", "bfloat16 is not wanted")
+    planes = anchor.stages and _planes_of(anchor.kernel, anchor.stages)
+    if not planes:
+        return Reject("layout", "no planes of a float32 image, or channels not last in the result")
+    pays = gains(planes.channels, planes.windows.kernel, planes.shape[3], lanes_of("float32", target))
+    return True if pays else Reject("cost", "copying patches costs more than products of pairs give")
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:

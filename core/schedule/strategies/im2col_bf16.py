@@ -286,7 +286,10 @@ def _patched(kernel: Kernel, window: Window, target: Target, wanted: Contraction
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
-    return True if target.precision == "bf16" else Reject("accuracy", "bfloat16 is not wanted")
+    if target.precision != "bf16":
+        return Reject("accuracy", "bfloat16 is not wanted")
+    window = anchor.stages and window_of(anchor.kernel, anchor.stages)
+    return True if window else Reject("layout", "no bfloat16 image with channels last")
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:

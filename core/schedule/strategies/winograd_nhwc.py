@@ -71,19 +71,21 @@ FETCHED_SHARE = 2 / 3
 def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
     """Return a bfloat16 convolution by Winograd's algorithm; None if it is none of 3 x 3, or would not gain."""
     window, epilogue = window_of(kernel, stages), epilogue_of(stages, kernel.outputs)
-    if window is None or epilogue is None or "winograd" in target.without:
+    if window is None or epilogue is None or _refusal(window, target) is not None:
         return None
+    return _Scheduler(kernel, epilogue, window, _plan(window, target), target.machine.cache(1).line).scheduled()
+
+
+def _refusal(window: Window, target: Target) -> Reject | None:
+    """Return why the algorithm is not for a convolution; None if it is."""
+    if "winograd" in target.without:
+        return Reject("user-excluded", "Winograd's algorithm is switched off")
     w, lanes = window.windows, lanes_of("float32", target)
-    if w.kernel != (WINDOW, WINDOW) or w.strides != (1, 1) or w.dilations != (1, 1) or lanes == 1:
-        return None
-    if window.channels % lanes or window.shape[3] % lanes:
-        return None
-    plan = _plan(window, target)
-    return (
-        _Scheduler(kernel, epilogue, window, plan, target.machine.cache(1).line).scheduled()
-        if _gains(window, lanes, target.machine)
-        else None
-    )
+    if w.kernel != (WINDOW, WINDOW) or w.strides != (1, 1) or w.dilations != (1, 1):
+        return Reject("shape", "no windows of 3 x 3 that move by one pixel")
+    if lanes == 1 or window.channels % lanes or window.shape[3] % lanes:
+        return Reject("shape", "channels do not fill whole vectors")
+    return None if _gains(window, lanes, target.machine) else Reject("cost", "sums of products take fewer cycles")
 
 
 def _gains(window: Window, lanes: int, machine: Machine) -> bool:
@@ -346,11 +348,13 @@ def _back_across(values: Sequence[Expression]) -> list[Expression]:
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
-    if target.precision != "bf16" or "winograd" in target.without:
-        return Reject("user-excluded", "Winograd's algorithm in bfloat16 is not wanted")
+    if target.precision != "bf16":
+        return Reject("accuracy", "bfloat16 is not wanted")
     if of_family(anchor.parameters, ContractionParameters) is not None:
         return Reject("cost", "sums of products are wanted")
-    return True
+    window = anchor.stages and window_of(anchor.kernel, anchor.stages)
+    refusal = _refusal(window, target) if window else Reject("layout", "no bfloat16 image with channels last")
+    return True if refusal is None else refusal
 
 
 STRATEGY = Strategy("winograd_nhwc", CONVOLUTIONS, of_stages(schedule_winograd_last), _applies)

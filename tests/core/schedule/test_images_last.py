@@ -19,9 +19,10 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.parameters import ContractionParameters
-from graft.core.schedule.select import schedule
+from graft.core.schedule.select import schedule, strategy_of
 from graft.core.tensor_ir.ir import Allocate, For
 from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tuning.candidates import STAGES, candidates
 from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution, outputs_of
 
@@ -191,3 +192,24 @@ def test_winograd_rounds_little_more_than_the_direct_sum() -> None:
         errors.append(np.sqrt(np.mean((output.astype(np.float64) - expected.astype(np.float64)) ** 2)))
     assert errors[1] < errors[0] < 2 * errors[1]
     assert b.dims(kernel.outputs[0]) == (1, 6, 6, 16)
+
+
+@pytest.mark.parametrize(
+    ("source", "weights", "apart"),
+    [
+        ((1, 32, 14, 14), (48, 32, 3, 3), "w"),
+        ((1, 30, 14, 14), (48, 30, 3, 3), "w"),
+        ((1, 3, 9, 30), (64, 3, 7, 7), "wx"),
+        ((1, 3, 9, 30), (16, 3, 3, 3), "wx"),
+    ],
+)
+def test_a_strategy_and_its_candidates_are_known_before_anything_is_built(
+    source: tuple[int, ...], weights: tuple[int, ...], apart: str
+) -> None:
+    kernel, _ = with_channels_last(*convolution(source, weights, **SAME), apart)
+    scheduled, row = schedule(kernel, WIDE), strategy_of(kernel, WIDE)
+    assert row is not None
+    assert row.name == scheduled.strategy
+    for stage in range(STAGES):
+        found = candidates(kernel, WIDE, stage, None)
+        assert bool(found) == (row.candidates is not None or (stage == 0 and row.name == "winograd_nhwc"))

@@ -16,7 +16,7 @@ from graft.datatypes.lowering import Extern, Lookup, Via, address_of, formula_re
 from graft.datatypes.registry import REGISTRY, DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
-from graft.runtime.arguments import ARRAY, TEXT, takes
+from graft.runtime.arguments import ARRAY, TEXT, optional, takes
 
 _C_TYPES: dict[str, Any] = {
     "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64,
@@ -24,9 +24,9 @@ _C_TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@takes(numbers=ARRAY, dtype=TEXT, backend=TEXT, registry=REGISTRY)
+@takes(numbers=ARRAY, dtype=TEXT, backend=optional(TEXT), registry=REGISTRY)
 def encode(
-    numbers: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
+    numbers: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str | None = None
 ) -> np.ndarray:
     """Return floats of any shape rounded to ``custom[name]bits``, as storage bits (uint8, uint16, uint32)."""
     format = registry.format(dtype)
@@ -45,9 +45,9 @@ def _as_float32(numbers: np.ndarray) -> np.ndarray:
     return numbers.astype(np.float32, copy=False)
 
 
-@takes(bits=ARRAY, dtype=TEXT, backend=TEXT, registry=REGISTRY)
+@takes(bits=ARRAY, dtype=TEXT, backend=optional(TEXT), registry=REGISTRY)
 def decode(
-    bits: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
+    bits: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str | None = None
 ) -> np.ndarray:
     """Return the numbers (float64) that storage bits of ``custom[name]bits`` stand for."""
     format = registry.format(dtype)
@@ -62,13 +62,13 @@ def decode(
     return _cast(bits, dtype, "float32", registry, backend).astype(np.float64)
 
 
-def can_cast(source: str, target: str, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm") -> bool:
+def can_cast(source: str, target: str, registry: DatatypeRegistry = DATATYPES, backend: str | None = None) -> bool:
     """Whether a cast was registered for these types."""
     lowering = registry.lowering("Cast", backend, target, source)
     return lowering.has(target, source) if isinstance(lowering, Extern) else lowering is not None
 
 
-def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistry, backend: str) -> np.ndarray:
+def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistry, backend: str | None) -> np.ndarray:
     lowering = registry.lowering("Cast", backend, target, source)
     match lowering:
         case Extern() if lowering.has(target, source):
@@ -78,7 +78,7 @@ def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistr
         case Via() | None | Extern():
             raise DatatypeError(
                 f"there is no cast from {source} to {target}; register it with graft.datatypes.register_op(lowering, "
-                f"'Cast', '{backend}', ...)",
+                f"'Cast', {backend!r}, ...)",
                 source=source,
                 target=target,
             )

@@ -15,6 +15,7 @@ from itertools import chain, count
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.machine.rows import GENERIC
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.normalize import normalize
 from graft.core.model.shapes import require_static
@@ -24,7 +25,8 @@ from graft.core.operators.lower import lower, lowering_of
 from graft.core.operators.table import CUSTOM_DOMAIN, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
-from graft.core.tensor_ir.ir import Function
+from graft.core.schedule.strategies.sequential_loops import loops_of
+from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.types import is_custom, parse_custom, storage_dtype
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower_function import FunctionLowering, require
@@ -56,7 +58,7 @@ SUMS = frozenset(
     types=optional(TEXT_BY_TEXT),
     accumulate=TEXT,
     shapes=optional(SHAPES),
-    backend=TEXT,
+    backend=optional(TEXT),
     registry=REGISTRY,
 )
 def convert(
@@ -67,7 +69,7 @@ def convert(
     types: Mapping[str, str] | None = None,
     accumulate: str = EACH,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    backend: str = "llvm",
+    backend: str | None = None,
     registry: DatatypeRegistry = DATATYPES,
 ) -> ir.Model:
     """Return the model computing in a custom datatype; inputs and outputs keep their types.
@@ -75,7 +77,8 @@ def convert(
     ``keep`` are patterns (``"conv1*"``, ``"Softmax"``) of names or operators of nodes that stay as they are; ``types``
     gives other types by pattern, the first that fits. ``accumulate`` is how sums are rounded: ``"each"`` operation, a
     type (``"float32"``, ``"custom[posit]32"``), or ``"quire"``: once. BatchNormalization is folded into the
-    convolution before it, in float. Raises DatatypeError for unknown types and, in one error, all missing lowerings.
+    convolution before it, in float. ``backend`` names one whose own lowerings count, None takes those for any. Raises
+    DatatypeError for unknown types and, in one error, all missing lowerings.
     """
     for name in (dtype, *(types or {}).values()):
         _require_type(name, registry)
@@ -122,7 +125,7 @@ class _Conversion:
     types: dict[str, str]
     accumulate: str
     registry: DatatypeRegistry
-    backend: str
+    backend: str | None
     _converted: list[ir.Node] = field(default_factory=list)
     _as_type: dict[tuple[ir.Value, str], ir.Value] = field(default_factory=dict)
     _floats: dict[ir.Value, ir.DataType] = field(default_factory=dict)
@@ -269,7 +272,7 @@ class _Conversion:
         return found
 
 
-def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm") -> set[str]:
+def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: str | None = None) -> set[str]:
     """Return the operations that a node of custom types needs and nobody registered."""
     kinds = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None and is_custom(value.dtype)}
     kinds |= {policy for policy in accumulation([node]).values() if is_custom(policy)}
@@ -277,11 +280,11 @@ def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: 
         return set()
     lowering = FunctionLowering(registry, backend)
     result = lower(lowering_of(node))
-    if isinstance(result, Function):
-        lowering.statement(result.body)
-        return lowering.missing
     buffers = tuple(dict.fromkeys(stage.buffer for stage in result))
     kernel = Kernel(node.name, (), buffers, result, Trait.ELEMENTWISE, node, len(result) - 1)
+    if any(map(is_sequential, result)):
+        lowering.statement(loops_of(result, buffers, GENERIC))
+        return lowering.missing
     for stage in prepare(kernel, accumulation([node]), registry).kernel.stages:
         for expression in stage_expressions(stage):
             lowering.expression(expression)

@@ -60,7 +60,7 @@ class FunctionLowering:
     """
 
     registry: DatatypeRegistry = DATATYPES
-    backend: str = "llvm"
+    backend: str | None = None
     tables: dict[Buffer, np.ndarray] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     externs: set[str] = field(default_factory=set)
@@ -305,7 +305,7 @@ class LoweredFunction:
 
 
 def lower_function(
-    function: Function, registry: DatatypeRegistry = DATATYPES, backend: str = "llvm"
+    function: Function, registry: DatatypeRegistry = DATATYPES, backend: str | None = None
 ) -> LoweredFunction:
     """Return a scheduled function without custom types."""
     lowering = FunctionLowering(registry, backend)
@@ -317,11 +317,12 @@ def lower_function(
     return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.externs))
 
 
-def require(missing: frozenset[str] | set[str], backend: str, where: str) -> None:
+def require(missing: frozenset[str] | set[str], backend: str | None, where: str) -> None:
     """Raise DatatypeError if any lowering is missing, naming all of them."""
     if missing:
         listed = ", ".join(sorted(missing))
+        who = f"backend '{backend}' has" if backend else "there is"
         raise DatatypeError(
-            f"{where}: backend '{backend}' has no lowering of {listed}; register each with graft.datatypes.register_op",
+            f"{where}: {who} no lowering of {listed}; register each with graft.datatypes.register_op",
             missing=tuple(sorted(missing)),
         )

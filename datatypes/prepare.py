@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from graft.core.model.view import NodeView
-from graft.core.operators.table import CUSTOM_DOMAIN, Trait
+from graft.core.operators.table import CUSTOM_DOMAIN
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.strategies.generic_nest import with_epilogue
+from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import (
     Binary,
     Bitcast,
@@ -73,7 +74,7 @@ def prepare(
     stages: list[Stage] = []
     anchor = kernel.anchor_stage
     for number, stage in enumerate(kernel.stages):
-        stages += preparation.stage(stage, kernel.anchor is Trait.CONVOLUTION and number == kernel.anchor_stage)
+        stages += preparation.stage(stage)
         if number == kernel.anchor_stage:
             anchor = max((place for place, one in enumerate(stages) if one.reduction is not None), default=number)
     used = {load.buffer for stage in stages for load in loads(*stage_expressions(stage))}
@@ -138,7 +139,7 @@ class _Preparation:
 
     # ---- Stages ----
 
-    def stage(self, stage: Stage, is_convolution: bool) -> list[Stage]:
+    def stage(self, stage: Stage) -> list[Stage]:
         """Return the stage, or the stages, without arithmetic on encoded types."""
         policy = next((self.policies[name] for name in stage.origin if name in self.policies), None)
         value = self.expression(stage.value)
@@ -148,9 +149,11 @@ class _Preparation:
         new = self._target(target)
         if reduction is None:
             return [replace(stage, buffer=new, value=converted(value, new.dtype))]
-        if is_convolution and len(reduction.axes) > 1 and policy != QUIRE:
+        structure = stage.structure
+        if isinstance(structure, Window) and policy != QUIRE:
             first, *window = reduction.axes
             reduction = Reduction(reduction.operator, (*window, first), reduction.initial)
+            structure = replace(structure, reduced=(*structure.reduced[1:], structure.reduced[0]))
         total = Variable("total", value.type)
         result: Expression = total
         if stage.epilogue is not None:
@@ -165,6 +168,7 @@ class _Preparation:
             reduction=replace(reduction, initial=initial),
             epilogue_variable=total,
             epilogue=converted(result, new.dtype),
+            structure=structure,
         )
         kind = self._accumulator(reduction.operator, value.type.dtype, policy)
         if kind == QUIRE:

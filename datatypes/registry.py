@@ -42,7 +42,7 @@ class Datatype:
     widths: tuple[int, ...] = ()
     """The usual widths, for lists; others may work."""
     lowerings: dict[tuple[str, str, str], Lowering] = field(default_factory=dict)
-    """By (backend, operation, source datatype); the source is "" but for casts."""
+    """By (backend or "" for any, operation, source datatype); the source is "" but for casts."""
 
     def format(self, bits: int) -> Format | None:
         """Return the format of this width, None if the datatype has only registered lowerings."""
@@ -112,12 +112,16 @@ class DatatypeRegistry:
             row = self.register(datatype.name, datatype.code, format=format, widths=widths, owner=owner)
             row.lowerings.update(datatype.lowerings)
 
-    @takes(op=TEXT, backend=TEXT, datatype=TEXT, source=optional(TEXT))
-    def register_op(self, lowering: Lowering, op: str, backend: str, datatype: str, source: str | None = None) -> None:
-        """Register how a backend computes an operation of a datatype.
+    @takes(op=TEXT, backend=optional(TEXT), datatype=TEXT, source=optional(TEXT))
+    def register_op(
+        self, lowering: Lowering, op: str, backend: str | None = None, datatype: str = "", source: str | None = None
+    ) -> None:
+        """Register how an operation of a datatype is computed: by every backend that generates code, or by one alone.
+
+        What is registered for a ``backend`` by its name goes before what is registered for any (None).
 
         ``datatype`` is the name of the result's datatype; of a Cast it is what is cast to, and ``source`` what is cast
-        from: each may be an ordinary type, as in ``register_op(lowering, "Cast", "llvm", "float32", "posit")``. Raises
+        from: each may be an ordinary type, as in ``register_op(lowering, "Cast", None, "float32", "posit")``. Raises
         DatatypeError for an unknown operation or datatype, or if the lowering is no lowering.
         """
         from graft.datatypes.lowering import lowering_of
@@ -129,24 +133,27 @@ class DatatypeRegistry:
         if op == "Cast" and source is None:
             raise DatatypeError(
                 f"a Cast to '{datatype}' needs the datatype that it casts from; write register_op(lowering, 'Cast', "
-                f"'{backend}', '{datatype}', 'float32')",
+                f"{backend!r}, '{datatype}', 'float32')",
                 operation=op,
             )
         owner = source if op == "Cast" and datatype not in self._rows and source is not None else datatype
         row = self._row(owner)
         cast = f"{source}->{datatype}" if op == "Cast" else ""
-        row.lowerings[(backend, op, cast)] = lowering_of(lowering, op, owner)
+        row.lowerings[(backend or "", op, cast)] = lowering_of(lowering, op, owner)
 
-    def lowering(self, op: str, backend: str, dtype: str, source: str | None = None) -> Lowering | None:
+    def lowering(self, op: str, backend: str | None, dtype: str, source: str | None = None) -> Lowering | None:
         """Return what was registered for an operation of a type, None if nothing was.
 
-        ``dtype`` and ``source`` (of a Cast) are type names, custom or ordinary.
+        For no backend in particular (None), what was registered for one will do where nothing is for any. ``dtype``
+        and ``source`` (of a Cast) are type names, custom or ordinary.
         """
         names = [parse_custom(kind)[0] if kind is not None and is_custom(kind) else kind for kind in (dtype, source)]
         cast = f"{names[1]}->{names[0]}" if op == "Cast" else ""
         for kind in (dtype, source):
             if kind is not None and is_custom(kind):
-                found = self.of(kind).lowerings.get((backend, op, cast))
+                known = self.of(kind).lowerings
+                whose = (backend, "") if backend else ("", *(one[0] for one in known))
+                found = next((known[key] for name in whose if (key := (name, op, cast)) in known), None)
                 if found is not None:
                     return found
         return None

@@ -15,6 +15,7 @@ from graft.plugins.hooks import PROJECT
 
 DISTRIBUTION = "graft-compiler"
 BUILT_IN = {
+    "c_source": "graft.plugins.c_source.plugin",
     "llvm": "graft.plugins.llvm.plugin",
     "onednn": "graft.plugins.onednn.plugin",
     "reference": "graft.plugins.reference.plugin",

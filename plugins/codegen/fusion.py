@@ -30,10 +30,16 @@ ANCHORS = (
     (Trait.INJECTIVE, Trait.ELEMENTWISE),
 )
 """The traits of anchors, in the order in which they choose what follows them."""
-LARGEST_GROUP = 64
-"""Nodes of one kernel up to which others follow: what a kernel costs to compile grows faster than its length."""
-LARGEST_DIAMOND = 24
-"""Nodes up to which the end of a diamond is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusionLimits:
+    """How far fusion goes; ``group=1`` leaves every operator alone."""
+
+    group: int = 64
+    """Nodes of one kernel up to which others follow: what a kernel costs to compile grows faster than its length."""
+    diamond: int = 24
+    """Nodes up to which the end of a diamond is looked for."""
 
 
 @dataclass(slots=True)
@@ -84,6 +90,7 @@ class Uses:
     taken: set[ir.Node] = field(default_factory=set)
     turning: set[ir.Node] = field(default_factory=set)
     """Transpositions that their readers do."""
+    limits: FusionLimits = FusionLimits()
 
     @classmethod
     def of(cls, nodes: Sequence[NodeView], outputs: Collection[ir.Value]) -> Uses:
@@ -106,7 +113,7 @@ class Uses:
         if value in self.outputs:
             return []
         waiting = {node.node: node for node in self.readers.get(value, ())}
-        while waiting and len(found) < LARGEST_DIAMOND:
+        while waiting and len(found) < self.limits.diamond:
             node = waiting.pop(min(waiting, key=lambda one: self.order[one]))
             outputs = self.used_outputs(node)
             if node.node in self.taken or len(outputs) != 1 or not joins(node):
@@ -127,6 +134,7 @@ def fuse(
     table: OperatorTable,
     without: Collection[str] = (),
     last: Collection[ir.Value] = (),
+    limits: FusionLimits = FusionLimits(),
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
@@ -136,6 +144,7 @@ def fuse(
     ``in-place`` (every Concat is a kernel). ``last`` are the values that are stored with channels last.
     """
     uses = Uses.of(nodes, outputs)
+    uses.limits = limits
     groups: list[Group] = []
     for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
@@ -263,7 +272,7 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
             return same and (table.has(node, Trait.ELEMENTWISE) or is_view(node, uses, table))
 
         more = uses.next_joint(outputs[0], joins) or _moved(outputs[0], trait, uses, table)
-        if not more or len(group.nodes) + len(more) > LARGEST_GROUP:
+        if not more or len(group.nodes) + len(more) > uses.limits.group:
             break
         group.nodes += more
         uses.taken |= {node.node for node in more}

@@ -2,69 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from time import perf_counter
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import onnx_ir as ir
-
-from graft.core.machine.machine import Machine
-from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import Cost, OperatorTable
-from graft.core.reject import Reject
-from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.parameters import Parameters, to_json
-from graft.core.schedule.select import schedule
-from graft.core.schedule.strategies.fused_elementwise import overwritable
-from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
-from graft.core.tensor_ir.visit import map_statement
-from graft.core.tuning.tunings import Tunings, machine_of, workload_key
-from graft.core.types import FLOATS, INTEGERS, is_custom, storage_dtype
-from graft.datatypes.lower_function import lower_function, require
-from graft.errors import TuningError
-from graft.partition.region import Region
-from graft.plugins.backend import Backend, CompiledRegion
-from graft.plugins.codegen.bf16_products import rounded_nodes
-from graft.plugins.codegen.checked_indices import IndexChecks
-from graft.plugins.codegen.concat_in_place import Placed
-from graft.plugins.codegen.constant_packing import Places, Shared, scheduled_and_places
-from graft.plugins.codegen.fusion import Group, Uses, fuse
-from graft.plugins.codegen.horizontal_fusion import join_horizontally
-from graft.plugins.codegen.image_layout import values_last
-from graft.plugins.codegen.kernel_structure import structure_of
-from graft.plugins.codegen.lowered_groups import Lowered, Values, kernel_name, lowered_beside, symbol
-from graft.plugins.codegen.quantized_regions import in_integers
-from graft.plugins.codegen.region_cost import region_costs
-from graft.plugins.llvm.cache import KernelCache, source_digest
-from graft.runtime.dtypes import dtype_name, element_type
-from graft.runtime.procedure import Call, Module, Procedure, TensorSpec
+from graft.plugins.tensor_ir_backend import TensorIrBackend
+from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from graft.core.tuning.options import TuneOptions, TuneReport
-    from graft.plugins.llvm.codegen import Codegen
-
-DTYPES = FLOATS | INTEGERS | {"bool"}
-"""The element types that generated code handles."""
+    from graft.core.machine.machine import Machine
+    from graft.core.machine.target import CompileOptions, Target
+    from graft.core.tensor_ir.ir import Function
+    from graft.plugins.codegen.region_code import RegionCode
 
 
-class LlvmBackend(Backend):
+class LlvmBackend(TensorIrBackend):
     """Compiles whatever has a lowering and static shapes; the last resort before the `reference` backend."""
 
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
     fallback: ClassVar[bool] = True
-    fuses: ClassVar[bool] = True
-
-    def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
-        """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
-        self._table, self._without = table, check_switches(without)
 
     def available(self) -> str | None:
         """Return None if llvmlite can be imported."""
@@ -76,27 +33,9 @@ class LlvmBackend(Backend):
 
     def version(self) -> str:
         """Return the versions of llvmlite and LLVM."""
-        import llvmlite
-        import llvmlite.binding as llvm
+        from graft.plugins.llvm.emit import llvm_version
 
-        return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
-
-    def fingerprint(self) -> str:
-        """Return what generated code depends on besides the region."""
-        return " ".join((self.version(), *(f"without {name}" for name in sorted(self._without))))
-
-    def supports(self, node: NodeView) -> bool | Reject:
-        """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
-        operator = self._table.of(node)
-        if operator is None or operator.lower is None:
-            near = self._table.nearest(node.op_type) if operator is None and node.domain else None
-            hint = f"; the nearest is {near}" if near else ""
-            return Reject("no-pattern", f"the operator table has no lowering of {node.op_type}{hint}")
-        for value in (*node.inputs, *node.outputs):
-            if value is not None and value.name and (refused := _refused(value)) is not None:
-                return refused
-        refused = None if operator.accepts is None else operator.accepts(node)
-        return True if refused is None else refused
+        return llvm_version()
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True for the architectures that there is a linker for."""
@@ -104,331 +43,27 @@ class LlvmBackend(Backend):
 
         return machine.arch in TRIPLES or f"it generates code for {', '.join(TRIPLES)}, not for {machine.arch}"
 
-    def rounded(self, region: Region, target: Target) -> Collection[str]:
-        """Return the names of the nodes whose products are in bfloat16."""
-        if target.precision == "float32":
-            return ()
-        outputs = {output.value for output in region.outputs}
-        without = target.without | self._without
-        return set(rounded_nodes(region.nodes(), outputs, self._table, replace(target, without=without)))
+    def emit(self, functions: Sequence[Function], target: Target) -> Module:
+        """Return the functions as one native image."""
+        from graft.plugins.llvm.emit import compile_functions
 
-    def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
-        """Compile a region into one native module with a function per kernel, and the calls of them."""
-        from graft.plugins.llvm.codegen import Codegen
+        names = tuple(function.name for function in functions)
+        return Module("", "native", names, compile_functions(functions, target))
 
-        target = self._target(options)
-        region = in_integers(region, target.without)
-        cache = None if options.cache is None else KernelCache(options.cache / "kernels")
-        with Codegen(target, cache) as codegen:
-            kernels = RegionKernels(region, self._table, target, codegen, tuned=self._tuned(target, options))
-            procedure, names = kernels.procedure(), codegen.names
-            modules: tuple[Module, ...] = ()
-            if names:
-                called = ", ".join(sorted(kernels.externs))
-                bound = f"it calls {called} at their addresses in this process" if called else ""
-                modules = (Module(region.name, "native", names, codegen.image(), plugin="llvm", bound=bound),)
-        if cache is not None and kernels.functions:
-            cache.trim()
-        return CompiledRegion(modules, procedure, kernels.constants, {**kernels.seconds, **codegen.by_stage})
+    def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
+        """Compile each function while the next is scheduled: LLVM runs outside Python's lock.
 
-    def cost(self, region: Region) -> Sequence[Cost]:
-        """Return one cost for each kernel."""
-        return region_costs(region, self._table, self._without)
+        It takes one call at a time (llvmlite has a lock of its own), so one thread is enough.
+        """
+        from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler
+        from graft.plugins.llvm.emit import module_ir, object_of, processor_of
 
-    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
-        """Measure candidates for the parameters of the regions' schedules; raise TuningError for another processor."""
-        from graft.plugins.llvm.tuning import tune_regions
-
-        target = self._target(options)
-        if target.machine != host_target().machine:
-            here = host_target().cpu
-            raise TuningError(
-                f"tuning measures on this machine, a {here}, not on a {target.machine.name}; tune for target 'native'",
-                target=target.machine.name,
-            )
-        if options.tuned is None:
-            raise TuningError(
-                "tuning needs a database to keep what it finds in; leave tuned on, with a cache directory of your own"
-            )
-        regions = [in_integers(region, target.without) for region in regions]
-        return tune_regions(regions, self._table, target, self._tunings(target, options.tuned), wish, options.threads)
-
-    def _target(self, options: CompileOptions) -> Target:
-        without = options.target.without | self._without
-        return replace(options.target, threads=options.threads, without=without)
-
-    def _tunings(self, target: Target, path: Path) -> Tunings:
-        return Tunings(path, machine_of(target, target.threads), f"{self.version()} {source_digest()[:16]}")
-
-    def _tuned(self, target: Target, options: CompileOptions) -> dict[str, Parameters]:
-        """What tuning has found, by workload."""
-        if options.tuned is None:
-            return {}
-        known = self._tunings(target, options.tuned).known()
-        return {key: tuning.parameters for key, tuning in known.items() if tuning.parameters is not None}
-
-
-def on_one_thread(function: Function) -> Function:
-    """Return the function with every parallel loop serial."""
-
-    def rule(statement: Statement) -> Statement:
-        if isinstance(statement, For) and statement.kind == "parallel":
-            return replace(statement, kind="serial")
-        return statement
-
-    return replace(function, body=map_statement(function.body, lambda expression: expression, rule))
-
-
-def _refused(value: ValueView) -> Reject | None:
-    if value.dtype not in DTYPES and not is_custom(value.dtype):
-        return Reject("dtype", f"'{value.name}' is {value.dtype or 'of unknown type'}; llvm computes numbers and bool")
-    if value.static_shape is None:
-        return Reject("dynamic-shape", f"'{value.name}' has shape {_shown(value)}; llvm compiles static shapes")
-    return None
-
-
-def _spec(value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> TensorSpec:
-    kind = storage_dtype(dtype or value.dtype)
-    return TensorSpec(value.name, kind, value.static_shape, storage, **place)  # type: ignore[arg-type]
-
-
-def _bytes(value: ValueView) -> int:
-    """The size of an element as it is stored."""
-    return element_type(storage_dtype(value.dtype)).bytes
-
-
-def _shown(value: ValueView) -> str:
-    if value.shape is None:
-        return "unknown"
-    return f"[{','.join('?' if extent is None else str(extent) for extent in value.shape)}]"
-
-
-@dataclass(slots=True)
-class RegionKernels:
-    """A region as scheduled functions, the constants that they read, and the calls in order."""
-
-    region: Region
-    table: OperatorTable
-    target: Target
-    codegen: Codegen | None = None
-    """Gets every function as soon as it is scheduled, and may have some already."""
-    tuned: Mapping[str, Parameters] = field(default_factory=dict)
-    """Parameters by workload; the schedules choose by themselves for all others."""
-    functions: list[Function] = field(default_factory=list)
-    """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-    groups: list[Group] = field(default_factory=list)
-    externs: set[str] = field(default_factory=set)
-    """C functions of this process that custom datatypes are lowered to."""
-    _tensors: list[TensorSpec] = field(default_factory=list)
-    _indices: dict[ir.Value, int] = field(default_factory=dict)
-    _places: dict[ir.Value, tuple[ValueView, int]] = field(default_factory=dict)
-    """By value: the result of a Concat in whose memory it is computed, and the elements before it."""
-    _calls: list[Call] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
-    _known: dict[str, Shared] = field(default_factory=dict)
-    _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
-    _missing: set[str] = field(default_factory=set)
-    _index_checks: IndexChecks = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._index_checks = IndexChecks(symbol(self.region.name))
-        nodes = self.region.nodes()
-        outputs = {output.value for output in self.region.outputs}
-        precision = self.target.precision
-        last = set() if "channels-last" in self.target.without else values_last(nodes, outputs, self.table, precision)
-        self.groups = fuse(nodes, outputs, self.table, self.target.without, last)
-        for placed in (group.placed for group in self.groups if group.placed is not None):
-            self._places.update((value, (placed.node.outputs[0], offset)) for value, offset in placed.computed)
-        for number, value in enumerate(self.region.inputs):
-            self._add(value, "input", index=number)
-        if "horizontal" not in self.target.without:
-            self.groups = join_horizontally(self.groups, self.target, outputs | last | self._places.keys())
-        values = Values(self.table, last=last, are_bfloat16=precision == "bf16")
-        uses, kept = Uses.of(nodes, outputs), outputs | self._places.keys()
-        for number, group in enumerate(self.groups):
-            if group.is_view:
-                self._view(group)
-                continue
-            shared = (group, *group.beside)
-            outside = [
-                [v for v in one.tail.node.outputs if one.parts or v in uses.readers or v in kept] for one in shared
-            ]
-            if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
-                for empty in outside[0]:
-                    self._add(ValueView(empty), "arena")
-                continue
-            with self._timed("lower"):
-                lowered = self._lowered(values, number, shared, outside, uses)
-            if "index-checks" not in self.target.without:
-                for node in (node for one in shared for node in (*one.before, *one.nodes)):
-                    self._check_indices(node)
-            for one in lowered:
-                self._call(one, *self._schedule(one))
-            for part, begin in group.parts:
-                whole = self._index(group.tail.node.outputs[0])
-                self._add(part, "view", of=whole, offset=begin * _bytes(part))
-        require(self._missing, "llvm", f"region '{self.region.name}'")
-
-    def _lowered(
-        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]], uses: Uses
-    ) -> Sequence[Lowered]:
-        """Lower groups that are to share a kernel to one, or to one each if they cannot."""
-        region = self.region.name
-        if len(groups) == 1:
-            return [values.lower_group(groups[0], kernel_name(region, number, groups[0]), outside[0])]
-        names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
-        parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
-        nodes = [node for group in groups for node in group.nodes]
-        own = {node.node for node in nodes}
-        kept = uses.outputs | self._places.keys()
-        made = {value for part in parts for value in part.outputs if value not in kept}
-        inner = {value for value in made if own.issuperset(reader.node for reader in uses.readers[value])}
-        name = kernel_name(region, number, Group(nodes, groups[0].trait))
-        whole = lowered_beside(parts, name, self.target, inner)
-        return parts if whole is None else [whole]
-
-    def procedure(self) -> Procedure:
-        """Return the calls over the region's tensors; arena tensors have no offset yet."""
-        outputs = tuple(self._index(output.value) for output in self.region.outputs)
-        inputs = tuple(range(len(self.region.inputs)))
-        return Procedure(self.region.name, tuple(self._tensors), inputs, outputs, tuple(self._calls))
-
-    # ---- Tensors ----
-
-    def _add(self, value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> int:
-        self._tensors.append(_spec(value, storage, dtype, **place))
-        self._indices[value.value] = len(self._tensors) - 1
-        return self._indices[value.value]
-
-    def _index(self, value: ir.Value) -> int:
-        """The tensor of a value: known, or a constant that is used for the first time."""
-        if value in self._indices:
-            return self._indices[value]
-        view = ValueView(value)
-        array = view.constant
-        assert array is not None, f"'{view.name}' is read before it is written"
-        self.constants[view.name] = array
-        return self._add(view, "constant", constant=view.name)
-
-    def _packed(self, name: str, array: np.ndarray) -> int:
-        self.constants[name] = array
-        self._tensors.append(TensorSpec(name, dtype_name(array.dtype), array.shape, "constant", constant=name))
-        return len(self._tensors) - 1
-
-    def _result(self, value: ValueView, dtype: str | None = None) -> int:
-        """The tensor of what is computed: in the arena, or in the memory of a Concat that it is a part of."""
-        if value.value in self._indices:
-            return self._indices[value.value]
-        if value.value not in self._places:
-            return self._add(value, "arena", dtype)
-        whole, offset = self._places[value.value]
-        return self._add(value, "view", of=self._result(whole), offset=offset * _bytes(value))
-
-    def _view(self, group: Group) -> None:
-        (node,) = group.nodes
-        if group.placed is not None:
-            self._put_together(group.placed)
-            return
-        source = node.input(0)
-        assert source is not None
-        for value, offset in group.slices or [(node.node.outputs[0], 0)]:
-            part = ValueView(value)
-            self._add(part, "view", of=self._index(source.value), offset=offset * _bytes(part))
-
-    def _put_together(self, placed: Placed) -> None:
-        """Copy those parts of a Concat that are not computed in its memory."""
-        whole = self._result(placed.node.outputs[0])
-        for value, offset in placed.copied:
-            source, part = self._index(value), ValueView(value)
-            self._tensors.append(_spec(part, "view", of=whole, offset=offset * _bytes(part)))
-            self._calls.append(Call("copy", (source,), (len(self._tensors) - 1,), origin=(placed.node.name,)))
-
-    # ---- Kernels ----
-
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
-        """The name of the kernel's function, shared with kernels like it, and its packed constants."""
-        if lowered.loops is not None:
-            self._define(lowered.loops.function)
-            return lowered.loops.function.name, lowered.loops.packed
-        kernel = lowered.kernel
-        with self._timed("lower"):
-            structure = structure_of(kernel)
-        parameters = self.tuned.get(workload_key(structure)) if self.tuned else None
-        if parameters is not None:
-            structure += to_json(parameters)
-
-        known: list[Scheduled] = []
-
-        def scheduled(wanted: Kernel) -> Scheduled:
-            if wanted is not kernel:
-                return schedule(wanted, self.target, parameters)
-            if not known:
-                known.append(schedule(kernel, self.target, parameters))
-            return known[0]
-
-        shared = self._known.get(structure)
-        if shared is None and self.codegen is not None:
-            shared = self.codegen.find(structure, kernel.name)
-        if shared is None:
-            with self._timed("schedule"):
-                function, places = scheduled_and_places(kernel, scheduled)
-            self._define(function, structure, places)
-            shared = Shared(function.name, places)
-        self._known[structure] = shared
-        with self._timed("pack"):
-            return shared.name, shared.packed(kernel, scheduled)
-
-    def _define(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
-        """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
-        lowered = lower_function(on_one_thread(function) if "threads" in self.target.without else function)
-        self.functions.append(lowered.function)
-        if self.codegen is not None and not lowered.missing:
-            self.codegen.add(lowered.function, structure, places)
-        self._tables[function.name] = lowered.tables
-        self._missing |= lowered.missing
-        self.externs |= lowered.externs
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        started = perf_counter()
-        yield
-        self.seconds[stage] += perf_counter() - started
-
-    def _check_indices(self, node: NodeView) -> None:
-        """Call the checks of a node's indices, which come before what reads them."""
-        for check in self._index_checks.of(node):
-            if check.is_new and (self.codegen is None or self.codegen.find(check.structure, check.name) is None):
-                self._define(check.function(), check.structure, {})
-            read = (self._index(check.value.value),)
-            self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
-
-    def _call(self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray]) -> None:
-        inputs = []
-        for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
-            packed = packed_constants.get(buffer, lowered.made.get(buffer))
-            name = f"{lowered.kernel.name}.{buffer.name}"
-            inputs.append(self._index(value) if packed is None else self._packed(name, packed))
-        for buffer, table in self._tables.get(function, {}).items():
-            inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        in_place = (
-            () if lowered.loops is not None or "in-place" in self.target.without else overwritable(lowered.kernel)
+        processor, features = processor_of(target.machine)
+        compiler = ObjectCompiler(
+            self.name,
+            f"{self.version()} {processor} {','.join(features)}",
+            self.sources(),
+            text=lambda function: module_ir((function,), target),
+            compile=partial(object_of, target=target),
         )
-        stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
-        outputs = tuple(self._result(ValueView(value), buffer.dtype) for value, buffer in stored)
-        self._calls.append(
-            Call(
-                "call",
-                tuple(inputs),
-                outputs,
-                0,
-                function,
-                origin=lowered.kernel.origin,
-                flops=sum(self._flops(node) for node in lowered.group.nodes),
-                in_place=in_place,
-            )
-        )
-
-    def _flops(self, node: NodeView) -> int:
-        operator = self.table.of(node)
-        return 0 if operator is None or operator.cost is None else operator.cost(node).flops
+        return KernelObjects(compiler, target, options.cache)

@@ -1,7 +1,7 @@
 """Native code from tensor IR through LLVM.
 
 LLVM sees explicit vectors, so the passes that look for vectors are switched off, as are those that make library calls
-out of loops. The result is a position-independent image that `graft.plugins.llvm.object` links: no external symbol,
+out of loops. The result is a position-independent image that `graft.plugins.native_image` links: no external symbol,
 no linker.
 """
 
@@ -24,7 +24,7 @@ from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_builder import TRIPLES, ModuleText
 from graft.plugins.llvm.emit_function import emit_function
-from graft.plugins.llvm.object import link
+from graft.plugins.native_image import link
 
 
 def emit_ir(function: Function, target: Target) -> str:

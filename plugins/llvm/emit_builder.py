@@ -15,7 +15,7 @@ from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.types import Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.llvm.emit_analysis import Work
+from graft.plugins.codegen.emit_analysis import Work
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 """What code is generated for, by architecture."""

@@ -11,12 +11,10 @@ from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
-    Binary,
     Block,
     Buffer,
     CallExtern,
     Constant,
-    Expression,
     For,
     Function,
     If,
@@ -29,8 +27,8 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
+from graft.plugins.codegen.emit_analysis import INDEX_TEXT, collapsed, used
 from graft.plugins.llvm import emit_memory
-from graft.plugins.llvm.emit_analysis import used
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
 from graft.plugins.llvm.emit_expression import ExpressionEmitter
@@ -41,7 +39,6 @@ APART_WORK = 256
 """A loop behind a register tile of so much work is worth the call of a function."""
 ERROR_MEMORY = 1
 _API_PARALLEL_FOR, _API_SCRATCH, _API_FAIL = 8, 16, 32
-_INDEX_TEXT = "index %lld is out of range: axis %lld has extent %lld, so that %lld to %lld are legal"
 _TENSOR_SHAPE, _TENSOR_OFFSET = 24, 40
 ATTRIBUTES = 'nounwind "no-builtins" "prefer-vector-width"="512"'
 
@@ -172,7 +169,7 @@ class FunctionEmitter(ExpressionEmitter):
                 self.intrinsic("prefetch", "void", operands, ["ptr"])
                 return
             case CallExtern("fail_index", arguments):
-                self._fail(_INDEX_TEXT, [self.value(argument) for argument in arguments])
+                self._fail(INDEX_TEXT, [self.value(argument) for argument in arguments])
                 return
         raise CompileError(
             f"function '{self.name}' calls the external symbol '{call.name}'; native code of the built-in compiler "
@@ -272,7 +269,7 @@ class FunctionEmitter(ExpressionEmitter):
 
     def _parallel(self, loop: For) -> None:
         """Outline a nest of parallel loops as one task over the product of their extents."""
-        variable, extent, body = _collapse(loop)
+        variable, extent, body = collapsed(loop)
         self.tasks += 1
         name = f"{self.name}.task{self.tasks}"
         captures = self._captures(body)
@@ -343,28 +340,6 @@ class FunctionEmitter(ExpressionEmitter):
         start = ["  br label %start", "start:"]
         lines = [head, "entry:", *self.entry, *self.prologue, *start, *self.lines, "  ret i32 0", "}"]
         self.module.functions.append("\n".join(lines))
-
-
-def _collapse(loop: For) -> tuple[Variable, Expression, Statement]:
-    """Return the variable, extent and body of one loop over a nest of parallel loops."""
-    nest = [loop]
-    while isinstance(nest[-1].body, For) and nest[-1].body.kind == "parallel":
-        if not isinstance(nest[-1].body.extent, Constant):
-            break
-        nest.append(nest[-1].body)
-    if len(nest) == 1:
-        return loop.variable, loop.extent, loop.body
-    index = Variable("index")
-    extent, body, rest = loop.extent, nest[-1].body, index
-    lets: list[tuple[Variable, Expression]] = []
-    quotient: Expression = rest
-    for level in reversed(nest[1:]):
-        lets.append((level.variable, Binary("mod", quotient, level.extent)))
-        quotient = Binary("div", quotient, level.extent)
-        extent = Binary("mul", extent, level.extent)
-    for variable, value in ((loop.variable, quotient), *lets):
-        body = Let(variable, value, body)
-    return index, extent, body
 
 
 def _layout(captures: list[_Capture]) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from graft.plugins.hooks import hookimpl
     from graft.plugins.json_backend import JsonBackend
     from graft.plugins.supports import supports
+    from graft.plugins.tensor_ir_backend import TensorIrBackend
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
 
@@ -42,6 +43,7 @@ __all__ = [
     "Program",
     "Region",
     "Reject",
+    "TensorIrBackend",
     "TuneOptions",
     "Yield",
     "bench",
@@ -66,6 +68,7 @@ _HOMES = {
     "Program": "graft.runtime.program",
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
+    "TensorIrBackend": "graft.plugins.tensor_ir_backend",
     "TuneOptions": "graft.core.tuning.options",
     "Yield": "graft.core.reject",
     "bench": "graft.measure.latency",

@@ -239,7 +239,7 @@ def test_all_missing_lowerings_are_named_in_one_error() -> None:
     if "bare" not in DATATYPES:
         DATATYPES.register("bare")
     assert message(DIGITS, "custom[bare]16") == (
-        "model 'digits': backend 'llvm' has no lowering of Add of custom[bare]16, Cast from custom[bare]16 to float32, "
+        "model 'digits': there is no lowering of Add of custom[bare]16, Cast from custom[bare]16 to float32, "
         "Cast from float32 to custom[bare]16, Max of custom[bare]16, Mul of custom[bare]16; register each with "
         "graft.datatypes.register_op"
     )

@@ -80,6 +80,27 @@ def test_a_cast_needs_its_source(registry: DatatypeRegistry) -> None:
     )
 
 
+def test_a_lowering_without_a_backend_serves_all_of_them(registry: DatatypeRegistry) -> None:
+    lowering = via("float32")
+    registry.register_op(lowering, "Add", datatype="takum")
+    assert {registry.lowering("Add", backend, "custom[takum]16") for backend in ("llvm", "npu", None)} == {lowering}
+
+
+def test_a_lowering_for_a_backend_goes_before_that_for_all(registry: DatatypeRegistry) -> None:
+    own, general = via("float64"), via("float32")
+    registry.register_op(own, "Add", "npu", "takum")
+    registry.register_op(general, "Add", None, "takum")
+    assert registry.lowering("Add", "npu", "custom[takum]16") is own
+    assert {registry.lowering("Add", backend, "custom[takum]16") for backend in ("llvm", None)} == {general}
+
+
+def test_what_is_registered_for_one_backend_is_none_of_another(registry: DatatypeRegistry) -> None:
+    own = via("float32")
+    registry.register_op(own, "Add", "npu", "takum")
+    assert registry.lowering("Add", "llvm", "custom[takum]16") is None
+    assert registry.lowering("Add", None, "custom[takum]16") is own, "without a backend any will do"
+
+
 def test_a_lowering_must_be_one(registry: DatatypeRegistry) -> None:
     assert message(registry.register_op, "TakumAdd", "Add", "llvm", "takum") == (
         "the lowering of Add of 'takum' is a str; give create_lower_func(...), a function of expressions, via(...) or "
@@ -195,7 +216,7 @@ def test_a_cast_between_types_without_a_rule_is_missing() -> None:
         DATATYPES.register_op(via("float32"), "Add", "llvm", "ruleless")
     proto = sums("float32", nodes=2)
     assert message(convert, proto, "custom[posit]16", types={"second": "custom[ruleless]16"}) == (
-        "model 'sums': backend 'llvm' has no lowering of Cast from custom[ruleless]16 to float32, Cast from float32 "
+        "model 'sums': there is no lowering of Cast from custom[ruleless]16 to float32, Cast from float32 "
         "to custom[ruleless]16; register each with graft.datatypes.register_op"
     )
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
-from graft.core.operators.windows import Windows
 from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.products.tiling import Tile, adjusted_tile, choose_tile, lanes_of
 from graft.core.schedule.strategies.winograd_transform import POINTS, WINDOW, Transform
+from graft.core.tensor_ir.anchors import Windows
 
 MIN_LANES, MIN_CHANNELS = 4, 8
 """With shorter vectors, or sums of fewer channels, the transforms are what takes the time."""

@@ -15,11 +15,13 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.windows import Windows, windows_of
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import both
-from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
+from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Ahead,
     Reduced,
@@ -34,6 +36,8 @@ from graft.core.schedule.products.tiling import (
 )
 from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
 from graft.core.schedule.strategies.winograd_transform import WINDOW, bound, deinterleave, interleave
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -50,13 +54,14 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOAT32
 
 UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
 EXACT_TERMS = 64
 """Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
+PLANS = 6
+"""Plans that tuning measures in one stage."""
 
 
 def schedule_winograd(
@@ -81,47 +86,16 @@ def schedule_winograd(
     return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan, line).scheduled()
 
 
-def winograd_plans(kernel: Kernel, stages: Sequence[Stage], target: Target) -> list[tuple[float, Plan]]:
-    """Return all plans for a kernel with the cycles that each is said to take, the fewest first."""
-    found = _analyse(kernel, stages)
-    if found is None:
-        return []
-    _, source, weights, windows = found
-    return ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
-
-
-def own_plan(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Plan | None:
-    """Return the plan that `schedule_winograd` would choose."""
-    found = _analyse(kernel, stages)
-    if found is None:
-        return None
-    _, source, weights, windows = found
-    return choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
-
-
 def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:
     """Return the epilogue, the image, the weights and the windows of a plain float32 convolution of 3 x 3 windows."""
-    epilogue = epilogue_of(stages, kernel.outputs)
-    if epilogue is None or kernel.node is None or kernel.node.op_type != "Conv":
+    epilogue, found = epilogue_of(stages, kernel.outputs), convolution_of(stages[0], 4)
+    if epilogue is None or found is None or found.window.groups != 1:
         return None
-    anchor = epilogue.anchor
-    value, reduction = anchor.value, anchor.reduction
-    if reduction is None or reduction.initial != b.constant(0, "float32") or not isinstance(value, Binary):
+    source, weights = found.image("float32", "float32"), found.weights(kernel, stages, "float32", "float32")
+    window, windows = found.window, found.windows
+    if source is None or weights is None or not window.reads_channels_first or not window.stores_channels_first:
         return None
-    if value.operator != "mul" or not isinstance(value.left, Load) or not isinstance(value.right, Load):
-        return None
-    source, weights = value.left.buffer, value.right.buffer
-    if weights not in kernel.constants or len(b.dims(weights)) != 4 or b.dims(weights)[2:] != (WINDOW, WINDOW):
-        return None
-    windows = windows_of(kernel.node, b.dims(source)[2:], (WINDOW, WINDOW), b.dims(anchor.buffer)[2:])
-    if windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1) or min(windows.target) < 1:
-        return None
-    channel, *window = (axis.variable for axis in reduction.axes)
-    places, conditions = windows.positions(anchor.axes[2:], window)
-    pixel = b.masked_load(source, [anchor.axes[0], channel, *places], conditions)
-    weight = Load(weights, (anchor.axes[1], channel, *window))
-    others = [stage.value for stage in epilogue.followers]
-    if value != b.multiply(pixel, weight) or any(load.buffer is weights for load in loads(*others)):
+    if windows.kernel != (WINDOW, WINDOW) or windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1):
         return None
     return epilogue, source, weights, windows
 
@@ -167,7 +141,11 @@ class _Scheduler:
 
     def scheduled(self) -> Scheduled:
         """Return the function, still to be built, and the transformed weights."""
-        return Scheduled(self._function, {self.weights: self._packed_weights()})
+        knobs = {
+            "pieces": self.transform.outputs, "lines": self.plan.rows, "rows": self.plan.tile.rows,
+            "vectors": self.plan.tile.vectors,
+        }  # fmt: skip
+        return Scheduled(self._function, {self.weights: self._packed_weights()}, knobs=knobs)
 
     def _function(self) -> Function:
         """Return the loops over images and blocks."""
@@ -418,3 +396,45 @@ class _Scheduler:
         row = b.add(b.multiply(b.add(place.first, line), m), inner)
         loop = For(inner, b.index(m), "serial", Let(y, row, body))
         return For(line, b.index(self.plan.rows), "serial", loop)
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if "winograd" in target.without:
+        return Reject("user-excluded", "Winograd's algorithm is switched off")
+    if target.precision != "float32" or of_family(anchor.parameters, ContractionParameters) is not None:
+        return Reject("accuracy" if target.precision != "float32" else "cost", "sums of products are wanted")
+    found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
+    if found is None:
+        return Reject("shape", "no float32 convolution of 3 x 3 windows that move by one or two pixels, without groups")
+    _, source, weights, windows = found
+    if of_family(anchor.parameters, WinogradParameters) is not None:
+        return True
+    plan = choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
+    return True if plan is not None else Reject("cost", "sums of products take fewer cycles")
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    assert anchor.stages is not None, anchor.kernel.name
+    wanted = of_family(anchor.parameters, WinogradParameters)
+    return schedule_winograd(anchor.kernel, anchor.stages, target, parameters=wanted) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
+    """Return the best plan of each size of pieces, then other plans of that size, then other register tiles."""
+    found = None if anchor.stages is None or "winograd" in target.without else _analyse(anchor.kernel, anchor.stages)
+    if found is None:
+        return []
+    _, source, weights, windows = found
+    ranked = ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
+    plans = [WinogradParameters(plan.transform.outputs, plan.rows) for _, plan in ranked]
+    if stage == 0:
+        return list({plan.pieces: plan for plan in reversed(plans)}.values())[::-1]
+    best = of_family(anchor.parameters, WinogradParameters) or plans[0]
+    if stage == 1:
+        return [plan for plan in plans if plan.pieces == best.pieces][:PLANS]
+    vectors = best.lines * -(-windows.target[-1] // best.pieces)
+    tiles = best_tiles(b.dims(weights)[0], vectors, "float32", target)
+    return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
+
+
+STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates)

@@ -14,7 +14,7 @@ from graft.report.quantities import size
 if TYPE_CHECKING:
     from graft.core.tuning.tunings import Row, Tunings
     from graft.partition.times import TimesDatabase
-    from graft.plugins.llvm.cache import KernelCache
+    from graft.plugins.codegen.kernel_cache import KernelCache
 
 KINDS = ("kernels", "tuned", "times")
 
@@ -44,7 +44,7 @@ def _places() -> tuple[KernelCache, Tunings, TimesDatabase] | None:
     from graft.core.machine.target import cache_directory, tuned_database
     from graft.core.tuning.tunings import Tunings
     from graft.partition.times import TimesDatabase
-    from graft.plugins.llvm.cache import KernelCache
+    from graft.plugins.codegen.kernel_cache import KernelCache
 
     directory, tuned, times = cache_directory(), tuned_database(), default_database()
     if directory is None or tuned is None or times is None:

@@ -7,7 +7,8 @@ import pytest
 
 from graft.core.machine.target import Target, host_target
 from graft.core.operators.all import OPERATORS
-from graft.plugins.llvm.backend import LlvmBackend, RegionKernels
+from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.plugins.llvm.backend import LlvmBackend
 from tests.plugins.llvm.graphs import region_of
 
 BF16 = replace(host_target(), threads=1, precision="bf16")

@@ -1,9 +1,9 @@
 """Objects of kernels kept on disk, for the next compilation of the same kernels in any process.
 
 An entry is found by the sha256 of everything its object depends on (`kernel_key`): the kernel's structure, the target,
-LLVM, and the source of this compiler. Readers see whole entries only (`graft.runtime.files`); a damaged one is as good
-as none. Entries are run, so only those are believed that nobody else can have made (`graft.runtime.private`).
-The oldest go when there are too many bytes.
+the compiler, and the source of what emits for it. Readers see whole entries only (`graft.runtime.files`); a damaged one
+is as good as none. Entries are run, so only those are believed that nobody else can have made
+(`graft.runtime.private`). The oldest go when there are too many bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +25,7 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.errors import GraftError
-from graft.plugins.codegen.constant_packing import Places, Strided
+from graft.plugins.codegen.constant_packing import Chosen, Places, Strided
 from graft.runtime.files import writing
 from graft.runtime.private import (
     FILE_MODE,
@@ -36,12 +36,12 @@ from graft.runtime.private import (
     why_not_private,
 )
 
-log = logging.getLogger("graft.llvm")
+log = logging.getLogger("graft.codegen")
 
 LIMIT_BYTES = 512 << 20
 KEPT = 0.8
 """The share of the limit that is left after the oldest entries were removed."""
-_MAGIC = b"GRAFTKC2"
+_MAGIC = b"GRAFTKC3"
 _SOURCES = (
     "core/schedule",
     "core/tensor_ir",
@@ -49,17 +49,18 @@ _SOURCES = (
     "core/types.py",
     "core/machine",
     "plugins/codegen",
-    "plugins/llvm",
 )
+"""What stands between a kernel and an emitter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A compiled kernel: its ELF object, the name of its function there, and how its constants are packed."""
+    """A compiled kernel: its ELF object, its function's name there, how constants are packed, and its schedule."""
 
     symbol: str
     object: bytes
     places: Places | None
+    chosen: Chosen = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +174,10 @@ def _warn(directory: Path, reason: str) -> None:
     log.warning("the cache of kernels '%s' is not used, for what is in it would be run: %s", directory, reason)
 
 
-def kernel_key(structure: str, target: Target, version: str) -> str:
-    """Return the key of a kernel; ``version`` names LLVM, and the processor as LLVM knows it."""
+def kernel_key(structure: str, target: Target, version: str, emitter: Path | None = None) -> str:
+    """Return the key of a kernel; ``version`` names the compiler behind the ``emitter``, whose source counts."""
     wishes = (str(target.threads), ",".join(sorted(target.without)), target.precision)
-    parts = (structure, _described(target.machine), *wishes, version, source_digest())
+    parts = (structure, _described(target.machine), *wishes, version, source_digest(emitter))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -187,14 +188,13 @@ def _described(machine: Machine) -> str:
 
 
 @cache
-def source_digest() -> str:
+def source_digest(emitter: Path | None) -> str:
     """Return a digest of the source of everything between a kernel and its object."""
     import graft.core
 
     root = Path(graft.core.__file__).parent.parent
     digest = hashlib.sha256()
-    for name in _SOURCES:
-        place = root / name
+    for place in (*(root / name for name in _SOURCES), *([] if emitter is None else [emitter])):
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -212,7 +212,7 @@ def _encode(entry: Entry) -> bytes:
             blob = zlib.compress(np.diff(at.reshape(-1), prepend=at.dtype.type(0)).tobytes(), 1)
             places.append({"input": number, "shape": at.shape, "dtype": str(at.dtype), "bytes": len(blob)})
             blobs.append(blob)
-    facts = {"symbol": entry.symbol, "object": len(entry.object), "places": places}
+    facts = {"symbol": entry.symbol, "object": len(entry.object), "places": places, "chosen": dict(entry.chosen)}
     head = json.dumps(facts).encode()
     body = b"".join((len(head).to_bytes(4, "little"), head, *blobs))
     return _MAGIC + hashlib.sha256(body).digest() + body
@@ -227,7 +227,7 @@ def _decode(data: bytes) -> Entry | None:
     code = body[end : end + facts["object"]]
     end += facts["object"]
     if facts["places"] is None:
-        return Entry(facts["symbol"], code, None)
+        return Entry(facts["symbol"], code, None, facts["chosen"])
     places: dict[int, Strided | np.ndarray] = {}
     for row in facts["places"]:
         if (grid := row.get("grid")) is not None:
@@ -238,4 +238,4 @@ def _decode(data: bytes) -> Entry | None:
         steps = np.frombuffer(zlib.decompress(body[end : end + row["bytes"]]), row["dtype"])
         places[row["input"]] = np.cumsum(steps, dtype=row["dtype"]).reshape(row["shape"])
         end += row["bytes"]
-    return Entry(facts["symbol"], code, places)
+    return Entry(facts["symbol"], code, places, facts["chosen"])

@@ -1,4 +1,4 @@
-"""Tuning of the built-in compiler: the kernels of regions as workloads, and candidates compiled and timed alone.
+"""Tuning: the kernels of regions as workloads, and candidates compiled and timed alone.
 
 A kernel runs in the native runtime as it would in a program, with its weights and its output out of the caches, as far
 as the whole model would have driven them out, and its inputs, which the kernel before would have written, within them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import thread_time
 
@@ -16,11 +16,10 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.select import schedule
-from graft.core.tensor_ir.ir import Buffer, Constant, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
 from graft.core.tuning.candidates import is_tunable
 from graft.core.tuning.options import TuneOptions, TuneReport
 from graft.core.tuning.race import Run
@@ -29,15 +28,17 @@ from graft.core.tuning.tunings import Tunings, workload_key
 from graft.core.types import Type, element_bits
 from graft.datatypes.lower_function import lower_function
 from graft.partition.region import Region
+from graft.plugins.codegen.choices import CodegenChoices
+from graft.plugins.codegen.constant_packing import Chosen
 from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered
-from graft.plugins.llvm.backend import RegionKernels
-from graft.plugins.llvm.emit import module_ir, object_of
-from graft.plugins.llvm.object import link
+from graft.plugins.codegen.region_kernels import RegionKernels
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, TensorSpec
 from graft.runtime.program import Program
 
+Emit = Callable[[Sequence[Function]], Module]
+"""Compiles functions for the target."""
 MOST_EVICTED = 64 << 20
 """More than the caches hold."""
 _PREFIX = re.compile(r"^.*_\d+_")
@@ -51,26 +52,25 @@ class _Collected(RegionKernels):
 
     found: list[Lowered] = field(default_factory=list)
 
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
-        if lowered.loops is None:
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
+        if lowered.kernel.anchor is not Trait.RECURRENT:
             self.found.append(lowered)
-        return lowered.kernel.name, {}
+        return lowered.kernel.name, {}, {}
 
 
 def tune_regions(
     regions: Sequence[Region],
     table: OperatorTable,
-    target: Target,
+    builder: KernelBuilder,
     tunings: Tunings,
     options: TuneOptions,
-    threads: int,
 ) -> TuneReport:
     """Measure candidates for the kernels of regions, and keep the best in ``tunings``."""
-    collected = [_Collected(region, table, target) for region in regions]
+    target, choices = builder.target, builder.choices
+    collected = [_Collected(region, table, target, choices=choices) for region in regions]
     workloads = workloads_of([lowered.kernel for one in collected for lowered in one.found])
     touched = sum(array.nbytes for one in collected for array in one.constants.values())
-    builder = KernelBuilder(target, threads, touched)
-    return Search(workloads, target, builder, tunings, options).run()
+    return Search(workloads, target, replace(builder, touched=touched), tunings, options).run()
 
 
 def workloads_of(kernels: Sequence[Kernel]) -> list[Workload]:
@@ -119,38 +119,40 @@ class KernelBuilder:
 
     target: Target
     threads: int
-    touched: int
+    emit: Emit
+    choices: CodegenChoices
+    touched: int = 0
 
     def bench(self, workload: Workload) -> KernelBench:
         """Return an empty bench."""
         kernel = workload.kernel
         arrays = [_sample(buffer) for buffer in kernel.inputs if buffer not in kernel.constants]
         evicted = np.zeros(min(self.touched, MOST_EVICTED), np.uint8)
-        return KernelBench(self.target, self.threads, kernel, arrays, evicted)
+        return KernelBench(self, kernel, arrays, evicted)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelBench:
     """The candidates of one kernel; they share their inputs."""
 
-    target: Target
-    threads: int
+    builder: KernelBuilder
     kernel: Kernel
     arrays: Sequence[np.ndarray]
     evicted: np.ndarray
-    _codes: set[str] = field(default_factory=set)
+    _texts: set[str] = field(default_factory=set)
 
     def add(self, parameters: Parameters | None) -> Run | None:
-        """Compile the kernel with parameters; None if the code is one that is there already."""
-        scheduled = schedule(self.kernel, self.target, parameters)
-        function = lower_function(scheduled.function).function
-        code = module_ir((function,), self.target)
-        if code in self._codes:
+        """Compile the kernel with parameters; None if the loops are those of a candidate that is there already."""
+        threads, choices = self.builder.threads, self.builder.choices
+        scheduled = choices.schedule(self.kernel, self.builder.target, parameters)
+        function = lower_function(scheduled.function, backend=choices.name).function
+        text = str(function)
+        if text in self._texts:
             return None
-        self._codes.add(code)
-        image = link([object_of(code, function.name, self.target)], [function.name])
+        self._texts.add(text)
+        module = replace(self.builder.emit((function,)), name="kernel", plugin=choices.name)
         program = Program.from_description(
-            _description(self.kernel, {**self.kernel.constants, **scheduled.packed}, image), self.threads
+            _description(self.kernel, {**self.kernel.constants, **scheduled.packed}, module), threads
         )
         program.profile(*self.arrays)  # The first run finds no memory and no code in place.
         sources = [array.view(np.uint8) for array in self.arrays]
@@ -162,12 +164,12 @@ class KernelBench:
             before = thread_time()
             ((_, _, nanoseconds), _) = program.profile(*self.arrays)
             # Of a single thread it is known how long it ran, and how long others had the processor meanwhile.
-            return min(1e-9 * nanoseconds, thread_time() - before if self.threads == 1 else math.inf)
+            return min(1e-9 * nanoseconds, thread_time() - before if threads == 1 else math.inf)
 
         return run
 
 
-def _description(kernel: Kernel, constants: Mapping[Buffer, np.ndarray], image: bytes) -> ProgramDescription:
+def _description(kernel: Kernel, constants: Mapping[Buffer, np.ndarray], module: Module) -> ProgramDescription:
     """A program of one kernel; it returns one number of its own, so that no output is allocated and none is copied."""
     tensors: list[TensorSpec] = []
     offset = 0
@@ -190,7 +192,7 @@ def _description(kernel: Kernel, constants: Mapping[Buffer, np.ndarray], image: 
     contents = {str(number): constants[buffer] for number, buffer in enumerate(kernel.inputs) if buffer in constants}
     return ProgramDescription(
         (Procedure("kernel", tuple(tensors), inputs, (len(tensors) - 1,), (call, done), offset, offset),),
-        (Module("kernel", "native", (kernel.name,), image, plugin="llvm"),),
+        (module,),
         {**contents, "one": np.ones(1, np.float32)},
     )
 

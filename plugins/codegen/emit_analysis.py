@@ -1,4 +1,4 @@
-"""What the emitter asks about tensor IR: what a loop body uses, and about how much work it is."""
+"""What emitters ask about tensor IR: what a loop body uses, about how much work it is, which loops are one task."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, get_args
 
-from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, Statement, Variable
+from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, For, Let, Statement, Variable
 
+SERIAL_WORK = 16 * 1024
+"""A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
+INDEX_TEXT = "index %lld is out of range: axis %lld has extent %lld, so that %lld to %lld are legal"
+"""The message of ``fail_index``, for its arguments as C's long long."""
 UNKNOWN_EXTENT = 16
 """The number of iterations assumed of a loop whose extent is not a constant."""
 
@@ -71,6 +75,28 @@ class Work:
                 if kind is not Buffer:
                     todo += _parts(kind)(part)
         return total
+
+
+def collapsed(loop: For) -> tuple[Variable, Expression, Statement]:
+    """Return the variable, extent and body of one loop over a nest of parallel loops."""
+    nest = [loop]
+    while isinstance(nest[-1].body, For) and nest[-1].body.kind == "parallel":
+        if not isinstance(nest[-1].body.extent, Constant):
+            break
+        nest.append(nest[-1].body)
+    if len(nest) == 1:
+        return loop.variable, loop.extent, loop.body
+    index = Variable("index")
+    extent, body, rest = loop.extent, nest[-1].body, index
+    lets: list[tuple[Variable, Expression]] = []
+    quotient: Expression = rest
+    for level in reversed(nest[1:]):
+        lets.append((level.variable, Binary("mod", quotient, level.extent)))
+        quotient = Binary("div", quotient, level.extent)
+        extent = Binary("mul", extent, level.extent)
+    for variable, value in ((loop.variable, quotient), *lets):
+        body = Let(variable, value, body)
+    return index, extent, body
 
 
 def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import pytest
 import graft
 from graft.core.machine.target import cache_directory, target_named
 from graft.plugins.codegen.constant_packing import Places, Strided
-from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
+from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -192,8 +192,9 @@ def test_a_key_depends_on_everything_that_code_depends_on() -> None:
         kernel_key("tanh", target_named("x86-64-v3"), "LLVM 22"),
         kernel_key("matmul", target_named("x86-64-v4"), "LLVM 22"),
         kernel_key("matmul", target_named("x86-64-v3"), "LLVM 23"),
+        kernel_key("matmul", target_named("x86-64-v3"), "LLVM 22", Path(__file__)),
     ]
-    assert len(set(keys)) == 4
+    assert len(set(keys)) == 5
 
 
 def test_a_second_compilation_schedules_and_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +206,7 @@ def test_a_second_compilation_schedules_and_compiles_nothing(tmp_path: Path, mon
     def forbidden(*arguments: object) -> None:
         raise AssertionError("a kernel was scheduled")
 
-    monkeypatch.setattr("graft.plugins.llvm.backend.schedule", forbidden)
+    monkeypatch.setattr("graft.plugins.codegen.choices.schedule", forbidden)
     second = graft.compile(model(3), ["llvm"])
     np.testing.assert_allclose(first(x), np.tanh(2 * x), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(second(x), np.tanh(3 * x), rtol=1e-5, atol=1e-6)

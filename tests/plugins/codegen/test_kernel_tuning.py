@@ -20,8 +20,8 @@ from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.race import Run
 from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import DatabaseError, TuningError
+from graft.plugins.codegen.kernel_tuning import KernelBench, KernelBuilder, workloads_of
 from graft.plugins.llvm.backend import LlvmBackend
-from graft.plugins.llvm.tuning import KernelBench, KernelBuilder, workloads_of
 from tests.core.schedule.strategies.test_blocked_product import matmul
 
 MODEL = """
@@ -184,7 +184,10 @@ def test_a_bench_times_each_code_once() -> None:
     kernel, _ = matmul((20, 30), (30, 40), constant=True, epilogue="bias")
     (workload,) = workloads_of([kernel, replace(kernel, name="another_7_matmul")])
     assert workload.count == 2
-    bench = KernelBuilder(replace(host_target(), threads=1), 1, 1 << 12).bench(workload)
+    backend, target = LlvmBackend(), replace(host_target(), threads=1)
+    bench = KernelBuilder(target, 1, lambda functions: backend.emit(functions, target), backend, 1 << 12).bench(
+        workload
+    )
     run, other = bench.add(None), bench.add(CHOSEN)
     assert run is not None
     assert other is not None

@@ -7,7 +7,7 @@ import pytest
 from graft.core.machine.target import Target, host_target, target_named
 from graft.errors import CompileError
 from graft.plugins.llvm.emit import target_machine
-from graft.plugins.llvm.object import link
+from graft.plugins.native_image import link
 
 
 def compiled(text: str, target: Target | None = None) -> bytes:

@@ -1,0 +1,217 @@
+"""Scalar expressions of the tensor IR as C; what is used twice, or is long, gets a name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.small_floats import SMALL_FLOATS
+from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions
+from graft.core.types import INTEGERS, Type
+from graft.errors import CompileError
+
+TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool"} | {
+    name: f"{name}_t" for name in INTEGERS
+}
+"""The C type of an element."""
+EXACT_IN_FLOAT = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float32"})
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+LOGIC = {"and": "&&", "or": "||", "xor": "!=", "min": "&&", "max": "||"}
+LONGEST = 120
+"""Characters from which on an expression gets a name."""
+
+
+class ExpressionWriter:
+    """Writes expressions; what gets a name becomes a line before the statement that they stand in."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.variables: dict[ir.Variable, str] = {}
+        self.pointers: dict[ir.Buffer, str] = {}
+        self.lines: list[str] = []
+        self.depth = 0
+        self._known: dict[int, tuple[ir.Expression, str]] = {}
+        self._indices: dict[int, tuple[ir.Expression, str]] = {}
+        self._uses: dict[int, int] = {}
+        self._names = 0
+
+    def line(self, text: str) -> None:
+        """Add a line at the present depth."""
+        self.lines.append("  " * self.depth + text)
+
+    def fresh(self, stem: str) -> str:
+        """Return a new identifier."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def begin(self, statement: ir.Statement) -> None:
+        """Forget what was written: memory is about to change, and names end with their block."""
+        self._known.clear()
+        self._indices.clear()
+        self._uses.clear()
+        for node in walk_expressions(*statement_expressions(statement)):
+            for operand in children(node):
+                self._uses[id(operand)] = self._uses.get(id(operand), 0) + 1
+
+    def index(self, expression: ir.Expression) -> str:
+        """Return an index or an extent: these do not overflow, so C's own operators will do."""
+        known = self._indices.get(id(expression))
+        if known is None:
+            text = self._index(expression)
+            text = self._named("int64_t", text) if len(text) > LONGEST else text
+            known = self._indices[id(expression)] = (expression, text)
+        return known[1]
+
+    def _index(self, expression: ir.Expression) -> str:
+        match expression:
+            case ir.Constant(value, _):
+                return str(int(value))
+            case ir.Binary("add" | "sub" | "mul" as operator, left, right):
+                return f"({self.index(left)} {SIGNS[operator]} {self.index(right)})"
+            case ir.Binary("div" | "mod" as operator, left, ir.Constant(number)) if number > 0:
+                return f"({self.index(left)} {'/' if operator == 'div' else '%'} {int(number)})"
+        return self.value(expression)
+
+    def place(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> str:
+        """Return an element of a buffer."""
+        place = "0"
+        for axis, index in enumerate(map(self.index, indices)):
+            if buffer.strides is not None:
+                place = f"{place} + {index} * {self.index(buffer.strides[axis])}"
+            else:
+                place = f"({place}) * {self.index(buffer.shape[axis])} + {index}" if axis else index
+        return f"{self.pointers[buffer]}[{place}]"
+
+    def value(self, expression: ir.Expression) -> str:
+        """Return the C expression of a scalar; raise CompileError for what is not known here."""
+        stack = [expression]  # of its own: expressions are as deep as chains of operators are long
+        while stack:
+            node = stack[-1]
+            waiting = [one for one in _operands(node) if id(one) not in self._known]
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            stack.pop()
+            if id(node) not in self._known:
+                text = self._write(node)
+                is_shared = self._uses.get(id(node), 0) > 1 and not isinstance(node, ir.Constant | ir.Variable)
+                if is_shared or len(text) > LONGEST:
+                    text = self._named(TYPES[node.type.dtype], text)
+                self._known[id(node)] = (node, text)
+        return self._known[id(expression)][1]
+
+    def refused(self, what: str) -> CompileError:
+        """Return the error for something that this emitter does not know."""
+        return CompileError(
+            f"function '{self.function}' has {what}, which c_source cannot write", function=self.function
+        )
+
+    def _named(self, type: str, text: str) -> str:
+        name = self.fresh("t")
+        self.line(f"const {type} {name} = {text};")
+        return name
+
+    def _write(self, node: ir.Expression) -> str:
+        texts = [self._known[id(operand)][1] for operand in _operands(node)]
+        match node:
+            case ir.Constant(value, kind):
+                return literal(value, kind)
+            case ir.Variable():
+                return self.variables[node]
+            case ir.Load(buffer, indices, mask):
+                place = self.place(buffer, indices)
+                return place if mask is None else f"({texts[0]} ? {place} : 0)"
+            case ir.Unary(operator, value):
+                return _unary(operator, texts[0], value.type)
+            case ir.Binary(operator, left, _):
+                return _binary(operator, texts[0], texts[1], left.type)
+            case ir.Select():
+                return "({} ? {} : {})".format(*texts)
+            case ir.Cast(value, dtype):
+                return _cast(texts[0], value.type.dtype, dtype)
+            case ir.Bitcast(value, dtype) if node.type.lanes == value.type.lanes == 1:
+                return _bitcast(texts[0], value.type.dtype, dtype)
+            case ir.Intrinsic("fma", _, kind):
+                return f"fma_{kind.dtype}({', '.join(texts)})"
+            case ir.Intrinsic("round_bf16"):
+                return f"bfloat16_of_float32({texts[0]})"
+            case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@0x" in name:
+                taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
+                address = f"(uintptr_t){name.partition('@')[2]}"
+                return f"(({TYPES[kind.dtype]} (*)({taken})){address})({', '.join(texts)})"
+            case ir.Intrinsic(name):
+                raise self.refused(f"the intrinsic '{name}' of type {node.type}")
+        raise self.refused(f"a {type(node).__name__} of type {node.type}")
+
+
+def _operands(node: ir.Expression) -> Sequence[ir.Expression]:
+    """What is written before a node; indices are written otherwise (`index`)."""
+    if isinstance(node, ir.Load):
+        return () if node.mask is None else (node.mask,)
+    return children(node)
+
+
+def _unary(operator: str, text: str, type: Type) -> str:
+    if operator == "not":
+        return f"(!{text})"
+    if operator == "bitnot":
+        return f"(({TYPES[type.dtype]})~{text})"
+    if operator == "neg" and type.is_float:
+        return f"(-{text})"
+    if operator in ("sqrt", "abs") and type.is_float:
+        name = "fabs" if operator == "abs" else operator
+        return f"{name}{'f' if type.dtype == 'float32' else ''}({text})"
+    return f"{operator}_{type.dtype}({text})"
+
+
+def _binary(operator: str, left: str, right: str, type: Type) -> str:
+    if type.dtype == "bool" and operator in LOGIC:
+        return f"({left} {LOGIC[operator]} {right})"
+    if operator in ir.COMPARISONS or (type.is_float and operator in ("add", "sub", "mul", "div")):
+        return f"({left} {SIGNS[operator]} {right})"
+    if operator in ("and", "or", "xor"):
+        return f"(({TYPES[type.dtype]})({left} {SIGNS[operator]} {right}))"
+    return f"{operator}_{type.dtype}({left}, {right})"
+
+
+def _cast(text: str, source: str, target: str) -> str:
+    if source == target:
+        return text
+    if source in SMALL_FLOATS:
+        return _cast(f"float32_of_{source}({text})", "float32", target)
+    if target in SMALL_FLOATS:
+        return (
+            f"{target}_of_float32({f'(float){text}' if source in EXACT_IN_FLOAT else f'odd_float32((double){text})'})"
+        )
+    if target == "bool":
+        return f"({text} != 0)"
+    if Type(source).is_float and Type(target).is_integer:
+        return f"{target}_of_double({text})"
+    return f"(({TYPES[target]}){text})"
+
+
+def _bitcast(text: str, source: str, target: str) -> str:
+    if source in ("float32", "float64"):
+        text = f"bits_of_{source}({text})"
+    return f"{target}_of_bits({text})" if target in ("float32", "float64") else f"(({TYPES[target]}){text})"
+
+
+def literal(value: int | float | bool, type: Type) -> str:
+    """Return a constant as C writes it; floats in hexadecimal, exactly."""
+    if type.dtype == "bool":
+        return "true" if value else "false"
+    if type.is_integer:
+        number = int(value)
+        return f"(({TYPES[type.dtype]}){number if abs(number) < 1 << 31 else f'{number % (1 << 64)}u'})"
+    if type.dtype in SMALL_FLOATS:
+        return _cast(literal(value, Type("float64")), "float64", type.dtype)
+    exact = float(np.float32(value)) if type.dtype == "float32" else float(value)
+    if math.isfinite(exact):
+        return f"({exact.hex()}{'f' if type.dtype == 'float32' else ''})"
+    return f"(({TYPES[type.dtype]}){'NAN' if math.isnan(exact) else 'INFINITY' if exact > 0 else '-INFINITY'})"

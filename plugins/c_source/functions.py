@@ -1,0 +1,205 @@
+"""Statements and functions of the tensor IR as C.
+
+A function has the ABI of GraftFunction. Its outermost parallel loops are functions of their own, which the runtime
+calls with parts of the iterations; what they use of the enclosing function is passed in a struct.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import assert_never
+
+from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.fused import unfused
+from graft.core.tensor_ir.scalar_lanes import without_vectors
+from graft.core.tensor_ir.small_floats import widening
+from graft.core.tensor_ir.vector_math import expansion
+from graft.core.tensor_ir.visit import map_statement, walk_statements
+from graft.core.types import element_bits
+from graft.plugins.c_source.expressions import TYPES, ExpressionWriter
+from graft.plugins.codegen.emit_analysis import INDEX_TEXT, SERIAL_WORK, Work, collapsed, used
+
+STACK_BYTES = 16 * 1024
+"""Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
+UNROLLED = 16
+"""Iterations up to which the compiler is asked to unroll a loop that is to be."""
+_NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
+
+
+def function_text(function: ir.Function) -> str:
+    """Return the C functions of a tensor IR function: its tasks, then itself.
+
+    Raises CompileError for a node that C cannot say, naming it.
+    """
+    body = without_vectors(function).body
+    for rule in (expansion(), unfused(is_exact=function.is_exact), widening()):
+        body = map_statement(body, rule)
+    return _Program(replace(function, body=body)).text()
+
+
+class _Program:
+    """The C functions that one function becomes."""
+
+    def __init__(self, function: ir.Function) -> None:
+        self.function = function
+        self.work = Work()
+        self.tasks: list[str] = []
+        shared = {function.parameters[-1], *(function.parameters[number] for number in function.in_place)}
+        self.overlapping = shared if function.in_place else set()
+
+    def text(self) -> str:
+        """Return the tasks, then the function."""
+        function = self.function
+        writer = _Writer(self, function.name, in_parallel=False)
+        inputs = len(function.parameters) - function.outputs
+        for number, buffer in enumerate(function.parameters):
+            tensor = f"inputs[{number}]" if number < inputs else f"outputs[{number - inputs}]"
+            kind, name = self.pointer(buffer, is_read=number < inputs), writer.bind(buffer)
+            writer.line(f"{kind}{name} = (void *)((char *){tensor}->data + {tensor}->byte_offset);")
+            for axis, extent in enumerate(buffer.shape):
+                if isinstance(extent, ir.Variable) and extent not in writer.variables:
+                    writer.line(f"const int64_t {writer.bind(extent)} = {tensor}->shape[{axis}];")
+        opening, writer.lines = writer.lines, []
+        writer.statement(function.body)
+        origin = f"/* {', '.join(function.origin).replace('*/', '* /')} */\n" if function.origin else ""
+        head = f"{origin}int32_t {function.name}(GraftContext *context, void *state, const DLTensor *const *inputs,"
+        lines = ["(void)context, (void)state, (void)inputs, (void)outputs;", *opening, *writer.finished()]
+        return "\n".join([*self.tasks, head, "    DLTensor *const *outputs) {", *_indented(lines), "}\n"])
+
+    def pointer(self, buffer: ir.Buffer, *, is_read: bool) -> str:
+        """Return the declaration of a pointer, up to its name; all but those that share memory are ``restrict``."""
+        restrict = "" if buffer in self.overlapping else "restrict "
+        return f"{'const ' if is_read else ''}{TYPES[buffer.dtype]} *{restrict}"
+
+
+class _Writer(ExpressionWriter):
+    """Writes the body of one C function."""
+
+    def __init__(self, program: _Program, name: str, *, in_parallel: bool) -> None:
+        super().__init__(name)
+        self.program, self.in_parallel = program, in_parallel
+        self.memory: list[str] = []
+        self._stack = 0
+
+    def bind(self, one: ir.Variable | ir.Buffer) -> str:
+        """Give a variable or buffer a C identifier, and return that."""
+        stem = _NOT_IN_A_NAME.sub("_", one.name)[:24]
+        name = self.fresh(f"{stem if stem[:1].isalpha() else 'v'}_")
+        if isinstance(one, ir.Buffer):
+            self.pointers[one] = name
+        else:
+            self.variables[one] = name
+        return name
+
+    def finished(self) -> list[str]:
+        """Return the lines, memory first."""
+        return [*self.memory, *self.lines, "return GRAFT_OK;"]
+
+    def statement(self, statement: ir.Statement) -> None:
+        """Write a statement and what is inside."""
+        self.begin(statement)
+        match statement:
+            case ir.Store(buffer, indices, value, mask):
+                on = "" if mask is None else f"if ({self.value(mask)}) "
+                text = self.value(value)
+                self.line(f"{on}{self.place(buffer, indices)} = {text};")
+            case ir.For():
+                self._for(statement)
+            case ir.If(condition, then_body, else_body):
+                self._block(f"if ({self.value(condition)}) {{", then_body)
+                if else_body is not None:
+                    self._block("else {", else_body)
+            case ir.Let(variable, value, body):
+                text = self.value(value)
+                self.line(f"const {TYPES[variable.type.dtype]} {self.bind(variable)} = {text};")
+                self.statement(body)
+            case ir.Allocate(buffer, body):
+                self._allocate(buffer)
+                self.statement(body)
+            case ir.Block(statements):
+                for inner in statements:
+                    self.statement(inner)
+            case ir.CallExtern("prefetch"):
+                pass  # no effect but on time
+            case ir.CallExtern("fail_index", arguments):
+                numbers = ", ".join(f"(long long){self.value(argument)}" for argument in arguments)
+                self.line(f'return context->api->fail(context, "{INDEX_TEXT}", {numbers});')
+            case ir.CallExtern(name):
+                raise self.refused(f"a call of '{name}'")
+            case _:
+                assert_never(statement)
+
+    def _block(self, head: str, body: ir.Statement) -> None:
+        self.line(head)
+        self.depth += 1
+        self.statement(body)
+        self.depth -= 1
+        self.line("}")
+
+    def _for(self, loop: ir.For) -> None:
+        if loop.binding:
+            raise self.refused(f"a loop bound to '{loop.binding}'")
+        if loop.kind == "parallel" and not self.in_parallel and self.program.work(loop) >= SERIAL_WORK:
+            self._parallel(loop)
+            return
+        extent, name = self.index(loop.extent), self.bind(loop.variable)
+        if loop.kind == "unrolled" and isinstance(loop.extent, ir.Constant) and 1 < loop.extent.value <= UNROLLED:
+            self.line(f'_Pragma("GCC unroll {extent}")')
+        self._block(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)
+
+    def _allocate(self, buffer: ir.Buffer) -> None:
+        name, kind = self.bind(buffer), TYPES[buffer.dtype]
+        extents = [int(extent.value) for extent in buffer.shape if isinstance(extent, ir.Constant)]
+        bytes_each, is_known = element_bits(buffer.dtype) // 8, len(extents) == len(buffer.shape)
+        count = max(1, prod(extents))
+        if is_known and (buffer.memory == "register" or self._stack + count * bytes_each <= STACK_BYTES):
+            self._stack += count * bytes_each
+            self.memory.append(f"_Alignas(64) {kind} {name}[{count}];")
+            return
+        size = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])
+        lines = [
+            f"{kind} *restrict {name} = context->api->scratch(context, {size});",
+            f"if ({name} == NULL) return GRAFT_ERROR_MEMORY;",
+        ]
+        if is_known:  # blocks live until the function returns: not one for every iteration
+            self.memory += lines
+        else:
+            self.lines += _indented(lines, self.depth)
+
+    def _parallel(self, loop: ir.For) -> None:
+        """Write parallel loops as a function of a part of their iterations, and the call of the runtime."""
+        variable, extent, body = collapsed(loop)
+        name = f"{self.program.function.name}_task{len(self.program.tasks) + 1}"
+        variables, buffers = used(body)
+        task = _Writer(self.program, self.function, in_parallel=True)
+        fields, opening, values = [], [], []
+        written = {one.buffer for one in walk_statements(body) if isinstance(one, ir.Store)}
+        for buffer in (one for one in buffers if one in self.pointers):
+            kind, own = self.program.pointer(buffer, is_read=buffer not in written), task.bind(buffer)
+            fields.append(f"  {kind.replace('restrict ', '')}{own};")
+            opening.append(f"{kind}{own} = closure->{own};")
+            values.append(self.pointers[buffer])
+        for captured in (one for one in variables if one in self.variables and one is not variable):
+            kind, own = f"const {TYPES[captured.type.dtype]} ", task.bind(captured)
+            fields.append(f"  {kind}{own};")
+            opening.append(f"{kind}{own} = closure->{own};")
+            values.append(self.variables[captured])
+        index = task.bind(variable)
+        task._block(f"for (int64_t {index} = begin; {index} < end; ++{index}) {{", body)
+        head = f"static int32_t {name}_run(GraftContext *context, void *data, int64_t begin, int64_t end) {{"
+        lines = [f"const struct {name} *closure = data;", "(void)context, (void)closure;", *opening, *task.finished()]
+        struct = [f"struct {name} {{", *(fields or ["  char none;"]), "};"]
+        self.program.tasks.append("\n".join([*struct, head, *_indented(lines), "}\n"]))
+        grain = max(1, SERIAL_WORK // self.program.work(body))
+        closure, status = self.fresh("closure"), self.fresh("status")
+        self.line(f"struct {name} {closure} = {{{', '.join(values) or '0'}}};")
+        run = f"context->api->parallel_for(context, {self.index(extent)}, {grain}, {name}_run, &{closure})"
+        self.line(f"const int32_t {status} = {run};")
+        self.line(f"if ({status} != GRAFT_OK) return {status};")
+
+
+def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+    return ["  " * depth + line for line in lines]

@@ -1,0 +1,62 @@
+"""The code of a region's functions: taken one by one as they are scheduled, given as one module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import TracebackType
+from typing import Self
+
+from graft.core.tensor_ir.ir import Function
+from graft.plugins.codegen.constant_packing import Shared
+from graft.runtime.procedure import Module
+
+
+class RegionCode:
+    """A context in which functions are compiled; what holds threads or files ends them with it."""
+
+    seconds: dict[str, float]
+    """Where time went, by stage."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def find(self, structure: str, name: str) -> Shared | None:
+        """Return what is kept of a kernel of this structure, which becomes the function ``name``; None if nothing."""
+        return None
+
+    def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
+        """Take a function; where its kernel has a structure, what becomes of it may be kept with ``shared``."""
+        raise NotImplementedError
+
+    def module(self) -> Module | None:
+        """Return the module of all functions, None if there are none."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class CollectedFunctions(RegionCode):
+    """Functions that are emitted together at the end."""
+
+    emit: Callable[[Sequence[Function]], Module]
+    functions: list[Function] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
+        """Keep the function."""
+        self.functions.append(function)
+
+    def module(self) -> Module | None:
+        """Emit all functions."""
+        if not self.functions:
+            return None
+        started = perf_counter()
+        module = self.emit(self.functions)
+        self.seconds["emit"] = perf_counter() - started
+        return module

@@ -1,0 +1,288 @@
+"""From a region to scheduled functions, the constants that they read, and the calls of them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.machine.target import Target
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.control_loops import Lanes
+from graft.core.operators.table import OperatorTable
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import Parameters, to_json
+from graft.core.schedule.strategies.fused_elementwise import overwritable
+from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
+from graft.core.tensor_ir.visit import map_statement
+from graft.core.tuning.tunings import workload_key
+from graft.core.types import storage_dtype
+from graft.datatypes.lower_function import lower_function, require
+from graft.partition.region import Region
+from graft.plugins.codegen.checked_indices import IndexChecks
+from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
+from graft.plugins.codegen.concat_in_place import Placed
+from graft.plugins.codegen.constant_packing import Chosen, Shared, scheduled_and_places
+from graft.plugins.codegen.fusion import Group, Uses, fuse
+from graft.plugins.codegen.horizontal_fusion import join_horizontally
+from graft.plugins.codegen.kernel_structure import structure_of
+from graft.plugins.codegen.lowered_groups import Lowered, Values, kernel_name, lowered_beside, symbol
+from graft.plugins.codegen.region_code import RegionCode
+from graft.runtime.dtypes import dtype_name, element_type
+from graft.runtime.procedure import Call, Procedure, TensorSpec
+
+
+def on_one_thread(function: Function) -> Function:
+    """Return the function with every parallel loop serial."""
+
+    def rule(statement: Statement) -> Statement:
+        if isinstance(statement, For) and statement.kind == "parallel":
+            return replace(statement, kind="serial")
+        return statement
+
+    return replace(function, body=map_statement(function.body, lambda expression: expression, rule))
+
+
+def _spec(value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> TensorSpec:
+    kind = storage_dtype(dtype or value.dtype)
+    return TensorSpec(value.name, kind, value.static_shape, storage, **place)  # type: ignore[arg-type]
+
+
+def _bytes(value: ValueView) -> int:
+    """The size of an element as it is stored."""
+    return element_type(storage_dtype(value.dtype)).bytes
+
+
+@dataclass(slots=True)
+class RegionKernels:
+    """A region as scheduled functions, the constants that they read, and the calls in order."""
+
+    region: Region
+    table: OperatorTable
+    target: Target
+    code: RegionCode | None = None
+    """Gets every function as soon as it is scheduled, and may have some already."""
+    tuned: Mapping[str, Parameters] = field(default_factory=dict)
+    """Parameters by workload; the schedules choose by themselves for all others."""
+    choices: CodegenChoices = GRAFTS_OWN
+    functions: list[Function] = field(default_factory=list)
+    """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+    externs: set[str] = field(default_factory=set)
+    """C functions of this process that custom datatypes are lowered to."""
+    _tensors: list[TensorSpec] = field(default_factory=list)
+    _indices: dict[ir.Value, int] = field(default_factory=dict)
+    _places: dict[ir.Value, tuple[ValueView, int]] = field(default_factory=dict)
+    """By value: the result of a Concat in whose memory it is computed, and the elements before it."""
+    _calls: list[Call] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
+    _known: dict[str, Shared] = field(default_factory=dict)
+    _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
+    _missing: set[str] = field(default_factory=set)
+    _index_checks: IndexChecks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._index_checks = IndexChecks(symbol(self.region.name), Lanes.of(self.target))
+        nodes = self.region.nodes()
+        outputs = {output.value for output in self.region.outputs}
+        last = self.choices.channels_last(nodes, outputs, self.table, self.target)
+        self.groups = fuse(nodes, outputs, self.table, self.target.without, last, self.choices.fusion)
+        for placed in (group.placed for group in self.groups if group.placed is not None):
+            self._places.update((value, (placed.node.outputs[0], offset)) for value, offset in placed.computed)
+        for number, value in enumerate(self.region.inputs):
+            self._add(value, "input", index=number)
+        if "horizontal" not in self.target.without:
+            self.groups = join_horizontally(self.groups, self.target, {*outputs, *last, *self._places})
+        values = Values(self.table, last=last, are_bfloat16=self.target.precision == "bf16")
+        uses, kept = Uses.of(nodes, outputs), outputs | self._places.keys()
+        for number, group in enumerate(self.groups):
+            if group.is_view:
+                self._view(group)
+                continue
+            shared = (group, *group.beside)
+            outside = [
+                [v for v in one.tail.node.outputs if one.parts or v in uses.readers or v in kept] for one in shared
+            ]
+            if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
+                for empty in outside[0]:
+                    self._add(ValueView(empty), "arena")
+                continue
+            with self._timed("lower"):
+                lowered = self._lowered(values, number, shared, outside, uses)
+            if "index-checks" not in self.target.without:
+                for node in (node for one in shared for node in (*one.before, *one.nodes)):
+                    self._check_indices(node)
+            for one in lowered:
+                self._call(one, *self._schedule(one))
+            for part, begin in group.parts:
+                whole = self._index(group.tail.node.outputs[0])
+                self._add(part, "view", of=whole, offset=begin * _bytes(part))
+        require(self._missing, self.choices.name, f"region '{self.region.name}'")
+
+    def _lowered(
+        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]], uses: Uses
+    ) -> Sequence[Lowered]:
+        """Lower groups that are to share a kernel to one, or to one each if they cannot."""
+        region = self.region.name
+        if len(groups) == 1:
+            return [values.lower_group(groups[0], kernel_name(region, number, groups[0]), outside[0])]
+        names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
+        parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
+        nodes = [node for group in groups for node in group.nodes]
+        own = {node.node for node in nodes}
+        kept = uses.outputs | self._places.keys()
+        made = {value for part in parts for value in part.outputs if value not in kept}
+        inner = {value for value in made if own.issuperset(reader.node for reader in uses.readers[value])}
+        name = kernel_name(region, number, Group(nodes, groups[0].trait))
+        whole = lowered_beside(parts, name, self.target, inner)
+        return parts if whole is None else [whole]
+
+    def procedure(self) -> Procedure:
+        """Return the calls over the region's tensors; arena tensors have no offset yet."""
+        outputs = tuple(self._index(output.value) for output in self.region.outputs)
+        inputs = tuple(range(len(self.region.inputs)))
+        return Procedure(self.region.name, tuple(self._tensors), inputs, outputs, tuple(self._calls))
+
+    # ---- Tensors ----
+
+    def _add(self, value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> int:
+        self._tensors.append(_spec(value, storage, dtype, **place))
+        self._indices[value.value] = len(self._tensors) - 1
+        return self._indices[value.value]
+
+    def _index(self, value: ir.Value) -> int:
+        """The tensor of a value: known, or a constant that is used for the first time."""
+        if value in self._indices:
+            return self._indices[value]
+        view = ValueView(value)
+        array = view.constant
+        assert array is not None, f"'{view.name}' is read before it is written"
+        self.constants[view.name] = array
+        return self._add(view, "constant", constant=view.name)
+
+    def _packed(self, name: str, array: np.ndarray) -> int:
+        self.constants[name] = array
+        self._tensors.append(TensorSpec(name, dtype_name(array.dtype), array.shape, "constant", constant=name))
+        return len(self._tensors) - 1
+
+    def _result(self, value: ValueView, dtype: str | None = None) -> int:
+        """The tensor of what is computed: in the arena, or in the memory of a Concat that it is a part of."""
+        if value.value in self._indices:
+            return self._indices[value.value]
+        if value.value not in self._places:
+            return self._add(value, "arena", dtype)
+        whole, offset = self._places[value.value]
+        return self._add(value, "view", of=self._result(whole), offset=offset * _bytes(value))
+
+    def _view(self, group: Group) -> None:
+        (node,) = group.nodes
+        if group.placed is not None:
+            self._put_together(group.placed)
+            return
+        source = node.input(0)
+        assert source is not None
+        for value, offset in group.slices or [(node.node.outputs[0], 0)]:
+            part = ValueView(value)
+            self._add(part, "view", of=self._index(source.value), offset=offset * _bytes(part))
+
+    def _put_together(self, placed: Placed) -> None:
+        """Copy those parts of a Concat that are not computed in its memory."""
+        whole = self._result(placed.node.outputs[0])
+        for value, offset in placed.copied:
+            source, part = self._index(value), ValueView(value)
+            self._tensors.append(_spec(part, "view", of=whole, offset=offset * _bytes(part)))
+            self._calls.append(Call("copy", (source,), (len(self._tensors) - 1,), origin=(placed.node.name,)))
+
+    # ---- Kernels ----
+
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
+        """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
+        kernel = lowered.kernel
+        with self._timed("lower"):
+            structure = structure_of(kernel)
+        parameters = self.tuned.get(workload_key(structure)) if self.tuned else None
+        if parameters is not None:
+            structure += to_json(parameters)
+
+        known: list[Scheduled] = []
+
+        def scheduled(wanted: Kernel) -> Scheduled:
+            if wanted is not kernel:
+                return self.choices.schedule(wanted, self.target, parameters)
+            if not known:
+                known.append(self.choices.schedule(kernel, self.target, parameters))
+            return known[0]
+
+        shared = self._known.get(structure)
+        if shared is None and self.code is not None:
+            shared = self.code.find(structure, kernel.name)
+        if shared is None:
+            with self._timed("schedule"):
+                made, places = scheduled_and_places(kernel, scheduled)
+                function = made.function
+            shared = Shared(function.name, places, made.chosen)
+            self._define(function, structure, shared)
+        self._known[structure] = shared
+        with self._timed("pack"):
+            return shared.name, shared.packed(kernel, scheduled), shared.chosen
+
+    def _define(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
+        """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
+        function = on_one_thread(function) if "threads" in self.target.without else function
+        lowered = lower_function(function, backend=self.choices.name)
+        self.functions.append(lowered.function)
+        if self.code is not None and not lowered.missing:
+            self.code.add(lowered.function, structure, shared)
+        self._tables[function.name] = lowered.tables
+        self._missing |= lowered.missing
+        self.externs |= lowered.externs
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = perf_counter()
+        yield
+        self.seconds[stage] += perf_counter() - started
+
+    def _check_indices(self, node: NodeView) -> None:
+        """Call the checks of a node's indices, which come before what reads them."""
+        for check in self._index_checks.of(node):
+            if check.is_new and (self.code is None or self.code.find(check.structure, check.name) is None):
+                self._define(check.function(), check.structure, Shared(check.name, {}))
+            read = (self._index(check.value.value),)
+            self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
+
+    def _call(
+        self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray], chosen: Chosen
+    ) -> None:
+        inputs = []
+        for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
+            packed = packed_constants.get(buffer, lowered.made.get(buffer))
+            name = f"{lowered.kernel.name}.{buffer.name}"
+            inputs.append(self._index(value) if packed is None else self._packed(name, packed))
+        for buffer, table in self._tables.get(function, {}).items():
+            inputs.append(self._packed(f"{function}.{buffer.name}", table))
+        in_place = () if "in-place" in self.target.without else overwritable(lowered.kernel)
+        stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
+        outputs = tuple(self._result(ValueView(value), buffer.dtype) for value, buffer in stored)
+        self._calls.append(
+            Call(
+                "call",
+                tuple(inputs),
+                outputs,
+                0,
+                function,
+                origin=lowered.kernel.origin,
+                flops=sum(self._flops(node) for node in lowered.group.nodes),
+                in_place=in_place,
+                schedule=chosen,
+            )
+        )
+
+    def _flops(self, node: NodeView) -> int:
+        operator = self.table.of(node)
+        return 0 if operator is None or operator.cost is None else operator.cost(node).flops

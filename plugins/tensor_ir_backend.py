@@ -1,0 +1,183 @@
+"""The base class of backends that generate code from the tensor IR: a region in, `emit` its scheduled functions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from graft.core.machine.machine import Machine
+from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import Cost, OperatorTable
+from graft.core.reject import Reject
+from graft.core.types import FLOATS, INTEGERS, is_custom
+from graft.errors import TuningError
+from graft.partition.region import Region
+from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.codegen.bf16_products import rounded_nodes
+from graft.plugins.codegen.choices import CodegenChoices
+from graft.plugins.codegen.quantized_regions import in_integers
+from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
+from graft.plugins.codegen.region_cost import region_costs
+from graft.plugins.codegen.region_kernels import RegionKernels
+
+if TYPE_CHECKING:
+    from graft.core.schedule.parameters import Parameters
+    from graft.core.tensor_ir.ir import Function
+    from graft.core.tuning.options import TuneOptions, TuneReport
+    from graft.core.tuning.tunings import Tunings
+    from graft.runtime.procedure import Module
+
+DTYPES = FLOATS | INTEGERS | {"bool"}
+"""The element types that generated code handles."""
+
+
+class TensorIrBackend(CodegenChoices, Backend):
+    """A backend for one machine: whatever has a lowering and static shapes is fused, scheduled and handed to `emit`.
+
+    A subclass writes `emit`, and `machine` where it generates code for another one than the user's target. Where its
+    machine wants other decisions than Graft's, it overrides those of `CodegenChoices`. Custom datatypes are lowered to
+    ordinary operations before.
+    """
+
+    def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
+        """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
+        self._table, self._without = table, check_switches(without)
+
+    fuses: ClassVar[bool] = True
+
+    # ---- What a subclass writes ----
+
+    def emit(self, functions: Sequence[Function], target: Target) -> Module:
+        """Return a module with these functions, each by its name and with the ABI of GraftFunction.
+
+        Raises CompileError for a node of the tensor IR that the language cannot say. Name and plugin are filled in.
+        """
+        raise TypeError(f"backend '{self.name}' does not define emit(functions, target)")
+
+    # ---- What it may override ----
+
+    def machine(self, target: Target) -> Target:
+        """Return the machine that code is generated for, given the user's target with its threads and switches."""
+        return target
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return whether the machine is its own; asked for another, it is like a library that is called from there."""
+        return self.machine(Target(machine)).machine == machine
+
+    @classmethod
+    def sources(cls) -> Path | None:
+        """Return the package, or else the file, of the class: what is kept of its code goes when that changes."""
+        module = sys.modules[cls.__module__]
+        path = None if module.__file__ is None else Path(module.__file__)
+        return path.parent if path is not None and module.__package__ else path
+
+    def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
+        """Return what takes a region's functions: here they are collected for one call of `emit`.
+
+        `graft.plugins.codegen.kernel_objects` compiles and keeps each by itself, beside the scheduling of the next.
+        """
+        return CollectedFunctions(lambda functions: self.emit(functions, target))
+
+    # ---- What follows ----
+
+    def fingerprint(self) -> str:
+        """Return what generated code depends on besides the region."""
+        return " ".join((self.version(), *(f"without {name}" for name in sorted(self._without))))
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
+        operator = self._table.of(node)
+        if operator is None or operator.lower is None:
+            near = self._table.nearest(node.op_type) if operator is None and node.domain else None
+            hint = f"; the nearest is {near}" if near else ""
+            return Reject("no-pattern", f"the operator table has no lowering of {node.op_type}{hint}")
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and value.name and (refused := self._refused(value)) is not None:
+                return refused
+        refused = None if operator.accepts is None else operator.accepts(node)
+        return True if refused is None else refused
+
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the names of the nodes whose products are in bfloat16."""
+        target = self._machine(target, target.threads)
+        if target.precision == "float32":
+            return ()
+        outputs = {output.value for output in region.outputs}
+        return set(rounded_nodes(region.nodes(), outputs, self._table, target))
+
+    def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
+        """Compile a region into one module with a function per kernel, and the calls of them."""
+        target = self._machine(options.target, options.threads)
+        region = in_integers(region, target.without)
+        with self.region_code(target, options) as code:
+            kernels = RegionKernels(region, self._table, target, code, self._tuned(target, options), self)
+            procedure, module = kernels.procedure(), code.module()
+        modules: tuple[Module, ...] = ()
+        if module is not None:
+            called = ", ".join(sorted(kernels.externs))
+            bound = f"it calls {called} at their addresses in this process" if called else ""
+            modules = (replace(module, name=region.name, plugin=self.name, bound=bound),)
+        seconds = {**kernels.seconds, **{stage: spent for stage, spent in code.seconds.items() if spent}}
+        return CompiledRegion(modules, procedure, kernels.constants, seconds)
+
+    def cost(self, region: Region) -> Sequence[Cost]:
+        """Return one cost for each kernel."""
+        return region_costs(region, self._table, self._without, self.fusion)
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Measure candidates for the parameters of the regions' schedules; raise TuningError for another processor."""
+        from graft.plugins.codegen.kernel_tuning import KernelBuilder, tune_regions
+
+        target = self._machine(options.target, options.threads)
+        wanted, own = options.target.machine, host_target().machine
+        if wanted != own:
+            raise TuningError(
+                f"tuning measures on this machine, a {own.cpu}, not on a {wanted.name}; tune for target 'native'",
+                target=wanted.name,
+            )
+        if options.tuned is None:
+            raise TuningError(
+                "tuning needs a database to keep what it finds in; leave tuned on, with a cache directory of your own"
+            )
+        regions = [in_integers(region, target.without) for region in regions]
+        builder = KernelBuilder(target, options.threads, lambda functions: self.emit(functions, target), self)
+        return tune_regions(regions, self._table, builder, self._tunings(target, options.tuned), wish)
+
+    def _machine(self, target: Target, threads: int) -> Target:
+        return self.machine(replace(target, threads=threads, without=target.without | self._without))
+
+    def _tunings(self, target: Target, path: Path) -> Tunings:
+        from graft.core.tuning.tunings import Tunings, machine_of
+        from graft.plugins.codegen.kernel_cache import source_digest
+
+        return Tunings(
+            path, machine_of(target, target.threads), f"{self.version()} {source_digest(self.sources())[:16]}"
+        )
+
+    def _tuned(self, target: Target, options: CompileOptions) -> Mapping[str, Parameters]:
+        """What tuning has found, by workload."""
+        if options.tuned is None:
+            return {}
+        known = self._tunings(target, options.tuned).known()
+        return {key: tuning.parameters for key, tuning in known.items() if tuning.parameters is not None}
+
+    def _refused(self, value: ValueView) -> Reject | None:
+        if value.dtype not in DTYPES and not is_custom(value.dtype):
+            kind = value.dtype or "of unknown type"
+            return Reject("dtype", f"'{value.name}' is {kind}; {self.name} computes numbers and bool")
+        if value.static_shape is None:
+            return Reject(
+                "dynamic-shape", f"'{value.name}' has shape {_shown(value)}; {self.name} compiles static shapes"
+            )
+        return None
+
+
+def _shown(value: ValueView) -> str:
+    if value.shape is None:
+        return "unknown"
+    return f"[{','.join('?' if extent is None else str(extent) for extent in value.shape)}]"

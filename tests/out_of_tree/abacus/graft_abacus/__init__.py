@@ -1,0 +1,1 @@
+"""A made-up machine for Graft: its row, its emitter and a strategy of its own."""

@@ -1,0 +1,74 @@
+"""The base class of backends that generate code: what a subclass gets, and what it may decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import pytest
+
+import graft
+from graft.core.machine.target import CompileOptions, Target, host_target
+from graft.core.model.view import NodeView
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.tensor_ir.ir import Function
+from graft.plugins.backend import CompiledRegion
+from graft.plugins.codegen.fusion import FusionLimits
+from tests.plugins.llvm.graphs import region_of
+
+TEXT = "g (float[3,4] x) => (float[3,4] z) { y = Relu(x) z = Tanh(y) }"
+
+
+class Printing(graft.TensorIrBackend):
+    """Emits the text of the tensor IR."""
+
+    name = "printing"
+
+    def emit(self, functions: Sequence[Function], target: Target) -> graft.Module:
+        names = tuple(function.name for function in functions)
+        return graft.Module("", "printed", names, "\n".join(map(str, functions)).encode())
+
+
+def compiled(backend: graft.TensorIrBackend) -> CompiledRegion:
+    return backend.compile(region_of(TEXT), CompileOptions(host_target()))
+
+
+def test_a_region_is_handed_to_emit_as_fused_and_scheduled_functions() -> None:
+    result = compiled(Printing())
+    (module,), (call,) = result.modules, result.procedure.calls
+    assert (module.name, module.kind, module.plugin) == ("r", "printed", "printing")
+    assert module.functions == (call.function,)
+    assert len(call.origin) == 2, "both operators in one kernel"
+
+
+def test_limits_of_fusion_are_the_backends() -> None:
+    class Alone(Printing):
+        fusion = FusionLimits(group=1)
+
+    assert [len(call.origin) for call in compiled(Alone()).procedure.calls] == [1, 1]
+
+
+def test_a_schedule_of_ones_own_goes_before_grafts() -> None:
+    class Renaming(Printing):
+        def schedule(self, kernel: Kernel, target: Target, parameters: object = None) -> Scheduled:
+            from dataclasses import replace
+
+            return super().schedule(replace(kernel, name="mine"), target)
+
+    assert compiled(Renaming()).modules[0].functions == ("mine",)
+
+
+def test_a_subclass_without_emit_says_so() -> None:
+    class Mute(graft.TensorIrBackend):
+        name = "mute"
+
+    with pytest.raises(TypeError) as caught:
+        compiled(Mute())
+    assert str(caught.value) == "backend 'mute' does not define emit(functions, target)"
+
+
+def test_refusals_name_the_backend() -> None:
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.COMPLEX64), shape=ir.Shape((2,)))
+    answer = Printing().supports(NodeView(ir.Node("", "Relu", [value], name="it")))
+    assert answer == Reject("dtype", "'x' is complex64; printing computes numbers and bool")

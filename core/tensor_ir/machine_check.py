@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graft.core.machine.machine import Machine
+from graft.core.machine.machine import REGISTER, Machine
 from graft.core.tensor_ir.ir import Allocate, Buffer, For, Function, Load, Statement, Store
 from graft.core.tensor_ir.printer import print_expression, print_statement
 from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
 from graft.core.types import element_bits
 
 WORD = 32
-"""Elements with more bits count as so many: a vector of indices is as many registers as its lanes need."""
+"""Elements with more bits are indices, of which vectors take several registers on every machine that has any."""
 
 
 def machine_faults(function: Function, machine: Machine) -> Iterator[tuple[str, str]]:
@@ -49,8 +49,9 @@ def _memory_fault(buffer: Buffer, machine: Machine, place: str) -> Iterator[tupl
 
 
 def _vector_fault(buffer: Buffer, lanes: int, machine: Machine, place: Load | Statement) -> Iterator[tuple[str, str]]:
-    bits = lanes * min(WORD, element_bits(buffer.dtype))
-    if lanes == 1 or bits <= 8 * machine.vector_bytes or buffer.memory == "register":
+    bits = element_bits(buffer.dtype)
+    fits = bits > WORD and machine.vectors
+    if lanes == 1 or fits or lanes * bits <= 8 * machine.vector_bytes or buffer.memory == REGISTER:
         return
     widest = f"vectors of {8 * machine.vector_bytes} bits" if machine.vectors else "no vectors"
     text = print_expression(place) if isinstance(place, Load) else print_statement(place)

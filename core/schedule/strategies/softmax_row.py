@@ -67,7 +67,7 @@ def softmax_row(
         while len(values) > 1:
             first, second = values.pop(0), values.pop(0)
             values.append(Binary(operator, first, second))  # type: ignore[arg-type]
-        return Horizontal(operator, values[0])  # type: ignore[arg-type]
+        return values[0] if lanes == 1 else Horizontal(operator, values[0])  # type: ignore[arg-type]
 
     total, best = combined("add"), combined("max")
     if empty_is_zero:

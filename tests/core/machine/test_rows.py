@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from graft.core.machine.machine import Machine, Memory
@@ -5,6 +7,7 @@ from graft.core.machine.rows import ROWS, machine_named, with_features
 from graft.core.machine.target import Target
 from graft.core.schedule.products.tiling import choose_tile, lanes_of
 from graft.errors import MachineError
+from tests.docs.blocks import blocks
 
 
 def test_a_row_with_a_feature_has_the_instructions_that_it_brings() -> None:
@@ -49,3 +52,9 @@ def test_tiles_follow_from_vectors_and_registers(name: str, lanes: int) -> None:
     tile = choose_tile(256, 1024, "float32", target)
     assert tile.lanes == lanes_of("float32", target) == lanes
     assert tile.rows * tile.vectors + tile.vectors + 1 < target.machine.registers
+
+
+def test_the_row_that_the_architecture_page_shows_is_one() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (shown,) = [block.text for block in blocks(page) if block.language == "python" and "CORTEX_A55" in block.text]
+    exec(shown, {})

@@ -24,8 +24,9 @@ indexed by constants after unrolling), and any name that a backend defines for i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from graft.core.types import INT64, Type, element_bits
 
@@ -334,11 +335,11 @@ class Function:
     origin: tuple[str, ...] = ()
     in_place: tuple[int, ...] = ()
     is_exact: bool = False
+    to_text: ClassVar[Callable[[Function], str]] = object.__repr__
+    """What ``str`` returns: set by `graft.core.tensor_ir`, so that this module need not know the text form."""
 
     def __str__(self) -> str:
-        from graft.core.tensor_ir.printer import print_function
-
-        return print_function(self)
+        return type(self).to_text(self)
 
     @property
     def input_buffers(self) -> tuple[Buffer, ...]:
@@ -400,11 +401,10 @@ class Stage:
     epilogue_variable: Variable | None = None
     epilogue: Expression | None = None
     origin: tuple[str, ...] = field(default=())
+    to_text: ClassVar[Callable[[Stage], str]] = object.__repr__
 
     def __str__(self) -> str:
-        from graft.core.tensor_ir.printer import print_stages
-
-        return print_stages([self])
+        return type(self).to_text(self)
 
 
 def _type_below(expression: Expression) -> Type:

@@ -46,11 +46,8 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
-from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import BOOL, INT64
-
-__all__ = ["parse_function", "parse_stages", "print_expression", "print_function", "print_stages", "print_statement"]
 
 INFIX = {
     "or": ("|", 1), "xor": ("^", 2), "and": ("&", 3), "eq": ("==", 4), "ne": ("!=", 4), "lt": ("<", 5),
@@ -90,6 +87,11 @@ def print_stages(stages: Sequence[Stage]) -> str:
                 lines.append(f"input {printer.declare(load.buffer)}")
     lines.extend(line for stage in stages for line in printer.stage(stage))
     return "\n".join([*lines, ""])
+
+
+def print_stage(stage: Stage) -> str:
+    """Return the text of one stage."""
+    return print_stages([stage])
 
 
 def print_statement(statement: Statement) -> str:

@@ -3,7 +3,8 @@ import re
 import pytest
 
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Load, Ramp, Shuffle, Store, Variable
-from graft.core.tensor_ir.printer import parse_function, parse_stages, print_expression, print_statement
+from graft.core.tensor_ir.parser import parse_function, parse_stages
+from graft.core.tensor_ir.printer import print_expression, print_statement
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import GraftError
 

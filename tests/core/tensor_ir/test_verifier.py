@@ -3,7 +3,7 @@ import re
 import pytest
 
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, For, Function, Load, Stage, Store, Variable
-from graft.core.tensor_ir.printer import parse_function, parse_stages
+from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.verifier import verify, verify_stage, verify_stages
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import CompileError

@@ -16,10 +16,17 @@ Invariants, checked by `verify`:
 5. Iterations of a ``parallel`` loop write disjoint elements and read none that another iteration writes; a
    ``vector`` loop has a constant extent.
 6. A stage writes each element of its buffer once; only masked loads may point outside.
+7. A loop with a binding is ``parallel`` and stands in no other of that binding. A `Barrier` stands inside loops that
+   are bound below its scope, and no condition around it differs between their iterations.
+8. A `Push` stands in an `Issue` to its source, a `Pop` in one to its target; an `Issue` stands in none, nor in a
+   parallel loop but one over virtual threads.
 
-Memories: ``host`` (caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small,
-indexed by constants after unrolling), and any name that a backend defines for its device (``device``, ``shared``,
-``sram.input``, ...). Semantics of every node: `graft.core.tensor_ir.interpreter`.
+Memories and levels are those of a machine, and `verify` refuses what the machine it is given lacks. Memories: ``host``
+(caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small, indexed by constants
+after unrolling), and what a device has (``shared``, ``sram.input``, ...). Who sees a buffer is where its `Allocate`
+stands: outside of a bound loop all iterations share it, inside each has its own. Levels, as loops are bound to them:
+``thread``, ``block``, ``warp``, ``lane``, ..., with an axis where a level has several (``block.x``), and ``vthread``,
+whose iterations one unit interleaves. Semantics of every node: `graft.core.tensor_ir.interpreter`.
 """
 
 from __future__ import annotations
@@ -261,7 +268,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """``variable`` runs over ``[0, extent)``. ``binding`` names a hardware index (``block.x``) or virtual thread."""
+    """``variable`` runs over ``[0, extent)``.
+
+    With a ``binding`` (a level of the machine, ``block.x``) its iterations are units of that level and run at the same
+    time: what one writes another may touch only behind a `Barrier`. The loop ends when all of them have ended.
+    """
 
     variable: Variable
     extent: Expression
@@ -316,7 +327,51 @@ class CallExtern:
     arguments: tuple[Expression, ...]
 
 
-Statement: TypeAlias = Store | For | If | Let | Allocate | Block | CallExtern
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Waits until all units within one unit of the level ``scope`` are here: ``block`` for the threads of a block.
+
+    All of them reach the same barriers in the same order. Outside of bound loops, ``scope`` is ``queue``: the function
+    waits until everything issued is done and no token is left.
+    """
+
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Hands ``body``, with the values that its variables have now, to a queue of the machine and goes on.
+
+    A queue works on one body after another, queues at the same time: only tokens order what two of them do. The
+    function ends when all queues have.
+    """
+
+    queue: str
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Puts a token for the queue ``target`` behind what the queue ``source`` has done."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """Lets the queue ``target`` wait for a token of the queue ``source`` and takes it."""
+
+    source: str
+    target: str
+
+
+Statement: TypeAlias = Store | For | If | Let | Allocate | Block | CallExtern | Barrier | Issue | Push | Pop
+
+
+def level_of(binding: str) -> str:
+    """Return the level of a binding: ``block`` of ``block.x``."""
+    return binding.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

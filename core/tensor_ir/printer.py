@@ -9,7 +9,8 @@
 
 Plain numbers are int64. A mask stands behind a semicolon: ``x[i; i < 7]``. Two variables (or buffers) of one name are
 told apart by a suffix, a name that is no identifier stands in backquotes. ``let`` and ``allocate`` hold to the end of
-the block around them, or for the braces that follow.
+the block around them, or for the braces that follow. Levels and queues are strings: ``parallel i < 4 bind "block.x"``,
+``barrier "block"``, ``issue "load" { push "load" -> "compute" }``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
     Bitcast,
     Block,
@@ -35,8 +37,11 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Ramp,
     Select,
     Shuffle,
@@ -59,6 +64,7 @@ KEYWORDS = frozenset(
     {
         *("function", "from", "in", "align", "strides", "input", "stage", "at", "reduce", "over", "then"),
         *("let", "allocate", "if", "else", "call", "serial", "parallel", "vector", "unrolled", "bind"),
+        *("barrier", "issue", "push", "pop"),
         *("ramp", "broadcast", "select", "shuffle", "cast", "bitcast", "horizontal", "intrinsic", "true", "false"),
     }
 )
@@ -184,6 +190,14 @@ class _Printer:
                 raise AssertionError("blocks are printed flat")
             case CallExtern(name, arguments):
                 return [f"{indent}call {quoted(name)}({self.joined(arguments)})"]
+            case Barrier(scope):
+                return [f"{indent}barrier {json.dumps(scope)}"]
+            case Issue(queue, body):
+                return self.braces(f"issue {json.dumps(queue)}", body, indent)
+            case Push(source, target):
+                return [f"{indent}push {json.dumps(source)} -> {json.dumps(target)}"]
+            case Pop(source, target):
+                return [f"{indent}pop {json.dumps(source)} -> {json.dumps(target)}"]
             case _:
                 assert_never(statement)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, assert_never
+from typing import NoReturn, Protocol, assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Block,
     Buffer,
     CallExtern,
@@ -21,13 +22,17 @@ from graft.core.tensor_ir.ir import (
     For,
     Function,
     If,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Stage,
     Statement,
     Store,
     Variable,
     access_lanes,
+    level_of,
 )
 from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
 from graft.core.tensor_ir.simplify import Simplifier
@@ -37,9 +42,36 @@ from graft.core.types import BOOL, INT64, element_bits
 from graft.errors import CompileError
 
 
-def verify(function: Function) -> None:
-    """Raise CompileError, saying what and where, if a function breaks an invariant of the IR."""
-    _Verifier(f"function '{function.name}'").function(function)
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+class Abilities(Protocol):
+    """What the IR must know of a machine."""
+
+    @property
+    def name(self) -> str:
+        """The name of the machine."""
+
+    @property
+    def places(self) -> Sequence[str]:
+        """The memories that a buffer may be in."""
+
+    @property
+    def levels(self) -> Sequence[Named]:
+        """The levels of parallelism, the outermost first; queues that work at the same time are levels, too."""
+
+
+def verify(function: Function, machine: Abilities | None = None) -> None:
+    """Raise CompileError, saying what and where, if a function breaks an invariant of the IR.
+
+    With a ``machine``, it also asks for no memory and no level that the machine lacks, and levels nest as there.
+    """
+    _Verifier(f"function '{function.name}'", machine).function(function)
 
 
 def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> None:
@@ -74,6 +106,22 @@ def _stage_expressions(stage: Stage) -> list[Expression]:
     return [stage.value, *initial, *([] if stage.epilogue is None else [stage.epilogue])]
 
 
+def _machine_fault(statement: Statement, machine: Abilities) -> str | None:
+    """Return what a statement asks of a machine that it lacks, None if it has all."""
+    match statement:
+        case For(binding=binding) if binding:
+            kind, name, known = "level", level_of(binding), [level.name for level in machine.levels]
+        case Barrier(name) | Issue(name):
+            kind, known = "level", [level.name for level in machine.levels]
+        case Allocate(buffer):
+            kind, name, known = "memory", buffer.memory, list(machine.places)
+        case _:
+            return None
+    if name in known:
+        return None
+    return f"no {kind} '{name}' on the machine '{machine.name}', which has {', '.join(known) or 'none'}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """What may be used at a place: buffers, variables, and which of them depend on parallel loops."""
@@ -86,11 +134,18 @@ class _Scope:
     """For variables that are not loop indices: the variables that their value depends on."""
     exact: bool = True
     """Whether every iteration gets here, so that the bounds of indices are reached."""
+    loops: tuple[For, ...] = ()
+    """The parallel loops around the place, bound ones included."""
+    decided: frozenset[Variable] = frozenset()
+    """What decides whether, or how often, the place is reached."""
+    queue: str = ""
+    """The queue that the place is issued to."""
 
 
 @dataclass(slots=True)
 class _Verifier:
     where: str
+    machine: Abilities | None = None
     bound: set[Variable] = field(default_factory=set)
     counted: set[Variable] = field(default_factory=set)
     """Loop variables with constant extents."""
@@ -125,6 +180,9 @@ class _Verifier:
 
     def statement(self, statement: Statement, scope: _Scope) -> None:
         """Check a statement."""
+        fault = None if self.machine is None else _machine_fault(statement, self.machine)
+        if fault is not None:
+            self.fail(fault, print_statement(statement))
         match statement:
             case Store():
                 self.store(statement, scope)
@@ -134,7 +192,7 @@ class _Verifier:
                 self.expressions(statement, scope, condition)
                 if condition.type != BOOL:
                     self.fail(f"the condition is {condition.type}, not bool", print_statement(statement))
-                inner = replace(scope, exact=False)
+                inner = replace(scope, exact=False, decided=scope.decided | self.depends(scope, condition))
                 self.statement(then_body, inner)
                 if else_body is not None:
                     self.statement(else_body, inner)
@@ -159,8 +217,38 @@ class _Verifier:
                 self.expressions(statement, scope, *indices, *rest)
             case CallExtern(_, arguments):
                 self.expressions(statement, scope, *arguments)
+            case Barrier():
+                self.barrier(statement, scope)
+            case Issue(queue, body):
+                around = [loop for loop in scope.loops if level_of(loop.binding) != "vthread"]
+                if scope.queue or around:
+                    what = (
+                        f"an issue to '{scope.queue}'" if scope.queue else f"parallel loop '{around[-1].variable.name}'"
+                    )
+                    self.fail(f"an issue inside of {what}", print_statement(statement))
+                self.statement(body, replace(scope, queue=queue))
+            case Push(source=own) | Pop(target=own):
+                if own != scope.queue:
+                    where = f"an issue to '{scope.queue}'" if scope.queue else "no issue"
+                    self.fail(f"it is for the queue '{own}' and stands in {where}", print_statement(statement))
             case _:
                 assert_never(statement)
+
+    def barrier(self, barrier: Barrier, scope: _Scope) -> None:
+        """Check that a barrier has units to wait for, and that all of them reach it."""
+        levels = [level_of(loop.binding) for loop in scope.loops]
+        if barrier.scope == "queue" and not levels and not scope.queue:
+            return
+        inside = levels.index(barrier.scope) if barrier.scope in levels and not scope.queue else len(levels)
+        while inside < len(levels) and levels[inside] == barrier.scope:
+            inside += 1
+        if inside == len(levels) or "" in levels[inside:]:
+            what = f"a barrier outside of its level: no loop is bound below '{barrier.scope}' around it"
+            self.fail(what, print_statement(barrier))
+        for loop in scope.loops[inside:]:
+            if loop.variable in scope.decided:
+                what = f"a barrier that not all iterations of '{loop.variable.name}' reach"
+                self.fail(what, print_statement(barrier))
 
     def bind(self, variable: Variable, statement: Statement, scope: _Scope) -> _Scope:
         """Return the scope inside a binder."""
@@ -180,6 +268,9 @@ class _Verifier:
         if loop.kind == "vector" and constant is None:
             self.fail("the extent of a vector loop must be constant", print_statement(loop))
         inner = self.bind(loop.variable, loop, scope)
+        decided = inner.decided | self.depends(scope, loop.extent)
+        inner = replace(inner, decided=decided, loops=(*scope.loops, loop) if loop.kind == "parallel" else scope.loops)
+        self.binding(loop, scope)
         if constant is not None:
             self.counted.add(loop.variable)
             self.simplifier.with_range(loop.variable, (0, max(0, int(constant) - 1)))
@@ -187,6 +278,20 @@ class _Verifier:
         if loop.kind == "parallel" and constant != 1:
             inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
         self.statement(loop.body, inner)
+
+    def binding(self, loop: For, scope: _Scope) -> None:
+        """Check that a loop may be bound where it stands."""
+        if not loop.binding:
+            return
+        if loop.kind != "parallel":
+            self.fail(f"a {loop.kind} loop is bound; bind a parallel one", print_statement(loop))
+        bindings = [other.binding for other in scope.loops]
+        if loop.binding in bindings:
+            self.fail(f"two loops, one in the other, are bound to '{loop.binding}'", print_statement(loop))
+        order = [] if self.machine is None else [level.name for level in self.machine.levels]
+        for other in map(level_of, bindings):
+            if order and other and order.index(other) > order.index(level_of(loop.binding)):
+                self.fail(f"level '{level_of(loop.binding)}' inside of level '{other}'", print_statement(loop))
 
     def store(self, store: Store, scope: _Scope) -> None:
         """Check a store."""

@@ -6,11 +6,13 @@ let LLVM move loads out of loops. The outermost parallel loops become tasks of t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
     Block,
     Buffer,
@@ -20,8 +22,11 @@ from graft.core.tensor_ir.ir import (
     For,
     Function,
     If,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Statement,
     Store,
     Variable,
@@ -41,6 +46,8 @@ SERIAL_WORK = 16 * 1024
 """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
 APART_WORK = 256
 """A loop behind a register tile of so much work is worth the call of a function."""
+LEVELS, MEMORIES = ("thread",), ("host", "scratch", "register")
+"""What loops may be bound to and buffers be in."""
 ERROR_MEMORY = 1
 _API_PARALLEL_FOR, _API_SCRATCH, _API_FAIL = 8, 16, 32
 _INDEX_TEXT = "index %lld is out of range: axis %lld has extent %lld, so that %lld to %lld are legal"
@@ -98,11 +105,22 @@ class FunctionEmitter(ExpressionEmitter):
                     self.statement(inner)
             case CallExtern():
                 self._call(statement)
+            case Barrier() | Issue() | Push() | Pop():
+                level = statement.scope if isinstance(statement, Barrier) else "queue"
+                self._refuse("no level", level, LEVELS)
             case _:
                 assert_never(statement)
         self.begin_statement()
 
+    def _refuse(self, what: str, name: str, known: Collection[str]) -> NoReturn:
+        raise CompileError(
+            f"function '{self.name}': {what} '{name}' on this machine, which has {', '.join(known)}",
+            function=self.name,
+        )
+
     def _for(self, loop: For) -> None:
+        if loop.binding and loop.binding not in LEVELS:
+            self._refuse("no level", loop.binding, LEVELS)
         if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= SERIAL_WORK:
             self._parallel(loop)
             return
@@ -196,6 +214,8 @@ class FunctionEmitter(ExpressionEmitter):
     # ---- Memory ----
 
     def _allocate(self, buffer: Buffer) -> str:
+        if buffer.memory not in MEMORIES:
+            self._refuse("no memory", buffer.memory, MEMORIES)
         count = emit_memory.element_count(buffer)
         element = memory_type(Type(buffer.dtype))
         if count is None:

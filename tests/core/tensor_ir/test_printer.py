@@ -113,3 +113,24 @@ def test_vectors_print_with_their_lanes():
     assert print_expression(Shuffle((Load(x, lanes),), (3, 2))) == "shuffle([x[ramp(0, 2, 4)]], [3, 2])"
     assert print_expression(Constant(1.5, Type("bfloat16", 8))) == "bfloat16x8(1.5)"
     assert print_expression(Constant(1.5, FLOAT32)) == "float32(1.5)"
+
+
+CONCURRENT = """\
+function f(x: float32[4]) -> (`push`: float32[4]) {
+  parallel b < 4 bind "block.x" {
+    parallel t < 1 bind "thread.x" {
+      barrier "block"
+    }
+  }
+  issue "load" {
+    pop "compute" -> "load"
+    push "load" -> "compute"
+  }
+  barrier "queue"
+  `push`[0] = x[0]
+}
+"""
+
+
+def test_barriers_and_tokens_print_as_they_were_read():
+    assert str(parse_function(CONCURRENT)) == CONCURRENT

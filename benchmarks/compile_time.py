@@ -26,11 +26,12 @@ def compiled(name: str, artifact: str) -> dict[str, float]:
     """Compile and save a model; return seconds."""
     from benchmarks.zoo import model
     from graft.compiler.api import compile_model
+    from graft.compiler.request import Request
     from graft.runtime.artifact import save
 
     source = model(name)
     started = perf_counter()
-    result = compile_model(source, ["llvm"], threads=1)
+    result = compile_model(source, Request(["llvm"], threads=1))
     seconds = perf_counter() - started
     save(result.description, artifact)
     return {"seconds": seconds, "bytes": Path(artifact).stat().st_size}

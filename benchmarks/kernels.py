@@ -19,8 +19,8 @@ import onnx
 from onnx import TensorProto, helper
 
 import graft
+from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import host_target
-from graft.core.tensor_ir.numerics import DOTS
 from graft.measure.roofline_kernels import peak_flops
 from graft.plugins.llvm.backend import LlvmBackend
 

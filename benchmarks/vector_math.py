@@ -14,7 +14,8 @@ from multiprocessing import Pool
 
 import numpy as np
 
-from graft.core.machine.target import available_threads, host_target
+from graft.core.machine.host import available_threads
+from graft.core.machine.target import host_target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from graft.compiler.driver import CompiledModel, Compiler, compile_options, prepare
-from graft.compiler.faults import forgiven_of, without_faulty
+from graft.compiler.driver import CompiledModel, Compiler, prepare
+from graft.compiler.faults import without_faulty
 from graft.compiler.precision import with_precision
+from graft.compiler.request import Backends, Request, listed, plugins
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
 from graft.core.model.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
-from graft.errors import PlanError, TuningError, UnsupportedError
+from graft.errors import GraftError, TuningError, UnsupportedError
 from graft.partition.costs import Work
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.plan import Plan
-from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
+from graft.partition.policy import PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import MANAGER, PluginManager
 from graft.runtime.arguments import FLAG, PATH, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
-from graft.runtime.foreign import kind_of, said, shown
 
 if TYPE_CHECKING:
     import os
@@ -39,59 +38,7 @@ if TYPE_CHECKING:
     from graft.runtime.program import Program
 
 
-Backends = str | Backend | Iterable[str | Backend] | None
-"""Names or objects in order of preference, one or several; None for all that are installed."""
-EXAMPLE = '; write backends=["onednn", "llvm"]'
-
-__all__ = ["compile", "compile_model", "plan", "plugins"]
-
-
-@cache
-def plugins() -> PluginManager:
-    """Return the plugin manager of this process; it finds the installed plugins on first use."""
-    return PluginManager()
-
-
-def choose(backends: Backends, manager: PluginManager | None = None) -> list[Backend]:
-    """Return backends in order of preference: named ones, given objects, or all that are installed, by priority.
-
-    Raises PlanError for what is neither a name nor a backend, and for a backend that is listed twice.
-    """
-    manager = manager or plugins()
-    if backends is None:
-        chosen = manager.backends(None)
-    else:
-        chosen = []
-        for one in listed(backends):
-            chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
-    if not chosen:
-        raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
-    names = [backend.name for backend in chosen]
-    for name in names:
-        if names.count(name) > 1:
-            raise PlanError(f"backend '{name}' is listed twice; list each backend once", backend=name)
-    return chosen
-
-
-def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Backend]:
-    """Return the user's choice as a list: one name, names with commas between, one backend, or several of both."""
-    given: list[object]
-    if isinstance(backends, str):
-        given = [name.strip() for name in backends.split(",")]
-    elif isinstance(backends, Iterable) and not isinstance(backends, bytes | Mapping | type | np.ndarray):
-        try:
-            given = list(backends)
-        except Exception as error:
-            raise PlanError(f"backends cannot be listed: {kind_of(error)}: {said(error)}{EXAMPLE}") from error
-    else:
-        given = [backends]
-    for one in given:
-        if not isinstance(one, str | Backend) or not one:
-            hint = f"; give {one.__name__}()" if isinstance(one, type) and issubclass(one, Backend) else ""
-            raise PlanError(
-                f"backends has {shown(one)}, which is neither a name nor a graft.Backend object{hint or EXAMPLE}"
-            )
-    return given  # type: ignore[return-value]
+__all__ = ["compile", "compile_model", "plan", "program_of"]
 
 
 WISHES = {
@@ -126,51 +73,26 @@ def plan(
     plans that might be, with ``threads`` threads, for at most ``policy.measure_seconds``. With ``precision`` as for
     `compile` the plan says which operators it rounds the factors of.
     """
-    result = partitioned(
-        model, backends, shapes=shapes, policy=policy, place=place, threads=threads, precision=precision,
+    request = Request(
+        backends, shapes, threads, precision=precision, policy=policy, place=place, cache=False, tuned=False,
         manager=manager,
     )  # fmt: skip
-    return result.plan
+    return partitioned(model, request).plan
 
 
-def partitioned(
-    model: Source,
-    backends: Backends = None,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    policy: Policy | None = None,
-    place: PlacementMode | None = None,
-    threads: int | None = None,
-    precision: str = "float32",
-    manager: PluginManager | None = None,
-) -> Partitioned:
+def partitioned(model: Source, request: Request) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
-    manager = manager or plugins()
-    chosen = choose(backends, manager)
-    wishes = placed(policy, place, named=backends is not None)
-    options = compile_options(threads, False, precision=precision)
-    prepared = prepare(model, shapes, manager)
+    chosen, wishes, options = request.chosen(), request.placement(), request.options()
+    prepared = prepare(model, request.shapes, request.plugins)
 
     def place_by(able: Sequence[Backend]) -> Partitioned:
         result = partition(
             prepared, able, policy=wishes, estimator=estimator_for(able, options),
-            times=times_for(wishes, able, options, manager), operators=OPERATORS,
+            times=times_for(wishes, able, options, request.plugins), operators=OPERATORS,
         )  # fmt: skip
         return with_precision(result, able, options.target)
 
-    return without_faulty(place_by, chosen, forgiven_of(chosen, named=backends is not None))[0]
-
-
-def placed(policy: Policy | None, place: PlacementMode | None, named: bool = True) -> Policy:
-    """Return a policy with a mode of placement: ``place``, the policy's own, or what follows from the backends.
-
-    Without a wish, placement is ``auto`` unless the user ``named`` backends. Raises PlanError for an unknown mode.
-    """
-    policy = policy or Policy()
-    mode = place or policy.placement or (None if named else "auto")
-    if mode is not None and mode not in PLACEMENTS:
-        raise PlanError(f"unknown placement '{mode}'; choose one of {', '.join(PLACEMENTS)}", place=mode)
-    return replace(policy, placement=mode)
+    return without_faulty(place_by, chosen, request.forgiven(chosen))[0]
 
 
 def estimator_for(backends: Sequence[Backend], options: CompileOptions) -> Estimator:
@@ -189,7 +111,8 @@ def times_for(
 
 
 @takes(
-    **WISHES, cpu=TEXT, strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS, keep_intermediates=optional(PATH),
+    **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
+    keep_intermediates=optional(PATH),
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -199,7 +122,8 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
-    cpu: str = "native",
+    cpu: str | None = None,
+    target: str | None = None,
     precision: str = "float32",
     strict: bool = False,
     cache: bool = True,
@@ -216,8 +140,9 @@ def compile(
 
     ``backends`` are in order of preference: names or `Backend` objects; by default all installed ones that take part
     unnamed, placed by cost. ``threads`` is the number of threads the program uses, all available ones by default;
-    ``cpu`` is the processor to compile for: ``native``, or one of `graft.core.machine.target.LEVELS` (``x86-64-v3``,
-    ``armv8-a``) for an artifact that runs elsewhere. ``precision`` is that of float32 matrix products and convolutions
+    ``target`` (or ``cpu``) is the machine to compile for: ``native``, or a row of `graft.core.machine.rows` or of a
+    plugin (``x86-64-v3``, ``armv8-a``, with features ``x86-64-v4+avx512vnni``) for an artifact that runs elsewhere.
+    ``precision`` is that of float32 matrix products and convolutions
     in the built-in compiler: ``bf16`` rounds their factors to bfloat16, sums in float32 and keeps images between
     convolutions in bfloat16. With ``strict`` a region that its backend fails to compile or to load is an error;
     otherwise it goes to the next backend. ``plan`` is a saved decision to follow, on its own backends unless others are
@@ -231,14 +156,31 @@ def compile(
     (`graft.core.model.normalize.PASSES`) to switch off: the answer stays the same within rounding. Raises GraftError
     for a name that is neither.
     """
-    options = compile_options(threads, strict, cpu, precision=precision)
-    backends = None if backends is None else listed(backends)
-    compiled = compile_model(
-        model, backends, shapes=shapes, threads=threads, cpu=cpu, precision=precision, strict=strict, cache=cache,
-        tune=tune, tuned=tuned, without=without, plan=plan, policy=policy, place=place,
-        keep_intermediates=keep_intermediates, manager=manager,
+    request = Request(
+        None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
+        strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager,
     )  # fmt: skip
-    return compiled.load(partial(program_of, threads=options.threads, backends=backends, manager=manager))
+    compiled = compile_model(model, request)
+    load = partial(program_of, threads=request.thread_count, backends=request.backends, manager=manager)
+    return compiled.load(load)
+
+
+def machine_wanted(cpu: str | None, target: str | None) -> str:
+    """Return the name of the machine to compile for, which either argument may give."""
+    if cpu is not None and target is not None and cpu != target:
+        raise GraftError(f"cpu '{cpu}' and target '{target}' name two machines; give one of them", target=target)
+    return target or cpu or NATIVE
+
+
+def require_code(backends: Sequence[Backend], machine: Machine) -> None:
+    """Raise UnsupportedError if none of the backends that generate code does so for a machine."""
+    answers = {backend.name: backend.generates_code(machine) for backend in backends}
+    refused = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    if refused and True not in answers.values():
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise UnsupportedError(
+            f"no backend generates code for target '{machine.name}'; {reasons}", target=machine.name, backends=refused
+        )
 
 
 def program_of(
@@ -255,34 +197,13 @@ def program_of(
     return Program.from_description(description, threads=threads, loaders=loaders)
 
 
-def compile_model(
-    model: Source,
-    backends: Backends = None,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    threads: int | None = None,
-    cpu: str = "native",
-    precision: str = "float32",
-    strict: bool = False,
-    cache: bool = True,
-    tune: bool | float | TuneOptions = False,
-    tuned: bool = True,
-    without: Collection[str] = (),
-    plan: Plan | None = None,
-    policy: Policy | None = None,
-    place: PlacementMode | None = None,
-    keep_intermediates: str | os.PathLike[str] | None = None,
-    manager: PluginManager | None = None,
-) -> CompiledModel:
+def compile_model(model: Source, request: Request) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
-    manager = manager or plugins()
-    named = backends is not None or plan is not None
-    chosen = choose(plan.backends if backends is None and plan is not None else backends, manager)
-    forgiven = forgiven_of(chosen, named, strict)
-    options = compile_options(threads, strict, cpu, cache, tuned, without, precision)
-    wishes = placed(policy, place, named=backends is not None or plan is not None)
-    measuring = tune_options(tune)
-    if measuring is not None and not tuned:
+    chosen, wishes, options = request.chosen(), request.placement(), request.options()
+    require_code(chosen, options.target.machine)
+    forgiven, manager = request.forgiven(chosen), request.plugins
+    measuring = tune_options(request.tune)
+    if measuring is not None and not request.tuned:
         raise TuningError("tune measures parameters that tuned=False forbids to use; leave one of them out")
     if measuring is not None and options.tuned is None:
         raise TuningError(
@@ -294,12 +215,12 @@ def compile_model(
         chosen,
         options,
         policy=wishes,
-        plan=plan,
+        plan=request.plan,
         estimator=estimator_for(chosen, options),
         times=times,
         forgiven=forgiven,
         manager=manager,
-        keep_intermediates=None if keep_intermediates is None else Path(keep_intermediates),
+        keep_intermediates=None if request.keep_intermediates is None else Path(request.keep_intermediates),
         tune=measuring,
     )
-    return compiler.compile(model, shapes)
+    return compiler.compile(model, request.shapes)

@@ -22,10 +22,12 @@ import onnx_ir as ir
 from graft.compiler.faults import without_faulty
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
+from graft.core.machine.host import available_threads
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import GENERIC
 from graft.core.machine.target import (
     OPTIMISATIONS,
     CompileOptions,
-    available_threads,
     cache_directory,
     check_switches,
     precision_named,
@@ -367,7 +369,8 @@ class Compiler:
             "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
-        targets = ({"arch": target.arch, "features": sorted(target.features & CHECKED_FEATURES)},)
+        needed = {"arch": target.arch, "features": sorted(target.features & CHECKED_FEATURES)}
+        targets = () if target.arch == GENERIC.arch else (needed,)
         return replace(description, targets=targets, metadata=metadata, files=files)
 
     def _write(self, name: str, model: ir.Model) -> None:
@@ -389,13 +392,16 @@ class Compiler:
 def compile_options(
     threads: int | None,
     strict: bool,
-    cpu: str = "native",
+    target: str = "native",
     cache: bool = False,
     tuned: bool = False,
     without: Collection[str] = (),
     precision: str = "float32",
+    machines: Callable[[], Mapping[str, Machine]] = dict,
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
+
+    ``target`` is a machine by its name; ``machines`` gives those of plugins, should it be none of the rows.
 
     With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
     used and kept there. ``without`` names optimisations and graph passes to do without.
@@ -404,7 +410,7 @@ def compile_options(
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
         replace(
-            target_named(cpu),
+            target_named(target, machines),
             without=check_switches(without, (*OPTIMISATIONS, *PASSES)),
             precision=precision_named(precision),
         ),

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graft.compiler.api import WISHES, Backends, choose, plan, plugins
+from graft.compiler.api import WISHES, plan
 from graft.compiler.driver import prepare
+from graft.compiler.request import Backends, choose, plugins
 from graft.core.model.load import Source
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS

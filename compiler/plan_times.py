@@ -113,7 +113,7 @@ class MeasuredPlans:
             if perf_counter() >= deadline:
                 log.info("the time for measuring is spent")
                 break
-            if self.recorded(other) == math.inf or (run := self._program(other)) is None:
+            if self.recorded(other) == math.inf or (run := self._program(other, deadline)) is None:
                 continue
             own, theirs = in_turns(baseline, run, deadline)
             found.append(own)
@@ -122,13 +122,18 @@ class MeasuredPlans:
         if found:
             self.times[self._key(first.model)] = min(found)
 
-    def _program(self, result: Partitioned) -> Callable[[], object] | None:
-        """Return a call of a plan's program on seeded inputs, None (and remembered) if it cannot be made."""
+    def _program(self, result: Partitioned, deadline: float = math.inf) -> Callable[[], object] | None:
+        """Return a call of a plan's program on seeded inputs, None if it cannot be made (remembered) or not in time.
+
+        A plan of many regions may take longer to compile than all others: no region is begun after the deadline.
+        """
         try:
             found = {region.name: region for region in regions(result.model)}
             for region in found.values():
                 key = (region.name, region.backend, region.origin)
                 if key not in self._compiled:
+                    if perf_counter() >= deadline:
+                        return None
                     self._compiled[key] = self.backends[region.backend].compile(region, self.options)
             compiled = {name: self._compiled[name, one.backend, one.origin] for name, one in found.items()}
             passed = frozenset(name for name, backend in self.backends.items() if backend.constants == "passed")

@@ -16,6 +16,7 @@ import onnx_ir.passes.common as passes
 
 from graft.compiler.api import compile_model
 from graft.compiler.procedure_builder import ProcedureBuilder
+from graft.compiler.request import Request
 from graft.errors import ArtifactError
 from graft.partition.region import Region, regions
 from graft.plugins.backend import CompiledRegion
@@ -69,7 +70,7 @@ def _compile(region: Region, threads: int | None, precision: str) -> CompiledReg
         graph.initializers.add(value)
     model = ir.Model(graph, ir_version=10, functions=[function.clone() for function in region.composites.values()])
     passes.InlinePass()(model)
-    compiled = compile_model(model, BACKENDS, threads=threads, precision=precision).description
+    compiled = compile_model(model, Request(BACKENDS, threads=threads, precision=precision)).description
     if len(compiled.procedures) > 1:
         raise ArtifactError(
             f"region '{region.name}' cannot be compiled anew: it holds control flow; install what its module needs",

@@ -40,6 +40,21 @@ class Reject:
         return f"{self.code}: {self.text}" if self.text else self.code
 
 
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """A backend's statement that it takes a node only in passing, between its own operators; ``text`` says why.
+
+    ``everywhere``: it would rather not have the node at all, for others compute it faster even inside a region.
+    """
+
+    text: str
+    everywhere: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.text) is not str:
+            require("Yield", "text", self.text, TEXT)
+
+
 def plain(answer: object) -> object:
     """Return a predicate's answer with a NumPy boolean as Python's: comparisons of arrays give these."""
     kind = type(answer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 import numpy as np
 import onnx_ir as ir
@@ -127,6 +128,21 @@ class _Conversion:
     _floats: dict[ir.Value, ir.DataType] = field(default_factory=dict)
     """The float type that a converted value had."""
     _unknown: set[str] = field(default_factory=set)
+    _taken: set[str] = field(init=False)
+    """The names of all nodes and values."""
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        self._taken = {node.name or "" for node in graph}
+        self._taken |= {value.name or "" for node in graph for value in node.outputs}
+        self._taken |= {value.name or "" for value in (*graph.inputs, *graph.initializers.values())}
+
+    def _unique(self, wish: str) -> str:
+        """Return a name that no node and no value has yet."""
+        numbered = (f"{wish}_{number}" for number in count(1))
+        name = next(one for one in chain((wish,), numbered) if one not in self._taken)
+        self._taken.add(name)
+        return name
 
     def run(self) -> None:
         """Convert the main graph in place."""
@@ -206,13 +222,15 @@ class _Conversion:
             bits = np.zeros(array.shape, storage_dtype(dtype))
         else:
             bits = encode(array, dtype, registry=self.registry, backend=self.backend)
-        name = f"{value.name}_{_suffix(dtype)}"
+        name = self._unique(f"{value.name}_{_suffix(dtype)}")
         new = ir.Value(name=name, shape=ir.Shape(bits.shape), type=_type(dtype), const_value=ir.tensor(bits, name=name))
         self.model.graph.initializers.add(new)
         return new
 
     def _cast(self, value: ir.Value, dtype: str, before: ir.Node) -> ir.Value:
-        new = self._cast_node(value, f"{value.name}_{_suffix(dtype)}", _type(dtype), data_type(storage_dtype(dtype)))
+        new = self._cast_node(
+            value, self._unique(f"{value.name}_{_suffix(dtype)}"), _type(dtype), data_type(storage_dtype(dtype))
+        )
         self.model.graph.insert_before(before, new)
         return new.outputs[0]
 
@@ -221,7 +239,7 @@ class _Conversion:
         kind = self._floats[value]
         known = self._as_type.get((value, kind.name))
         if known is None:
-            new = self._cast_node(value, f"{value.name}_{kind.name.lower()}", ir.TensorType(kind), kind)
+            new = self._cast_node(value, self._unique(f"{value.name}_{kind.name.lower()}"), ir.TensorType(kind), kind)
             self.model.graph.insert_before(before, new)
             known = self._as_type[(value, kind.name)] = new.outputs[0]
         return known
@@ -229,7 +247,7 @@ class _Conversion:
     def _restored(self, value: ir.Value) -> ir.Value:
         """Return a graph output as the float that it was, under its old name."""
         name, kind = value.name or "", self._floats[value]
-        value.name = f"{name}_{_suffix(ValueView(value).dtype)}"
+        value.name = self._unique(f"{name}_{_suffix(ValueView(value).dtype)}")
         new = self._cast_node(value, name, ir.TensorType(kind), kind)
         self.model.graph.append(new)
         return new.outputs[0]
@@ -238,7 +256,7 @@ class _Conversion:
         shape = None if value.shape is None else ir.Shape(value.shape)
         output = ir.Value(name=name, shape=shape, type=type)
         attributes = [ir.AttrInt64("to", to.value)]
-        return ir.Node(CUSTOM_DOMAIN, "Cast", [value], attributes, outputs=[output], name=f"cast_{name}")
+        return ir.Node(CUSTOM_DOMAIN, "Cast", [value], attributes, outputs=[output], name=self._unique(f"cast_{name}"))
 
     # ---- What is missing ----
 

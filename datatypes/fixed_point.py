@@ -16,6 +16,11 @@ class FixedPoint(Format):
     fraction: int
 
     @property
+    def significant(self) -> int:
+        """All bits but the sign; the least number has one."""
+        return self.bits - 1
+
+    @property
     def is_symmetric(self) -> bool:
         """The least number has no negative."""
         return False

@@ -7,6 +7,7 @@ branch-free expressions of the tensor IR, so the same definition is vector code 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,6 +66,20 @@ class Format(ABC):
     def unit(self) -> float:
         """The power of two that all numbers are multiples of."""
         return self.smallest
+
+    @property
+    def significant(self) -> int | None:
+        """The most significant bits that a number has, None where no bound is known."""
+        return None
+
+    def has_exact_products(self, accumulator: str) -> bool:
+        """Whether every product of two finite numbers is a number of ``float32`` or ``float64``, exactly."""
+        if self.significant is None:
+            return False
+        kind = np.finfo(accumulator)
+        low, high = math.frexp(self.unit)[1] - 1, math.frexp(max(self.largest, -self.lowest))[1]
+        lowest_bit = math.frexp(float(kind.smallest_subnormal))[1] - 1
+        return 2 * self.significant <= kind.nmant + 1 and 2 * low >= lowest_bit and 2 * high <= kind.maxexp
 
     @property
     def is_symmetric(self) -> bool:

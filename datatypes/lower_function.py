@@ -48,7 +48,7 @@ from graft.core.tensor_ir.visit import children, unknown, with_children
 from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.compute_type import encoded, format_of
 from graft.datatypes.formats import Format
-from graft.datatypes.native_float import as_carrier
+from graft.datatypes.native_float import as_carrier, is_fused
 from graft.datatypes.operations import COMPARISONS, FLOAT_TYPES, OPERATION_OF, apply_lowering, derived, operate
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
@@ -153,6 +153,14 @@ class FunctionLowering:
             case Bitcast(value, dtype):
                 same = self.plain(value.type.dtype) == self.plain(dtype)
                 return operands[0] if same else Bitcast(operands[0], self.plain(dtype))
+            case Binary("add", left, right) if is_fused(format_of(self.registry, node.type.dtype)):
+                product = next(
+                    (one for one in (left, right) if isinstance(one, Binary) and one.operator == "mul"), None
+                )
+                if product is None:
+                    return Binary("add", *operands)
+                factors = map(self.expression, (product.left, product.right))
+                return Intrinsic("muladd", (*factors, operands[product is left]), operands[0].type)
             case Binary(operator):
                 return self._operation(OPERATION_OF[operator], operands, node.left.type.dtype)
             case Unary(operator, value):

@@ -1,7 +1,8 @@
 """The machine's own floats as number formats: each product and each sum is rounded to them, in the stated order.
 
 ``accumulate="float32"`` sums in ``custom[float]32``: a plain float32 sum would be fused and regrouped as suits a
-machine.
+machine. Where products of the format that is summed are exact in it (posit16 has 12 significant bits), it is
+``custom[fused_float]32``, of which each machine may fuse products and sums: the bits are the same.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ ORDERED = {
     "float64": "custom[float]64",
 }
 """The custom type that a plain float is accumulated in."""
+FUSED = {"custom[float]32": "custom[fused_float]32", "custom[float]64": "custom[fused_float]64"}
+"""The same for products that are exact: a fused multiply-add gives the bits of a product and a sum."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,18 @@ class NativeFloat(Format):
     """float32 or float64: its own carrier, rounded by the machine."""
 
     has_quire: ClassVar[bool] = False
+    is_fused: bool = False
+    """Whether products that are added are exact, so that a machine may fuse them or not."""
 
     @property
     def carrier(self) -> str:
         """The type itself."""
         return f"float{self.bits}"
+
+    @property
+    def significant(self) -> int:
+        """The hidden bit and the fraction."""
+        return int(np.finfo(self.carrier).nmant) + 1
 
     @property
     def has_infinity_value(self) -> bool:
@@ -76,7 +86,12 @@ class NativeFloat(Format):
         return value.unary("sqrt")
 
 
+def is_fused(format: Format | None) -> bool:
+    """Whether a format is one whose products may be fused with the sums that they are terms of."""
+    return isinstance(format, NativeFloat) and format.is_fused
+
+
 def as_carrier(dtype: str) -> str:
     """Return ``float32`` for the decoded type of ``custom[float]32``, which is the same numbers; others as they are."""
     custom = encoded(dtype)
-    return next((plain for plain in ("float32", "float64") if custom == ORDERED[plain]), dtype)
+    return next((plain for plain in ("float32", "float64") if custom in (ORDERED[plain], FUSED[ORDERED[plain]])), dtype)

@@ -48,6 +48,11 @@ class Posit(Format):
         return "float32" if self.bits - 3 - self.es <= 11 and self._exponent <= 60 else "float64"
 
     @property
+    def significant(self) -> int:
+        """The hidden bit, and the fraction beside the shortest regime."""
+        return max(self.bits - 2 - self.es, 1)
+
+    @property
     def needs_odd(self) -> bool:
         """Whether significands are longer than 26 bits."""
         return self.bits - 3 - self.es > 25

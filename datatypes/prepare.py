@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from graft.core.model.view import NodeView
-from graft.core.operators.table import CUSTOM_DOMAIN, Trait
+from graft.core.operators.table import CUSTOM_DOMAIN
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.strategies.generic_nest import with_epilogue
+from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import (
     Binary,
     Bitcast,
@@ -40,9 +41,9 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
 from graft.core.types import Type, is_custom
-from graft.datatypes.compute_type import converted, decoded, format_of
+from graft.datatypes.compute_type import converted, decoded, encoded, format_of
 from graft.datatypes.formats import Format
-from graft.datatypes.native_float import ORDERED
+from graft.datatypes.native_float import FUSED, ORDERED
 from graft.datatypes.quire import quire_stages
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
@@ -73,7 +74,7 @@ def prepare(
     stages: list[Stage] = []
     anchor = kernel.anchor_stage
     for number, stage in enumerate(kernel.stages):
-        stages += preparation.stage(stage, kernel.anchor is Trait.CONVOLUTION and number == kernel.anchor_stage)
+        stages += preparation.stage(stage)
         if number == kernel.anchor_stage:
             anchor = max((place for place, one in enumerate(stages) if one.reduction is not None), default=number)
     used = {load.buffer for stage in stages for load in loads(*stage_expressions(stage))}
@@ -138,7 +139,7 @@ class _Preparation:
 
     # ---- Stages ----
 
-    def stage(self, stage: Stage, is_convolution: bool) -> list[Stage]:
+    def stage(self, stage: Stage) -> list[Stage]:
         """Return the stage, or the stages, without arithmetic on encoded types."""
         policy = next((self.policies[name] for name in stage.origin if name in self.policies), None)
         value = self.expression(stage.value)
@@ -148,9 +149,11 @@ class _Preparation:
         new = self._target(target)
         if reduction is None:
             return [replace(stage, buffer=new, value=converted(value, new.dtype))]
-        if is_convolution and len(reduction.axes) > 1 and policy != QUIRE:
+        structure = stage.structure
+        if isinstance(structure, Window) and policy != QUIRE:
             first, *window = reduction.axes
             reduction = Reduction(reduction.operator, (*window, first), reduction.initial)
+            structure = replace(structure, reduced=(*structure.reduced[1:], structure.reduced[0]))
         total = Variable("total", value.type)
         result: Expression = total
         if stage.epilogue is not None:
@@ -165,6 +168,7 @@ class _Preparation:
             reduction=replace(reduction, initial=initial),
             epilogue_variable=total,
             epilogue=converted(result, new.dtype),
+            structure=structure,
         )
         kind = self._accumulator(reduction.operator, value.type.dtype, policy)
         if kind == QUIRE:
@@ -195,6 +199,7 @@ class _Preparation:
         value, reduction = stage.value, stage.reduction
         assert reduction is not None, "not a reduction"
         if isinstance(value, Binary) and value.operator == "mul":
+            kind = self._fused(value.type.dtype, kind)
             term: Expression = Binary("mul", self._widened(value.left, kind), self._widened(value.right, kind))
         else:
             term = converted(value, kind)
@@ -205,6 +210,14 @@ class _Preparation:
         epilogue = _replaced(stage.epilogue, old, narrow)
         start = Reduction(reduction.operator, reduction.axes, converted(reduction.initial, kind))
         return replace(stage, value=term, reduction=start, epilogue_variable=total, epilogue=epilogue)
+
+    def _fused(self, dtype: str, kind: str) -> str:
+        """Return the accumulator that fuses products with sums, if those of the decoded type ``dtype`` are exact."""
+        format, fused = format_of(self.registry, dtype), FUSED.get(encoded(kind) or "")
+        wide = format_of(self.registry, kind)
+        if format is None or wide is None or fused is None or not format.has_exact_products(wide.carrier):
+            return kind
+        return self.decoded(fused)
 
     def _widened(self, factor: Expression, kind: str) -> Expression:
         """Return a factor in another type; a constant is converted now."""

@@ -27,6 +27,10 @@ def _ieee(bits: int) -> Format | None:
     return None if mantissa is None else SmallFloat(bits, mantissa)
 
 
+def _fused(bits: int) -> Format | None:
+    return NativeFloat(bits, is_fused=True) if bits in (32, 64) else None
+
+
 def _only(format: Format) -> dict[int, Format]:
     return {format.bits: format}
 
@@ -37,6 +41,7 @@ def ship(registry: DatatypeRegistry) -> None:
     registry.register("posit_es0", format=lambda bits: _posit(0, bits), widths=(8,), owner=OWNER)
     registry.register("posit_es1", format=lambda bits: _posit(1, bits), widths=(16,), owner=OWNER)
     registry.register("float", format=_ieee, widths=(8, 16), owner=OWNER)
+    registry.register("fused_float", format=_fused, widths=(), owner=OWNER)
     for name, row in {
         "bfloat": SmallFloat(16, 7),
         "float8e4m3fn": SmallFloat(8, 3, infinities=False, nan="top", saturate=True),

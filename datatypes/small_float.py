@@ -36,6 +36,11 @@ class SmallFloat(Format):
         return "float32"
 
     @property
+    def significant(self) -> int:
+        """The hidden bit and the mantissa."""
+        return self.mantissa + 1
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether there is a negative zero."""
         return self.nan != "zero"

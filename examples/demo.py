@@ -16,7 +16,7 @@ import numpy as np
 from digits.data import accuracy, held_out
 
 import graft
-from graft.compiler.api import plugins
+from graft.compiler.request import plugins
 from graft.core.model.passes.seed_weights import SeedWeights
 from graft.measure.latency import bench
 

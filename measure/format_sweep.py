@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graft.compiler.api import compile, plugins
+from graft.compiler.api import compile
+from graft.compiler.request import plugins
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.normalize import normalize
 from graft.core.model.sample_inputs import sample_inputs

@@ -80,7 +80,7 @@ def bench(
     optimisations that ours is compiled without.
     """
     from graft.compiler.api import compile
-    from graft.core.machine.target import available_threads
+    from graft.core.machine.host import available_threads
     from graft.core.model.load import load
     from graft.core.model.sample_inputs import sample_inputs
 

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
+from graft.core.machine.instructions import DOTS, Dot
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.products.product_axes import Multiply
@@ -24,7 +25,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.numerics import DOTS, Dot
 from graft.core.types import Type
 from graft.plugins.llvm.emit import compile_functions
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec

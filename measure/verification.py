@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from graft.compiler.api import compile_model, program_of
+from graft.compiler.request import Request
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.sample_inputs import sample_inputs
 from graft.errors import GraftError, VerifyError
@@ -114,7 +115,8 @@ def verify(
     feeds = dict(inputs) if inputs is not None else sample_inputs(original)
     compiled: CompiledModel | None = None
     if program is None or per_region:
-        compiled = compile_model(original, backends, threads=threads, strict=strict, policy=policy, manager=manager)
+        request = Request(backends, threads=threads, strict=strict, policy=policy, manager=manager)
+        compiled = compile_model(original, request)
         program = program or program_of(compiled.description, threads, backends, manager)
     names = [value.name or "" for value in original.graph.outputs]
     actual = program.run(feeds)  # first: it says what is wrong with the inputs

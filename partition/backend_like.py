@@ -15,9 +15,9 @@ from graft.patterns.match import Match
 class BackendLike(Protocol):
     """The part of a backend that partitioning uses.
 
-    It may have three members more: ``control_flow = True`` says that it takes If, Loop and Scan whole,
-    ``fallback = True`` that it is there to take what others leave, and ``cost(region)`` prices a region for placement
-    by cost.
+    It may have more members: ``control_flow = True`` says that it takes If, Loop and Scan whole, ``fallback = True``
+    that it is there to take what others leave, ``cost(region)`` prices a region for placement by cost,
+    ``yields(node)`` says what it takes only in passing, and ``fuses = True`` that it takes over what others yield.
     """
 
     @property

@@ -27,6 +27,7 @@ from graft.partition.region_bounds import too_small
 from graft.partition.region_cut import Traffic
 from graft.partition.tolerance import Tolerance
 from graft.partition.units import Units, make_units
+from graft.partition.yielding import Yielding
 from graft.patterns.composite import Composite
 
 Refusals = Mapping[tuple[str, str], Reject]
@@ -65,6 +66,7 @@ class Problem:
     """The backends that cannot run here."""
     tolerance: Tolerance = field(init=False)
     tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
+    yielding: Yielding = field(init=False)
 
     def __post_init__(self) -> None:
         self.tree = index_tree(self.model.graph, set())
@@ -73,11 +75,9 @@ class Problem:
         self.missing = {name: Reject("unavailable", text) for name, text in answers.items() if text is not None}
         graphs = self.tree.all()
         self.tolerance = wished_tolerance(graphs, self.names, self.policy, self.operators)
-        self.tables = tuple(
-            (backend.name, self.tolerance.rows(backend))
-            for backend in self.backends
-            if backend.name not in self.missing
-        )
+        present = tuple(backend for backend in self.backends if backend.name not in self.missing)
+        self.tables = tuple((backend.name, self.tolerance.rows(backend)) for backend in present)
+        self.yielding = Yielding(present, self.tolerance)
         wishes = wished_refusals(graphs, self.names, self.policy, self.fallbacks)
         self.refusals = {**wishes, **self.refusals}
 
@@ -96,12 +96,19 @@ class Problem:
         self._free_earlier()
         known = {**(more or {}), **self.refusals}
         cuts = self._cut(self.tree, known, dropped)
-        while self.policy.bounds_regions and (small := too_small(cuts, self.policy, self.work, self.fallbacks)):
-            known.update(small)
+        while more := self._given_up(cuts, known):
+            known.update(more)
             cuts = self._cut(self.tree, known, dropped)
         result = PartitionGraph().run(self.model, cuts)
         rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
         return Partitioned(result, Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped))))
+
+    def _given_up(self, cuts: GraphCuts, known: Refusals) -> Refusals:
+        """Return refusals for what backends give up in these regions, or else for regions that are too small."""
+        found = self.yielding.given_up(cuts, known.keys())
+        if found or not self.policy.bounds_regions:
+            return found
+        return too_small(cuts, self.policy, self.work, self.fallbacks)
 
     def with_true_reasons(self, result: Partitioned, by_cost: bool) -> Partitioned:
         """Return a partitioning whose plan says, of backends with composites, what came nearest and what cost decided.

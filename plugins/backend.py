@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from graft.core.reject import Reject
+from graft.core.reject import Reject, Yield
 from graft.plugins.supports import Rule, answer, composites, rules_of
 from graft.runtime.procedure import Module, Procedure
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.model.view import NodeView
     from graft.core.operators.table import Cost
@@ -64,6 +65,8 @@ class Backend:
     Bounds on regions, and exclusions that name no backend, do not hold for it; placement by cost prefers it to a
     backend that is not known to be faster.
     """
+    fuses: ClassVar[bool] = False
+    """Whether it fuses small operators into its kernels, so that it takes what an earlier backend `yields`."""
     api_level: ClassVar[int] = API_LEVEL
     constants: ClassVar[ConstantOwnership] = "handed-over"
     install: ClassVar[str] = ""
@@ -84,6 +87,14 @@ class Backend:
         """Return True to take a single node, or why not: what the methods marked ``supports("Op")`` say."""
         return answer(self, self.rules, node)
 
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return a `Yield` for a supported node that is worth taking only between others, None for any other.
+
+        Such nodes at the rim of a region, and composites and regions made of nothing else, go to the next backend that
+        takes them if that one `fuses`; otherwise they stay. The plan gives the reason ``cost`` with the text.
+        """
+        return None
+
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
         """Compile a region; raise to hand it to the next backend."""
         raise TypeError(f"backend '{self.name}' does not define compile(region, options)")
@@ -98,6 +109,13 @@ class Backend:
     def rounded(self, region: Region, target: Target) -> Collection[str]:
         """Return the names of the nodes whose float32 factors ``target.precision`` makes smaller, for plans."""
         return ()
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return whether code is generated for a machine; a string says why not, for this one.
+
+        False is the answer of a backend that generates none: a library, an interpreter.
+        """
+        return False
 
     def available(self) -> str | None:
         """Return None if the backend can run here, else the reason and what to install."""

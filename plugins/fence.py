@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from graft.core.reject import Reject
+from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.compiled import checked
@@ -17,6 +17,7 @@ from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.model.view import NodeView
     from graft.core.operators.table import Cost
@@ -107,6 +108,7 @@ class FencedBackend(Backend):
             priority=statement.priority,
             by_default=statement.by_default,
             fallback=statement.fallback,
+            fuses=statement.fuses,
             api_level=statement.api_level,
             constants=statement.constants,
             install=statement.install or install,
@@ -187,6 +189,14 @@ class FencedBackend(Backend):
         answer: object = self._call(question, lambda: self.backend.supports(node))
         return checked_answer(self.name, question, answer, self._remark)
 
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return the backend's statement."""
+        question = f"yields({node.where})"
+        answer: object = self._call(question, lambda: self.backend.yields(node))
+        if answer is not None and type(answer) is not Yield:
+            raise self._fault(question, answer, "graft.Yield(text), or None to keep the node")
+        return answer
+
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
         """Compile the region; modules learn which plugin they need at load, and how to install it."""
         compiled = self._call(
@@ -218,6 +228,13 @@ class FencedBackend(Backend):
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed
             return module
         return replace(module, plugin=module.plugin or self.plugin, install=module.install or self.install)
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return the backend's answer."""
+        answer: object = self._call("generates_code", lambda: self.backend.generates_code(machine))
+        if not isinstance(answer, bool | str):
+            raise self._fault("generates_code", answer, "True, False, or why not")
+        return answer
 
     def available(self) -> str | None:
         """Return the backend's answer: None, or why it cannot run here."""

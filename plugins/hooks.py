@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
+    from graft.core.machine.machine import Machine
     from graft.partition.region import Region
     from graft.plugins.backend import Backend, CompiledRegion
     from graft.runtime.procedure import Module
@@ -64,6 +65,21 @@ def graft_operators() -> Iterable[Any]:  # type: ignore[empty-body]
     ... def graft_operators():
     ...     schema = onnx.defs.OpSchema("FastGelu", "com.example", 1, inputs=[...], outputs=[...])
     ...     return [Operator("FastGelu", frozenset({Trait.ELEMENTWISE}), domain="com.example", schema=schema)]
+    """
+
+
+@hookspec
+def graft_machines() -> Iterable[Machine]:  # type: ignore[empty-body]
+    """Return rows of the table of machines: what may be compiled for, by `graft compile --target NAME`.
+
+    A row needs a backend that generates code for its architecture; schedules read all they know of it there.
+
+    >>> from graft.core.machine.machine import KIB, Machine, Memory
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_machines():
+    ...     memories = (Memory("l1", 32 * KIB, is_cache=True), Memory("scratch", seen_by="thread"), Memory("host"))
+    ...     return [Machine("cortex-a53", "aarch64", "cortex-a53", vectors=(128,), registers=32, memories=memories)]
     """
 
 

@@ -23,6 +23,7 @@ from graft.plugins.discovery import PluginSource, clashes, discover
 from graft.plugins.fence import FencedBackend, fence, trace_of
 from graft.plugins.fenced_pass import FencedPass
 from graft.plugins.information import BackendInfo, information
+from graft.plugins.machine_rows import checked_machines
 from graft.plugins.module_hooks import hooks_of
 from graft.plugins.module_loaders import by_kind, checked_loaders, loaders_of
 from graft.plugins.statement import statement_of
@@ -30,6 +31,7 @@ from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
 
 if TYPE_CHECKING:
+    from graft.core.machine.machine import Machine
     from graft.partition.region import Region
     from graft.plugins.backend import CompiledRegion
     from graft.runtime.procedure import Module
@@ -54,6 +56,7 @@ class Plugin:
     hooks: object = None
     """What is registered with pluggy."""
     backends: list[FencedBackend] = field(default_factory=list)
+    machines: list[Machine] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -64,7 +67,7 @@ class Plugin:
         """Keep the plugin out, for this reason."""
         self.failure = error
         self.trace = trace_of(error.__cause__)
-        self.backends = []
+        self.backends, self.machines = [], []
 
 
 class PluginManager:
@@ -152,7 +155,7 @@ class PluginManager:
             self._forget(plugin, _as_plugin_error(plugin.name, error))
         except BaseException:
             self._take_out(plugin)
-            plugin.backends = []
+            plugin.backends, plugin.machines = [], []
             raise
         plugin.loaded = True
 
@@ -173,6 +176,11 @@ class PluginManager:
             with fence(plugin.name, "graft_datatypes"):
                 brought = list(datatypes())
                 _admit_datatypes(f"plugin '{plugin.name}'", brought)
+        machines = getattr(implementations, "graft_machines", None)
+        if machines is not None:
+            with fence(plugin.name, "graft_machines"):
+                given = list(machines())
+            plugin.machines = checked_machines(plugin.name, given)
         operators = getattr(implementations, "graft_operators", None)
         if operators is not None:
             with fence(plugin.name, "graft_operators"):
@@ -216,14 +224,16 @@ class PluginManager:
         return FencedBackend(backend, statement.name, statement=statement)
 
     def _refuse_shared_names(self) -> None:
-        """Refuse all plugins that claim the name of one backend, but Graft's own: what is built in cannot be hidden."""
-        owners: dict[str, list[Plugin]] = {}
+        """Refuse all plugins that claim the name of one backend or machine, but Graft's own, which cannot be hidden."""
+        owners: dict[tuple[str, str], list[Plugin]] = {}
         for plugin in self._plugins:
             for backend in plugin.backends:
-                owners.setdefault(backend.name, []).append(plugin)
-        for name, claims in owners.items():
+                owners.setdefault(("backend", backend.name), []).append(plugin)
+            for machine in plugin.machines:
+                owners.setdefault(("machine", machine.name), []).append(plugin)
+        for (what, name), claims in owners.items():
             if len(claims) > 1:
-                error = _clash("backend", name, [plugin.source for plugin in claims])
+                error = _clash(what, name, [plugin.source for plugin in claims])
                 for plugin in claims:
                     if not plugin.source.is_own:
                         self._forget(plugin, error)
@@ -264,6 +274,10 @@ class PluginManager:
         """Return what is known of every backend, by falling priority; faults are noted, not raised."""
         rows = [information(plugin.source, backend) for plugin in self.plugins() for backend in plugin.backends]
         return sorted(rows, key=lambda row: (-row.priority, row.name))
+
+    def machines(self) -> dict[str, Machine]:
+        """Return the machines that plugins describe, by name."""
+        return {machine.name: machine for plugin in self.plugins() for machine in plugin.machines}
 
     # Hooks
 

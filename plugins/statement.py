@@ -23,6 +23,7 @@ class Statement:
     priority: int
     by_default: bool
     fallback: bool
+    fuses: bool
     api_level: int
     constants: ConstantOwnership
     install: str
@@ -49,9 +50,10 @@ def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str
     priority = _whole(backend.priority, "priority", Backend.priority, who, plugin)
     by_default = _flag(backend.by_default, "by_default", who, plugin)
     fallback = _flag(backend.fallback, "fallback", who, plugin)
+    fuses = _flag(backend.fuses, "fuses", who, plugin)
     return Statement(
-        name, priority, by_default, fallback, level, _ownership(backend, who, plugin), _install(backend, who, plugin),
-        _rules(backend, who, plugin),
+        name, priority, by_default, fallback, fuses, level, _ownership(backend, who, plugin),
+        _install(backend, who, plugin), _rules(backend, who, plugin),
     )  # fmt: skip
 
 

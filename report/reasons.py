@@ -20,7 +20,7 @@ ADVICE = {
     "size": "change the size, or raise the backend's bound",
     "fused-use": "drop the other use of the value inside the pattern, or allow Policy(duplicate_dominated=True)",
     "accuracy": "use another backend, or accept the error with --allow-inaccurate BACKEND:OP",
-    "cost": "another plan is estimated or measured to be faster; placement greedy (--place greedy) offloads regardless",
+    "cost": "another plan or backend is known or estimated to be faster; --pin NODE=BACKEND offloads regardless",
     "region-too-small": "lower min_region_ops or min_region_flops, or raise max_regions (--min-region-ops, ...)",
     "cycle": "the region would wait for itself; take the operator between its halves as well",
     "user-excluded": "drop exclude_op, exclude_node or pin (--exclude-op, ...), or the line of the plan file",

@@ -1,17 +1,18 @@
-"""The machine that code is generated for."""
+"""The target of a compilation: a machine, and what is wished of the code for it."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import platform
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from graft.errors import GraftError
+from graft.core.machine.host import host_machine
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import NATIVE, machine_named
+from graft.errors import GraftError, MachineError
 
 OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
@@ -44,35 +45,44 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An architecture (``x86_64``, ``aarch64``), an LLVM CPU name, its feature set, and how many threads will run.
+    """A machine and what is wished of it.
 
-    ``threads`` is 0 where it is not known: schedules then leave enough tasks for any usual number. ``without`` names
-    the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that of float32
-    matrix products and convolutions: ``bf16`` rounds the factors to bfloat16, sums in float32, and keeps images between
-    convolutions in bfloat16.
+    ``threads`` is how many will run, 0 where that is not known: schedules then leave enough tasks for any usual number.
+    ``without`` names the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that
+    of float32 matrix products and convolutions: ``bf16`` rounds the factors to bfloat16, sums in float32, and keeps
+    images between convolutions in bfloat16.
     """
 
-    arch: str
-    cpu: str
-    features: frozenset[str] = frozenset()
+    machine: Machine
     threads: int = 0
     without: frozenset[str] = frozenset()
     precision: Precision = "float32"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.machine, Machine):
+            raise MachineError(
+                f"a target is of a Machine, not of '{self.machine}'; ask target_named for a row by its name"
+            )
+
+    @property
+    def arch(self) -> str:
+        """The instruction set, such as ``x86_64``."""
+        return self.machine.arch
+
+    @property
+    def cpu(self) -> str:
+        """The processor, as compilers call it."""
+        return self.machine.cpu
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the processor has beyond the base of its architecture, as compilers call it."""
+        return self.machine.features
+
     @property
     def vector_bytes(self) -> int:
-        """The width of the widest vector register worth using, in bytes."""
-        if "avx512f" in self.features:
-            return 64
-        return 32 if "avx2" in self.features else 16
-
-
-DOT_FEATURES = {"dot4_u8s8": "avx512vnni", "dot2_bf16": "avx512bf16"}
-
-
-def has_dot(name: str, target: Target) -> bool:
-    """Whether the target has an instruction for a dot product of the tensor IR."""
-    return DOT_FEATURES[name] in target.features and "avx512vl" in target.features
+        """The width of the widest vector register in bytes, 0 on a machine without."""
+        return self.machine.vector_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +101,12 @@ class CompileOptions:
     tuned: Path | None = None
 
 
-_LEVEL_1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
-_LEVEL_2 = _LEVEL_1 | {"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
-_LEVEL_3 = _LEVEL_2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
-_LEVEL_4 = _LEVEL_3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
-LEVELS = {
-    "x86-64": Target("x86_64", "x86-64", _LEVEL_1),
-    "x86-64-v2": Target("x86_64", "x86-64-v2", _LEVEL_2),
-    "x86-64-v3": Target("x86_64", "x86-64-v3", _LEVEL_3),
-    "x86-64-v4": Target("x86_64", "x86-64-v4", _LEVEL_4),
-    "armv8-a": Target("aarch64", "generic", frozenset({"neon"})),
-}
-"""What to compile for another machine: the levels of the x86-64 psABI (System V ABI, AMD64 supplement, 3.1.1), and the
-base of 64-bit ARM, which has NEON."""
+def target_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict) -> Target:
+    """Return the target ``name``: ``native`` for this machine, a row, one of ``others``, or a row ``+feature``.
 
-
-def target_named(cpu: str) -> Target:
-    """Return the target called ``cpu``: ``native`` for this machine, or one of `LEVELS`; raise GraftError otherwise."""
-    if cpu == "native":
-        return host_target()
-    if cpu not in LEVELS:
-        raise GraftError(f"unknown cpu '{cpu}'; choose native, {', '.join(LEVELS)}", cpu=cpu)
-    return LEVELS[cpu]
+    Raises MachineError, naming the nearest, if there is none.
+    """
+    return host_target() if name == NATIVE else Target(machine_named(name, others))
 
 
 def precision_named(name: str) -> Precision:
@@ -147,21 +141,6 @@ def tuned_database() -> Path | None:
     return None if directory is None else directory / "tuned.sqlite3"
 
 
-def available_threads() -> int:
-    """Return the number of processors this process may run on (affinity mask, then cgroup quota)."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return count
-    return count if quota == "max" else max(1, min(count, -(-int(quota) // int(period))))
-
-
-@cache
 def host_target() -> Target:
-    """Return this machine as LLVM sees it."""
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
-    return Target(arch, llvm.get_host_cpu_name(), frozenset(name for name, on in features.items() if on))
+    """Return this machine."""
+    return Target(host_machine())

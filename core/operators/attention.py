@@ -82,7 +82,7 @@ class _Attention:
         """Return all stages; optional outputs after those that they are made of."""
         shape, lowering = self.shape, self.lowering
         products = lowering.temporary(self.kind, shape)
-        stages = [b.reduce(products, "add", [self.queries.shape[3]], self._product)]
+        stages = [b.contract(products, [self.queries.shape[3]], self._product)]
         capped = b.compute(lowering.temporary(self.kind, shape), lambda i: self._capped(self._scaled(products, i)))
         biased = b.compute(lowering.temporary(self.kind, shape), lambda i: self._biased(b.load(capped.buffer, *i), i))
         stages += [capped, biased]
@@ -167,7 +167,7 @@ class _Attention:
 
         whole = len(target.shape) == 4
         sums = target if whole else self.lowering.temporary(self.kind, (batch, heads, length, size))
-        stages = [b.reduce(sums, "add", [self.shape[3]], value)]
+        stages = [b.contract(sums, [self.shape[3]], value)]
         if not whole:
             stages.append(
                 b.compute(target, lambda i: b.load(sums, i[0], b.divide(i[2], size), i[1], b.modulo(i[2], size)))

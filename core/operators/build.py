@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from graft.core.tensor_ir.anchors import Contraction, Structure, Window
 from graft.core.tensor_ir.ir import (
     Axis,
     Binary,
@@ -339,11 +340,12 @@ def reduce(
     initial: Constant | None = None,
     epilogue: Callable[[Expression], Expression] | None = None,
     prefix: str = "k",
+    structure: Structure | None = None,
 ) -> Stage:
     """Return the stage that reduces ``value(axes, reduced)`` over axes of the given extents.
 
     The reduction runs in the type of ``value``; ``epilogue``, then a cast to the buffer's type, are applied at the
-    end. ``initial`` defaults to the neutral element.
+    end. ``initial`` defaults to the neutral element; ``structure`` is what the stage is said to be.
     """
     axes = variables(len(buffer.shape))
     reduced = reduction_axes(extents, prefix)
@@ -351,10 +353,20 @@ def reduce(
     start = initial if initial is not None else neutral(operator, summand.type.dtype)
     reduction = Reduction(operator, reduced, start)
     if epilogue is None and summand.type.dtype == buffer.dtype:
-        return Stage(buffer, axes, summand, reduction)
+        return Stage(buffer, axes, summand, reduction, structure=structure)
     total = Variable("total", summand.type)
     result = epilogue(total) if epilogue is not None else total
-    return Stage(buffer, axes, summand, reduction, total, cast(result, buffer.dtype))
+    return Stage(buffer, axes, summand, reduction, total, cast(result, buffer.dtype), structure=structure)
+
+
+def contract(
+    buffer: Buffer,
+    extents: Sequence[int],
+    value: Callable[[tuple[Variable, ...], tuple[Variable, ...]], Expression],
+    structure: Contraction | Window | None = None,
+) -> Stage:
+    """Return the stage that sums products ``value(axes, terms)``; by default it is said to be no more than that."""
+    return reduce(buffer, "add", extents, value, structure=structure or Contraction())
 
 
 def neutral(operator: BinaryOperator, dtype: str) -> Constant:

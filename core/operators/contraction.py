@@ -14,6 +14,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.reject import Reject
+from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
 CONTRACTION = frozenset({Trait.CONTRACTION})
@@ -55,7 +56,7 @@ def product(
         a = x(_broadcast_place(left_shape, batch, [*m, *k]))
         return b.multiply(a, y(_broadcast_place(right_shape, batch, [*k, *n])))
 
-    return b.reduce(target, "add", [left_shape[-1]], value)
+    return b.contract(target, [left_shape[-1]], value)
 
 
 def _lower_matmul(lowering: Lowering) -> tuple[Stage, ...]:
@@ -87,7 +88,7 @@ def _lower_gemm(lowering: Lowering) -> tuple[Stage, ...]:
 
     plain = alpha == 1.0 and (bias is None or beta == 0.0)
     sums = target if plain and kind == target.dtype else lowering.temporary(kind, b.dims(target))
-    stages = [b.reduce(sums, "add", [depth], value)]
+    stages = [b.contract(sums, [depth], value)]
     if sums is not target:
         stages.append(b.compute(target, lambda i: _biased(b.load(sums, *i), bias, i, b.dims(target), alpha, beta)))
     return tuple(stages)
@@ -170,7 +171,8 @@ def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
 
     if not summed:
         return (b.compute(target, lambda i: value(i, ())),)
-    return (b.reduce(target, "add", [extents[label] for label in summed], value),)
+    structure = Contraction() if len(sources) > 1 else None
+    return (b.reduce(target, "add", [extents[label] for label in summed], value, structure=structure),)
 
 
 def _einsum_cost(node: NodeView) -> Cost:

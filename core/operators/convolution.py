@@ -13,7 +13,8 @@ from graft.core.operators import build as b
 from graft.core.operators.contraction import requantized, shape_of, zero_point
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
-from graft.core.operators.windows import Windows, windows_of
+from graft.core.operators.windows import positions, windows_of
+from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
 CONVOLUTION = frozenset({Trait.CONVOLUTION})
@@ -38,13 +39,15 @@ def sliding_product(
     outputs, channels = b.dims(weights)[:2]
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = w.positions(axes[2:], k[1:])
+        places, conditions = positions(w, axes[2:], k[1:])
         first = b.multiply(b.divide(axes[1], outputs // group), channels) if group > 1 else b.index(0)
         channel = first if channels == 1 else b.add(first, k[0])
         within = b.index(0) if channels == 1 else k[0]
         return b.multiply(pixel([axes[0], channel, *places], conditions), weight([axes[1], within, *k[1:]]))
 
-    return b.reduce(sums, "add", [channels, *w.kernel], value)
+    axes = tuple(range(w.rank + 2))
+    window = Window("left", w, group, channels, outputs // group, layout=axes, result=axes, reduced=axes[:-1])
+    return b.contract(sums, [channels, *w.kernel], value, window)
 
 
 def _lower_conv(lowering: Lowering) -> tuple[Stage, ...]:
@@ -160,7 +163,7 @@ def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
         return b.multiply(pixel, b.cast(b.load(weights, channel, within, *k[1:]), kind))
 
     sums = target if bias is None and kind == target.dtype else lowering.temporary(kind, b.dims(target))
-    stage = b.reduce(sums, "add", [inputs, *w.kernel], value)
+    stage = b.contract(sums, [inputs, *w.kernel], value)
     return (stage,) if sums is target else (stage, _channel_bias(sums, bias, target))
 
 

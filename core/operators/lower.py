@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import index
 from graft.core.operators.cost import elements
-from graft.core.operators.table import OPERATORS, Lowering, OperatorTable
+from graft.core.operators.table import OPERATORS, Lowering, OperatorTable, Trait
+from graft.core.tensor_ir.anchors import Elementwise
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
 from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
@@ -64,4 +66,5 @@ def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, 
     origin = (lowering.node.name,)
     if isinstance(result, Function):
         return Function(result.name, result.parameters, result.outputs, result.body, origin)
-    return tuple(Stage(s.buffer, s.axes, s.value, s.reduction, s.epilogue_variable, s.epilogue, origin) for s in result)
+    structure = Elementwise() if Trait.ELEMENTWISE in operator.traits else None
+    return tuple(replace(stage, origin=origin, structure=stage.structure or structure) for stage in result)

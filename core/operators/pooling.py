@@ -10,7 +10,8 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import elements, per_input, traffic
 from graft.core.operators.reduction import Map, mean_of, rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.windows import Windows, windows_of
+from graft.core.operators.windows import count, positions, windows_of
+from graft.core.tensor_ir.anchors import Pooling, Windows
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
 
 POOLING = frozenset({Trait.POOLING})
@@ -25,7 +26,7 @@ def _windows(lowering: Lowering) -> Windows:
 
 def _element(source: Buffer, w: Windows, axes: Indices, k: Indices, outside: Expression) -> Expression:
     """The element that window ``axes`` sees at ``k``, or ``outside`` where it leaves the input."""
-    places, conditions = w.positions(axes[2:], k)
+    places, conditions = positions(w, axes[2:], k)
     value = b.masked_load(source, [axes[0], axes[1], *places], conditions)
     mask = b.all_of(conditions)
     return value if mask is None else b.select(mask, value, outside)
@@ -36,7 +37,7 @@ def _lower_max_pool(lowering: Lowering) -> tuple[Stage, ...]:
     target, indices = lowering.optional_output(0), lowering.optional_output(1)
     lowest = b.lowest(source.dtype)
     best = target if target is not None else lowering.temporary(source.dtype, b.dims(lowering.output(1)))
-    stage = b.reduce(best, "max", w.kernel, lambda i, k: _element(source, w, i, k, lowest))
+    stage = b.reduce(best, "max", w.kernel, lambda i, k: _element(source, w, i, k, lowest), structure=Pooling(w))
     return (stage,) if indices is None else (stage, _max_positions(lowering, w, best, indices))
 
 
@@ -50,7 +51,7 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
     none = b.highest("int64")
 
     def candidate(i: Indices, k: Indices) -> Expression:
-        places, conditions = w.positions(i[2:], k)
+        places, conditions = positions(w, i[2:], k)
         value = b.masked_load(source, [i[0], i[1], *places], conditions)
         flat: Expression = b.add(b.multiply(i[0], shape[1]), i[1])
         for d in order:
@@ -59,7 +60,7 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
         mask = b.all_of(conditions)
         return b.select(matches if mask is None else b.both(mask, matches), flat, none)
 
-    return b.reduce(indices, "min", w.kernel, candidate)
+    return b.reduce(indices, "min", w.kernel, candidate, structure=Pooling(w))
 
 
 def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
@@ -67,18 +68,18 @@ def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
     kind, padded = b.wide(source.dtype), bool(lowering.node.attribute("count_include_pad", 0))
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = w.positions(axes[2:], k)
+        places, conditions = positions(w, axes[2:], k)
         return b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind)
 
-    if isinstance(count := w.count([b.index(0)] * w.rank, padded=padded), int):
-        return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(count)),)
+    if isinstance(total := count(w, [b.index(0)] * w.rank, padded=padded), int):
+        return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=Pooling(w)),)
     sums = lowering.temporary(kind, b.dims(target))
 
     def mean(i: Indices) -> Expression:
-        of = w.count(i[2:], padded=padded)
+        of = count(w, i[2:], padded=padded)
         return b.divide(b.load(sums, *i), float(of) if isinstance(of, int) else b.cast(of, kind))
 
-    return (b.reduce(sums, "add", w.kernel, value), b.compute(target, mean))
+    return (b.reduce(sums, "add", w.kernel, value, structure=Pooling(w)), b.compute(target, mean))
 
 
 def _powered(p: int) -> Map:
@@ -101,10 +102,10 @@ def _lower_lp_pool(lowering: Lowering) -> tuple[Stage, ...]:
     kind = b.wide(source.dtype)
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = w.positions(axes[2:], k)
+        places, conditions = positions(w, axes[2:], k)
         return _powered(p)(b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind))
 
-    return (b.reduce(lowering.output(), "add", w.kernel, value, epilogue=_rooted(p)),)
+    return (b.reduce(lowering.output(), "add", w.kernel, value, epilogue=_rooted(p), structure=Pooling(w)),)
 
 
 def _window_cost(node: NodeView) -> Cost:

@@ -12,6 +12,7 @@ from graft.core.operators.cost import per_input
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
+from graft.core.tensor_ir.anchors import RowReduction
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Constant, Expression, Stage, Variable
 from graft.core.types import FLOATS, INTEGERS, UNSIGNED, is_custom
 
@@ -64,7 +65,12 @@ def rows(
     epilogue: Map | None = None,
 ) -> Stage:  # fmt: skip
     """Return the stage that reduces ``value(index into the source)`` into ``target``, one element per row."""
-    return b.reduce(target, operator, axes.extents, lambda i, k: value(axes.source(i, k)), epilogue=epilogue)
+    structure = RowReduction(tuple(sorted(axes.reduced)))
+
+    def element(i: Indices, k: Indices) -> Expression:
+        return value(axes.source(i, k))
+
+    return b.reduce(target, operator, axes.extents, element, epilogue=epilogue, structure=structure)
 
 
 def reduced_axes(lowering: Lowering) -> Axes | None:

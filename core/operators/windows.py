@@ -3,82 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
+from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Windows over the spatial dimensions: extents of input, kernel and output, strides, dilations, leading pads.
+def positions(
+    w: Windows, axes: Sequence[Expression], k: Sequence[Expression]
+) -> tuple[list[Expression], list[Expression]]:
+    """Return the input position of window ``axes`` at kernel position ``k``, and the conditions for being inside.
 
-    Everything counts elements; ``ends`` are the trailing pads as the node gives them.
+    A dimension in which no window leaves the input has no condition.
     """
+    places: list[Expression] = []
+    conditions: list[Expression] = []
+    for d, (axis, offset) in enumerate(zip(axes, k, strict=True)):
+        start = b.multiply(axis, w.strides[d])
+        moved = b.add(start, b.multiply(offset, w.dilations[d]))
+        place = b.subtract(moved, w.begins[d])
+        places.append(place)
+        low, high = b.inside(place, w.source[d])
+        if w.begins[d] > 0:
+            conditions.append(low)
+        if w.last(d) >= w.source[d]:
+            conditions.append(high)
+    return places, conditions
 
-    source: tuple[int, ...]
-    kernel: tuple[int, ...]
-    target: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
 
-    @property
-    def rank(self) -> int:
-        """The number of spatial dimensions."""
-        return len(self.source)
+def count(w: Windows, axes: Sequence[Expression], *, padded: bool) -> Expression | int:
+    """Return how many positions of window ``axes`` lie in the input, or in the padded input where ``padded``."""
+    total: Expression | int = 1
+    for d, axis in enumerate(axes):
+        low = -w.begins[d] if padded else 0
+        high = w.source[d] + (w.ends[d] if padded else 0)
+        total = _times(total, _count(w, axis, d, low, high))
+    return total
 
-    def positions(
-        self, axes: Sequence[Expression], k: Sequence[Expression]
-    ) -> tuple[list[Expression], list[Expression]]:
-        """Return the input position of window ``axes`` at kernel position ``k``, and the conditions for being inside.
 
-        A dimension in which no window leaves the input has no condition.
-        """
-        places: list[Expression] = []
-        conditions: list[Expression] = []
-        for d, (axis, offset) in enumerate(zip(axes, k, strict=True)):
-            start = b.multiply(axis, self.strides[d])
-            moved = b.add(start, b.multiply(offset, self.dilations[d]))
-            place = b.subtract(moved, self.begins[d])
-            places.append(place)
-            low, high = b.inside(place, self.source[d])
-            if self.begins[d] > 0:
-                conditions.append(low)
-            if self.last(d) >= self.source[d]:
-                conditions.append(high)
-        return places, conditions
-
-    def last(self, d: int) -> int:
-        """Return the largest position that any window reads in dimension ``d``."""
-        return (self.target[d] - 1) * self.strides[d] + (self.kernel[d] - 1) * self.dilations[d] - self.begins[d]
-
-    @property
-    def leaves(self) -> bool:
-        """Whether some window leaves the input."""
-        return any(self.begins[d] > 0 or self.last(d) >= self.source[d] for d in range(self.rank))
-
-    def count(self, axes: Sequence[Expression], *, padded: bool) -> Expression | int:
-        """Return how many positions of window ``axes`` lie in the input, or in the padded input where ``padded``."""
-        total: Expression | int = 1
-        for d, axis in enumerate(axes):
-            low = -self.begins[d] if padded else 0
-            high = self.source[d] + (self.ends[d] if padded else 0)
-            total = _times(total, self._count(axis, d, low, high))
-        return total
-
-    def _count(self, axis: Expression, d: int, low: int, high: int) -> Expression | int:
-        """The number of k in ``[0, kernel)`` with ``low <= axis * stride + k * dilation - begin < high``."""
-        if -self.begins[d] >= low and self.last(d) < high:
-            return self.kernel[d]
-        start = b.subtract(b.multiply(axis, self.strides[d]), self.begins[d])
-        dilation = self.dilations[d]
-        first = b.divide(b.add(b.maximum(b.subtract(b.index(low), start), 0), dilation - 1), dilation)
-        room = b.maximum(b.subtract(b.index(high), start), 0)
-        past = b.minimum(b.divide(b.add(room, dilation - 1), dilation), self.kernel[d])
-        return b.maximum(b.subtract(past, first), 0)
+def _count(w: Windows, axis: Expression, d: int, low: int, high: int) -> Expression | int:
+    """The number of k in ``[0, kernel)`` with ``low <= axis * stride + k * dilation - begin < high``."""
+    if -w.begins[d] >= low and w.last(d) < high:
+        return w.kernel[d]
+    start = b.subtract(b.multiply(axis, w.strides[d]), w.begins[d])
+    dilation = w.dilations[d]
+    first = b.divide(b.add(b.maximum(b.subtract(b.index(low), start), 0), dilation - 1), dilation)
+    room = b.maximum(b.subtract(b.index(high), start), 0)
+    past = b.minimum(b.divide(b.add(room, dilation - 1), dilation), w.kernel[d])
+    return b.maximum(b.subtract(past, first), 0)
 
 
 def _times(left: Expression | int, right: Expression | int) -> Expression | int:

@@ -14,6 +14,7 @@ from typing import assert_never
 
 import numpy as np
 
+from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir import numerics
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -186,7 +187,7 @@ class _Grid:
                 return numerics.regroup(self.evaluate(value), dtype)
             case Bitcast(value, dtype):
                 return numerics.bitcast(self.evaluate(value), dtype)
-            case Intrinsic(name, arguments) if name in numerics.DOTS:
+            case Intrinsic(name, arguments) if name in DOTS:
                 return numerics.dot(*map(self.evaluate, arguments))
             case Intrinsic(name, arguments, kind):
                 return numerics.intrinsic(name, tuple(map(self.evaluate, arguments)), kind.dtype)

@@ -15,7 +15,8 @@ Invariants, checked by `verify`:
    as zero.
 5. Iterations of a ``parallel`` loop write disjoint elements and read none that another iteration writes; a
    ``vector`` loop has a constant extent.
-6. A stage writes each element of its buffer once; only masked loads may point outside.
+6. A stage writes each element of its buffer once; only masked loads may point outside. What it says of its structure
+   is true.
 7. A loop with a binding is ``parallel`` and stands in no other of that binding. A `Barrier` stands inside loops that
    are bound below its scope, and no condition around it differs between their iterations.
 8. A `Push` stands in an `Issue` to its source, a `Pop` in one to its target; an `Issue` stands in none, nor in a
@@ -35,6 +36,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
+from graft.core.tensor_ir.anchors import Structure
 from graft.core.types import INT64, Type, element_bits
 
 # ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
@@ -209,7 +211,8 @@ class Intrinsic:
     """A pure function by name.
 
     On floats: ``fma exp exp2 log log2 log1p expm1 tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh acosh
-    atanh pow rsqrt``; ``round_bf16`` makes float32 bfloat16 as a `Cast` does, but subnormal numbers may become zero.
+    atanh pow rsqrt``; ``muladd`` is ``fma`` where the product is exact, so that any machine computes it as it can;
+    ``round_bf16`` makes float32 bfloat16 as a `Cast` does, but subnormal numbers may become zero.
     Tensor instructions with declared semantics: ``dot4_u8s8``, ``dot2_bf16``, whose operands are the only vectors in a
     stage (`Bitcast` of a word that holds a group). Unknown names are an error of `verify`, unless ``extern:`` prefixes
     a C symbol.
@@ -456,6 +459,8 @@ class Stage:
     epilogue_variable: Variable | None = None
     epilogue: Expression | None = None
     origin: tuple[str, ...] = field(default=())
+    structure: Structure | None = None
+    """What the stage is, where the lowering has said it (`graft.core.tensor_ir.anchors`)."""
     to_text: ClassVar[Callable[[Stage], str]] = object.__repr__
 
     def __str__(self) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
+from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.ir import BinaryOperator, UnaryOperator
 from graft.core.types import FLOATS, INTEGERS, element_bits, storage_dtype
 from graft.errors import GraftError
@@ -212,22 +213,9 @@ _FLOAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Dot(NamedTuple):
-    """The types of ``(sum, a, b)`` of a dot product, and how many neighbouring lanes of a and b go into one of sum."""
-
-    total: str
-    left: str
-    right: str
-    width: int
-
-
-DOTS = {
-    "dot4_u8s8": Dot("int32", "uint8", "int8", 4),
-    "dot2_bf16": Dot("float32", "bfloat16", "bfloat16", 2),
-}
-FLOAT_INTRINSICS = frozenset(_FLOAT_FUNCTIONS) | {"fma"}
+FLOAT_INTRINSICS = frozenset(_FLOAT_FUNCTIONS) | {"fma", "muladd"}
 """The intrinsics on floats whose arguments and result have one type."""
-INTRINSIC_ARGUMENTS = {name: 2 if name == "pow" else 1 for name in _FLOAT_FUNCTIONS} | {"fma": 3}
+INTRINSIC_ARGUMENTS = {name: 2 if name == "pow" else 1 for name in _FLOAT_FUNCTIONS} | {"fma": 3, "muladd": 3}
 
 
 def intrinsic(name: str, arguments: tuple[Array, ...], dtype: str) -> Array:
@@ -238,7 +226,7 @@ def intrinsic(name: str, arguments: tuple[Array, ...], dtype: str) -> Array:
     """
     if name == "round_bf16":
         return cast(arguments[0], "float32", "bfloat16")
-    if name == "fma":
+    if name in ("fma", "muladd"):
         return _fused_multiply_add(*arguments)
     if name in _FLOAT_FUNCTIONS:
         return _through(_FLOAT_FUNCTIONS[name], arguments, "float64")

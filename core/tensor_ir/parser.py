@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
+from graft.core.tensor_ir.anchors import STRUCTURES
 from graft.core.tensor_ir.ir import (
     Allocate,
     Axis,
@@ -245,7 +247,31 @@ class _Parser:
         variable = epilogue = None
         if self.accept("then"):
             variable, epilogue = self.binding()
-        return Stage(buffer, axes, value, reduction, variable, epilogue, origin)
+        structure = self.structure() if self.accept("as") else None
+        return Stage(buffer, axes, value, reduction, variable, epilogue, origin, structure)
+
+    def structure(self) -> Any:
+        """Read a structure: its name, and its fields by name."""
+        kind = STRUCTURES.get(self.peek())
+        if kind is None:
+            raise self.error(f"expected one of {', '.join(STRUCTURES)}")
+        start, self.position = self.position, self.position + 1
+        self.expect("(")
+        known = dict(self.many(self.field, ")"))
+        if known.keys() != {one.name for one in fields(kind)}:
+            self.position = start
+            raise self.error(f"expected {', '.join(one.name for one in fields(kind)) or 'no fields'}")
+        return kind(**known)
+
+    def field(self) -> tuple[str, Any]:
+        """Read a field of a structure."""
+        name = self.name()
+        self.expect("=")
+        if self.accept("["):
+            return name, tuple(self.many(self.integer, "]"))
+        if self.peek() in STRUCTURES:
+            return name, self.structure()
+        return name, json.loads(self.take("string")) if self.peek()[:1] == '"' else self.integer()
 
     def axis(self) -> Axis:
         """Read a reduction axis."""

@@ -9,8 +9,8 @@
 
 Plain numbers are int64. A mask stands behind a semicolon: ``x[i; i < 7]``. Two variables (or buffers) of one name are
 told apart by a suffix, a name that is no identifier stands in backquotes. ``let`` and ``allocate`` hold to the end of
-the block around them, or for the braces that follow. Levels and queues are strings: ``parallel i < 4 bind "block.x"``,
-``barrier "block"``, ``issue "load" { push "load" -> "compute" }``.
+the block around them, or for the braces that follow. What a stage is stands behind it: ``as contraction()``. Levels and
+queues are strings: ``parallel i < 4 bind "block.x"``, ``barrier "block"``, ``issue "load" { push "load" -> "mac" }``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import assert_never
 
+from graft.core.tensor_ir.anchors import STRUCTURES, Structure, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,
@@ -63,7 +65,7 @@ INFIX = {
 KEYWORDS = frozenset(
     {
         *("function", "from", "in", "align", "strides", "input", "stage", "at", "reduce", "over", "then"),
-        *("let", "allocate", "if", "else", "call", "serial", "parallel", "vector", "unrolled", "bind"),
+        *("as", "let", "allocate", "if", "else", "call", "serial", "parallel", "vector", "unrolled", "bind"),
         *("barrier", "issue", "push", "pop"),
         *("ramp", "broadcast", "select", "shuffle", "cast", "bitcast", "horizontal", "intrinsic", "true", "false"),
     }
@@ -217,6 +219,8 @@ class _Printer:
         if stage.epilogue is not None and stage.epilogue_variable is not None:
             variable = stage.epilogue_variable
             lines.append(f"  then {self.name(variable)}: {variable.type} = {self.expression(stage.epilogue)}")
+        if stage.structure is not None:
+            lines.append(f"  as {_structure(stage.structure)}")
         return lines
 
     # ---- Expressions
@@ -270,6 +274,19 @@ def _flat(statement: Statement) -> list[Statement]:
     if not isinstance(statement, Block):
         return [statement]
     return [part for inner in statement.statements for part in _flat(inner)]
+
+
+def _structure(structure: Structure | Windows) -> str:
+    """Return a structure as its name and its fields by name."""
+    name = next(name for name, kind in STRUCTURES.items() if kind is type(structure))
+    values = {one.name: getattr(structure, one.name) for one in fields(structure)}
+    return f"{name}({', '.join(f'{key} = {_field(value)}' for key, value in values.items())})"
+
+
+def _field(value: Windows | tuple[int, ...] | int | str) -> str:
+    if isinstance(value, Windows):
+        return _structure(value)
+    return str(list(value)) if isinstance(value, tuple) else json.dumps(value)
 
 
 def _constant(constant: Constant) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.ir import (
     COMPARISONS,
     Binary,
@@ -22,7 +23,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
     access_lanes,
 )
-from graft.core.tensor_ir.numerics import DOTS, FLOAT_INTRINSICS, INTRINSIC_ARGUMENTS
+from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS, INTRINSIC_ARGUMENTS
 from graft.core.types import INT64, Type, element_bits
 
 _FLOAT_ONLY = frozenset({"sqrt", "floor", "ceil", "trunc", "round_even", "fmod"})

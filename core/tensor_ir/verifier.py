@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol, assert_never
 
+from graft.core.tensor_ir.anchor_rules import structure_fault
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,
@@ -106,7 +107,7 @@ def _stage_expressions(stage: Stage) -> list[Expression]:
     return [stage.value, *initial, *([] if stage.epilogue is None else [stage.epilogue])]
 
 
-def _machine_fault(statement: Statement, machine: Abilities) -> str | None:
+def machine_fault(statement: Statement, machine: Abilities) -> str | None:
     """Return what a statement asks of a machine that it lacks, None if it has all."""
     match statement:
         case For(binding=binding) if binding:
@@ -180,7 +181,7 @@ class _Verifier:
 
     def statement(self, statement: Statement, scope: _Scope) -> None:
         """Check a statement."""
-        fault = None if self.machine is None else _machine_fault(statement, self.machine)
+        fault = None if self.machine is None else machine_fault(statement, self.machine)
         if fault is not None:
             self.fail(fault, print_statement(statement))
         match statement:
@@ -418,3 +419,6 @@ class _Verifier:
             result = stage.epilogue
         if str(result.type) != stage.buffer.dtype:
             self.fail(f"the value is {result.type}, the buffer {stage.buffer.dtype}", text)
+        fault = structure_fault(stage)
+        if fault is not None:
+            self.fail(f"it says that it is {fault}", text)

@@ -13,6 +13,7 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.parameters import (
     COLUMNS,
     PACKINGS,
@@ -39,9 +40,11 @@ TILES, OF_A_WIDTH = 6, 2
 PLANS = 6
 """Plans of Winograd's algorithm that are measured in one stage."""
 UNROLLS = (1, 4, 8)
-BLOCK_BYTES = (1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22)
-SPAN_BYTES = (1 << 10, 1 << 11, 1 << 13, 1 << 20)
-SCORE_BYTES = (1 << 13, 1 << 14, 1 << 16, 1 << 17, 1 << 18)
+BLOCK_SHARES = (1 / 16, 1 / 4, 1 / 2, 1, 4)
+"""Blocks of rows, as parts of the second-level cache."""
+SPAN_SHARES = (1 / 32, 1 / 16, 1 / 4, 32)
+SCORE_SHARES = (1 / 4, 1 / 2, 2, 4, 8)
+"""Spans of a sum, and scores of a block, as parts of the first-level cache."""
 ROWS_AND_SUMS = ((1, 8), (1, 12), (2, 8), (2, 12), (2, 16), (3, 12), (4, 16), (4, 20))
 CHAINS = (4, 12, 16)
 
@@ -85,6 +88,7 @@ def best_tiles(height: int, width: int, dtype: str, target: Target) -> list[Tile
 def _of_contraction(
     kernel: Kernel, target: Target, stage: int, best: ContractionParameters | None
 ) -> list[ContractionParameters]:
+    kernel, _ = collapse_rows(kernel) or (kernel, {})
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
@@ -96,17 +100,18 @@ def _of_contraction(
             tiles = best_tiles(parts.height, parts.width, parts.left.type.dtype, target)
             return [replace(own, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
         case 1:
-            return list(_blocks(own))
+            return list(_blocks(own, target))
         case _:
             packings = [replace(own, packing=one) for one in PACKINGS] if parts.height > 1 else []
             return [*(replace(own, unroll=unroll) for unroll in UNROLLS), *packings]
 
 
-def _blocks(own: ContractionParameters) -> Iterator[ContractionParameters]:
-    for size in BLOCK_BYTES:
-        yield replace(own, block_bytes=size)
-    for size in SPAN_BYTES:
-        yield replace(own, span_bytes=size)
+def _blocks(own: ContractionParameters, target: Target) -> Iterator[ContractionParameters]:
+    first, second = (target.machine.cache(level).size for level in (1, 2))
+    for share in BLOCK_SHARES:
+        yield replace(own, block_bytes=int(share * second))
+    for share in SPAN_SHARES:
+        yield replace(own, span_bytes=int(share * first))
 
 
 def _of_attention(
@@ -117,7 +122,8 @@ def _of_attention(
     if parts is None or stage > 1:
         return []
     if stage == 1:
-        return [replace(own, score_bytes=size) for size in SCORE_BYTES]
+        first = target.machine.cache(1).size
+        return [replace(own, score_bytes=int(share * first)) for share in SCORE_SHARES]
     tiles = best_tiles(parts.scores.height, parts.values.width, parts.scores.left.type.dtype, target)
     return [replace(own, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
@@ -162,7 +168,7 @@ def _of_convolution(kernel: Kernel, target: Target, stage: int, best: Parameters
         # The schedule's own choice of columns is not known here: both then.
         wanted = COLUMNS if own.columns is None else (own.columns,)
         return [one for columns in wanted for one in _tiles(kernel, target, replace(own, columns=columns))]
-    return [*_blocks(own), *(replace(own, unroll=unroll) for unroll in UNROLLS)]
+    return [*_blocks(own, target), *(replace(own, unroll=unroll) for unroll in UNROLLS)]
 
 
 def _own_plan(kernel: Kernel, target: Target) -> WinogradParameters | None:

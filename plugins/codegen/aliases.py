@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from graft.core.operators.build import dims, index, variables
 from graft.core.schedule.loops.inline import map_stage, stage_expressions
+from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 
@@ -31,7 +32,9 @@ class Aliases:
     def rewritten(self, stage: Stage, *, elementwise: bool) -> Stage:
         """Return a stage that reads no alias; an elementwise one takes the shape of what it reads of this kernel."""
         found = [load.buffer for load in loads(*stage_expressions(stage)) if load.buffer in self._of]
-        plain = map_stage(stage, ExpressionMap(self._load)) if found else stage
+        plain = stage
+        if any(self.get(one) is not one for one in found):
+            plain = replace(map_stage(stage, ExpressionMap(self._load)), structure=weakened(stage.structure))
         like = next((one for one in map(self.get, found) if _are_alike(dims(one), dims(plain.buffer))), plain.buffer)
         if elementwise and dims(like) != dims(plain.buffer):
             return self._moved(plain, like)

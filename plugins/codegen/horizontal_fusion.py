@@ -83,8 +83,9 @@ def _together(members: Sequence[Group]) -> Group | None:
 
 def _beside_pays(groups: Sequence[Group], turns: bool, target: Target) -> bool:
     shapes = [group.anchor.outputs[0].static_shape or () for group in groups]
-    height = shapes[0][-2] if len(shapes[0]) > 1 else 1
-    return beside_pays(height, [shape[-1] for shape in shapes], groups[0].anchor.dtype, target, turns=turns)
+    return beside_pays(
+        prod(shapes[0][:-1]), [shape[-1] for shape in shapes], groups[0].anchor.dtype, target, turns=turns
+    )
 
 
 def _family_of_product(group: Group, target: Target) -> Hashable:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
@@ -59,6 +60,7 @@ class LlvmBackend(Backend):
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
     fallback: ClassVar[bool] = True
+    fuses: ClassVar[bool] = True
 
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
         """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
@@ -96,6 +98,12 @@ class LlvmBackend(Backend):
         refused = None if operator.accepts is None else operator.accepts(node)
         return True if refused is None else refused
 
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return True for the architectures that there is a linker for."""
+        from graft.plugins.llvm.emit_builder import TRIPLES
+
+        return machine.arch in TRIPLES or f"it generates code for {', '.join(TRIPLES)}, not for {machine.arch}"
+
     def rounded(self, region: Region, target: Target) -> Collection[str]:
         """Return the names of the nodes whose products are in bfloat16."""
         if target.precision == "float32":
@@ -132,11 +140,11 @@ class LlvmBackend(Backend):
         from graft.plugins.llvm.tuning import tune_regions
 
         target = self._target(options)
-        if (target.cpu, target.features) != (host_target().cpu, host_target().features):
+        if target.machine != host_target().machine:
             here = host_target().cpu
             raise TuningError(
-                f"tuning measures on this machine, a {here}, not on a {target.cpu}; tune with cpu 'native'",
-                cpu=target.cpu,
+                f"tuning measures on this machine, a {here}, not on a {target.machine.name}; tune for target 'native'",
+                target=target.machine.name,
             )
         if options.tuned is None:
             raise TuningError(

@@ -16,12 +16,13 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.errors import GraftError
 from graft.plugins.codegen.constant_packing import Places, Strided
@@ -173,11 +174,16 @@ def _warn(directory: Path, reason: str) -> None:
 
 
 def kernel_key(structure: str, target: Target, version: str) -> str:
-    """Return the key of a kernel; ``version`` names LLVM."""
-    facts = [getattr(target, field.name) for field in fields(target)]
-    described = [",".join(sorted(fact)) if isinstance(fact, frozenset) else str(fact) for fact in facts]
-    parts = (structure, *described, version, source_digest())
+    """Return the key of a kernel; ``version`` names LLVM, and the processor as LLVM knows it."""
+    wishes = (str(target.threads), ",".join(sorted(target.without)), target.precision)
+    parts = (structure, _described(target.machine), *wishes, version, source_digest())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _described(machine: Machine) -> str:
+    """Return everything of a machine as text, for kernels may depend on all of it."""
+    return json.dumps(asdict(machine), default=sorted, sort_keys=True)
 
 
 @cache

@@ -17,7 +17,7 @@ from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
 from graft.plugins.codegen.constant_packing import Places, Shared
 from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
-from graft.plugins.llvm.emit import llvm_version, module_ir, object_of
+from graft.plugins.llvm.emit import llvm_version, module_ir, object_of, processor_of
 from graft.plugins.llvm.object import link
 
 SWITCH_SECONDS = 0.0002
@@ -30,6 +30,8 @@ class Codegen:
     def __init__(self, target: Target, cache: KernelCache | None) -> None:
         self._target = target
         self._cache = cache
+        processor, features = processor_of(target.machine)
+        self._version = f"{llvm_version()} {processor} {','.join(features)}"
         self._pool = ThreadPoolExecutor(1, "graft-llvm")
         self._objects: list[tuple[str, Future[Entry]]] = []
         self._switch = sys.getswitchinterval()
@@ -96,4 +98,4 @@ class Codegen:
         return entry
 
     def _key(self, structure: str) -> str:
-        return kernel_key(structure, self._target, llvm_version())
+        return kernel_key(structure, self._target, self._version)

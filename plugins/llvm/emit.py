@@ -14,17 +14,17 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.fused import unfused
 from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
-from graft.plugins.llvm.emit_builder import ModuleText, has_fused
+from graft.plugins.llvm.emit_builder import TRIPLES, ModuleText
 from graft.plugins.llvm.emit_function import emit_function
 from graft.plugins.llvm.object import link
-
-_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
 
 def emit_ir(function: Function, target: Target) -> str:
@@ -44,7 +44,7 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
 def _expanded(function: Function, target: Target) -> Function:
     """Return the function with transcendental functions as arithmetic; what they share stays shared, not bound."""
     body = map_statement(function.body, expansion())
-    if not has_fused(target):
+    if not target.machine.has("fma"):
         body = map_statement(body, unfused(is_exact=function.is_exact))
     return replace(function, body=body)
 
@@ -107,12 +107,20 @@ def _optimise(module: Any, machine: Any) -> None:
 
 def _triple(target: Target) -> str:
     try:
-        return _TRIPLES[target.arch]
+        return TRIPLES[target.arch]
     except KeyError:
-        known = ", ".join(_TRIPLES)
+        known = ", ".join(TRIPLES)
         raise CompileError(
             f"the built-in compiler has no code generator for '{target.arch}'; it has {known}", arch=target.arch
         ) from None
+
+
+def processor_of(machine: Machine) -> tuple[str, tuple[str, ...]]:
+    """Return LLVM's names of a machine's processor and of its features; of this machine as LLVM itself sees it."""
+    if machine.name != NATIVE:
+        return machine.cpu, tuple(sorted(machine.features))
+    features = llvm.get_host_cpu_features()
+    return llvm.get_host_cpu_name(), tuple(sorted(name for name, on in features.items() if on))
 
 
 @cache
@@ -120,9 +128,10 @@ def target_machine(target: Target) -> Any:
     """Return LLVM's code generator for a target."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    features = ",".join(f"+{name}" for name in sorted(target.features))
-    if "avx512f" in target.features:
+    processor, names = processor_of(target.machine)
+    features = ",".join(f"+{name}" for name in names)
+    if "avx512f" in names:
         features += ",-prefer-256-bit"
     return llvm.Target.from_triple(_triple(target)).create_target_machine(
-        cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small"
+        cpu=processor, features=features, opt=2, reloc="pic", codemodel="small"
     )

@@ -12,7 +12,6 @@ from graft.plugins.llvm.emit_cast import cast
 
 _FLOAT_INSTRUCTION = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_COMPARISON = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-_ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round_even": "roundeven"}
 
 
 def unary(builder: Builder, operator: UnaryOperator, value: Value) -> Value:
@@ -51,8 +50,8 @@ def unary(builder: Builder, operator: UnaryOperator, value: Value) -> Value:
 
 def _round(builder: Builder, operator: str, value: Value) -> Value:
     type, kind = value.type, register_type(value.type)
-    if builder.module.target.arch != "x86_64" or builder.module.has("sse4.1"):
-        return Value(builder.intrinsic(_ROUNDING[operator], kind, [(kind, value.text)], [kind]), type)
+    if (name := builder.module.instruction(operator)) is not None:
+        return Value(builder.intrinsic(name, kind, [(kind, value.text)], [kind]), type)
     condition = register_type(Type("bool", type.lanes))
     limit = literal(2.0**23 if type.dtype == "float32" else 2.0**52, type)
     magnitude = builder.intrinsic("fabs", kind, [(kind, value.text)], [kind])

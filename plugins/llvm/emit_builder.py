@@ -17,6 +17,8 @@ from graft.core.types import Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm.emit_analysis import Work
 
+TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+"""What code is generated for, by architecture."""
 _IMPURE = ("load", "call")
 SMALL_FLOATS = frozenset({"float16", "bfloat16"})
 
@@ -112,11 +114,6 @@ def _bfloat16_bits(number: float) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
-def has_fused(target: Target) -> bool:
-    """Whether a target has fused multiply-adds."""
-    return target.arch != "x86_64" or bool(target.features & {"fma", "avx512f"})
-
-
 @dataclass(slots=True)
 class ModuleText:
     """An LLVM module under construction: declarations of intrinsics and finished functions."""
@@ -130,9 +127,10 @@ class ModuleText:
     overlapping: set[Buffer] = field(default_factory=set)
     """Parameters that may be the same memory: an output and what it may be written over."""
 
-    def has(self, *features: str) -> bool:
-        """Whether the target has all of ``features``; they are names of one architecture."""
-        return all(feature in self.target.features for feature in features)
+    def instruction(self, name: str, lanes: int = 0) -> str | None:
+        """Return LLVM's text of an instruction for a result of so many lanes, None if the target has none."""
+        found = self.target.machine.instruction(name, lanes)
+        return None if found is None else found.text.get("llvm")
 
     def text(self) -> str:
         """Return the whole module."""

@@ -109,7 +109,7 @@ def widen(builder: Builder, value: Value) -> Value:
         extended = builder.let(f"zext {bits} {value.text} to {wide}")
         shifted = builder.let(f"shl {wide} {extended}, {literal(16, Type('uint32', to.lanes))}")
         return Value(builder.let(f"bitcast {wide} {shifted} to {result}"), to)
-    if _has_half(builder):
+    if builder.module.instruction("round_f16"):
         half = bits.replace("i16", "half")
         native = builder.let(f"bitcast {bits} {value.text} to {half}")
         return Value(builder.let(f"fpext {half} {native} to {result}"), to)
@@ -124,15 +124,11 @@ def narrow(builder: Builder, value: Value, dtype: str) -> Value:
     kind, bits = register_type(value.type), register_type(to)
     if dtype == "bfloat16":
         return _narrow_bfloat16(builder, value, to)
-    if _has_half(builder):
+    if (rounding := builder.module.instruction("round_f16")) is not None:
         half = bits.replace("i16", "half")
-        native = builder.let(f"fptrunc {kind} {value.text} to {half}")
+        native = builder.let(f"{rounding} {kind} {value.text} to {half}")
         return Value(builder.let(f"bitcast {half} {native} to {bits}"), to)
     return _narrow_half(builder, value, to)
-
-
-def _has_half(builder: Builder) -> bool:
-    return builder.module.target.arch == "aarch64" or builder.module.has("f16c")
 
 
 def _integers(builder: Builder, value: Value) -> tuple[str, str, Type]:

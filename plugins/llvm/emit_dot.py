@@ -1,81 +1,65 @@
-"""Dot products of small numbers in LLVM IR: one instruction where the target has it, else exact arithmetic.
+"""Dot products of small numbers in LLVM IR: one instruction where the machine has it, else exact arithmetic.
 
-The operands are words of 32 bits: four uint8 with four int8, or two bfloat16. Where an x86 processor has no VNNI, the
-even and the odd bytes are multiplied as 16-bit numbers; the instruction on bytes saturates, so it is never used.
+The operands are words of 32 bits, such as four uint8 with four int8, or two bfloat16. Bytes without an instruction of
+their own are multiplied as 16-bit numbers, the even and the odd ones apart, where the machine adds neighbouring
+products; instructions on bytes that saturate are never used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from graft.core.machine.instructions import DOTS
 from graft.core.types import Type, element_bits
 from graft.plugins.llvm.emit_builder import Builder, Value, literal, register_type
 from graft.plugins.llvm.emit_cast import cast
 
-_PAIRS = {
-    4: ("sse2", "x86.sse2.pmadd.wd"),
-    8: ("avx2", "x86.avx2.pmadd.wd"),
-    16: ("avx512bw", "x86.avx512.pmaddw.d.512"),
-}
+Fused = Callable[[Value, Value, Value], Value]
 
 
-def dot4_u8s8(builder: Builder, total: Value, left: Value, right: Value) -> Value:
-    """Add to each int32 the products of four neighbouring bytes, exactly but for wrapping in int32."""
-    lanes = total.type.lanes
-    width = lanes * 32
-    if width in (128, 256, 512) and builder.module.has("avx512vnni", "avx512vl"):
-        return _instruction(builder, f"x86.avx512.vpdpbusd.{width}", total, left, right)
-    if lanes in _PAIRS and builder.module.has(_PAIRS[lanes][0]):
-        return _byte_pairs(builder, total, left, right)
+def dot(builder: Builder, name: str, operands: Sequence[Value], fma: Fused) -> Value:
+    """Add to each lane of the first operand the products of neighbouring lanes of the others, as `DOTS` says."""
+    total, left, right = operands
+    kinds, lanes = DOTS[name], total.type.lanes
+    text = builder.module.instruction(name, lanes)
+    if text is not None:
+        return _call(builder, text, total, left, right)
+    pairs = builder.module.instruction("pairs_s16", lanes)
+    if pairs is not None and (kinds.left, kinds.right) == ("uint8", "int8"):
+        return _byte_pairs(builder, pairs, total, left, right)
     a, b = _words(builder, left), _words(builder, right)
-    kind = register_type(a.type)
-    text = total.text
-    for byte in range(4):
-        unsigned = builder.let(f"lshr {kind} {a.text}, {_int(8 * byte, a)}")
-        unsigned = builder.let(f"and {kind} {unsigned}, {_int(255, a)}")
-        signed = builder.let(f"shl {kind} {b.text}, {_int(24 - 8 * byte, b)}")
-        signed = builder.let(f"ashr {kind} {signed}, {_int(24, b)}")
-        text = builder.let(f"add {kind} {text}, {builder.let(f'mul {kind} {unsigned}, {signed}')}")
-    return Value(text, total.type)
-
-
-def dot2_bf16(builder: Builder, total: Value, left: Value, right: Value, *, fma: Callable[..., Value]) -> Value:
-    """Add to each float32 the products of two neighbouring bfloat16; in which order is not said."""
-    width = total.type.lanes * 32
-    if width in (128, 256, 512) and builder.module.has("avx512bf16", "avx512vl"):
-        operands = [_cast(builder, side, f"<{side.type.lanes} x bfloat>") for side in (left, right)]
-        return _call(builder, f"x86.avx512bf16.dpbf16ps.{width}", total, *operands)
-    a, b = _words(builder, left), _words(builder, right)
-    for part in (_low_float, _high_float):
-        total = fma(part(builder, a), part(builder, b), total)
+    for number in range(kinds.width):
+        factors = _element(builder, a, kinds.left, number), _element(builder, b, kinds.right, number)
+        total = fma(*factors, total) if total.type.is_float else _multiply_add(builder, *factors, total)
     return total
 
 
 def round_bf16(builder: Builder, value: Value) -> Value:
     """Return float32 as bfloat16 bits; the instruction takes subnormal numbers for zero."""
     to = Type("bfloat16", value.type.lanes)
-    if not builder.module.has("avx512bf16", "avx512vl"):
+    rounding = builder.module.instruction("round_bf16")
+    if rounding is None:
         return cast(builder, value, "bfloat16")
     kind, native = register_type(value.type), register_type(to).replace("i16", "bfloat")
-    rounded = builder.let(f"fptrunc {kind} {value.text} to {native}")
+    rounded = builder.let(f"{rounding} {kind} {value.text} to {native}")
     return Value(builder.let(f"bitcast {native} {rounded} to {register_type(to)}"), to)
 
 
-def _instruction(builder: Builder, name: str, total: Value, left: Value, right: Value) -> Value:
-    operands = [(register_type(side.type), side.text) for side in (left, right)]
-    return _call(builder, name, total, *operands)
-
-
-def _call(builder: Builder, name: str, total: Value, *operands: tuple[str, str]) -> Value:
+def _call(builder: Builder, text: str, total: Value, *operands: Value) -> Value:
     kind = register_type(total.type)
-    return Value(builder.intrinsic(name, kind, [(kind, total.text), *operands], []), total.type)
+    given = [(kind, total.text)]
+    for side in operands:
+        own = register_type(side.type)
+        native = own.replace("i16", "bfloat") if side.type.dtype == "bfloat16" else own
+        given.append((own, side.text) if native == own else _cast(builder, side, native))
+    name = text.format(bits=total.type.lanes * element_bits(total.type.dtype))
+    return Value(builder.intrinsic(name, kind, given, []), total.type)
 
 
-def _byte_pairs(builder: Builder, total: Value, left: Value, right: Value) -> Value:
+def _byte_pairs(builder: Builder, name: str, total: Value, left: Value, right: Value) -> Value:
     lanes = total.type.lanes
     halves = Type("int16", 2 * lanes)
     kind, wide = register_type(halves), register_type(total.type)
-    name = _PAIRS[lanes][1]
     a = _cast(builder, left, kind)[1]
     b = _cast(builder, right, kind)[1]
     eight = literal(8, halves)
@@ -90,19 +74,28 @@ def _byte_pairs(builder: Builder, total: Value, left: Value, right: Value) -> Va
     return Value(text, total.type)
 
 
-def _low_float(builder: Builder, words: Value) -> Value:
-    kind = register_type(words.type)
-    return _as_float(builder, builder.let(f"shl {kind} {words.text}, {_int(16, words)}"), words)
+def _element(builder: Builder, words: Value, dtype: str, number: int) -> Value:
+    """Return one element of each word, as wide as the word; the high half of a float32 is a bfloat16."""
+    kind, bits = register_type(words.type), element_bits(dtype)
+    if dtype == "bfloat16":
+        place = (
+            f"and {kind} {words.text}, {_int(-65536, words)}"
+            if number
+            else f"shl {kind} {words.text}, {_int(16, words)}"
+        )
+        to = Type("float32", words.type.lanes)
+        return Value(builder.let(f"bitcast {kind} {builder.let(place)} to {register_type(to)}"), to)
+    if dtype.startswith("u"):
+        low = builder.let(f"lshr {kind} {words.text}, {_int(bits * number, words)}")
+        return Value(builder.let(f"and {kind} {low}, {_int((1 << bits) - 1, words)}"), words.type)
+    high = builder.let(f"shl {kind} {words.text}, {_int(32 - bits * (number + 1), words)}")
+    return Value(builder.let(f"ashr {kind} {high}, {_int(32 - bits, words)}"), words.type)
 
 
-def _high_float(builder: Builder, words: Value) -> Value:
-    kind = register_type(words.type)
-    return _as_float(builder, builder.let(f"and {kind} {words.text}, {_int(-65536, words)}"), words)
-
-
-def _as_float(builder: Builder, bits: str, words: Value) -> Value:
-    to = Type("float32", words.type.lanes)
-    return Value(builder.let(f"bitcast {register_type(words.type)} {bits} to {register_type(to)}"), to)
+def _multiply_add(builder: Builder, left: Value, right: Value, total: Value) -> Value:
+    kind = register_type(total.type)
+    product = builder.let(f"mul {kind} {left.text}, {right.text}")
+    return Value(builder.let(f"add {kind} {total.text}, {product}"), total.type)
 
 
 def _words(builder: Builder, value: Value) -> Value:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.ir import (
     COMPARISONS,
     Binary,
@@ -32,7 +33,6 @@ from graft.plugins.llvm.emit_builder import (
     SMALL_FLOATS,
     ModuleText,
     Value,
-    has_fused,
     literal,
     register_type,
 )
@@ -137,14 +137,12 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
     def _intrinsic(self, expression: Intrinsic) -> Value:
         arguments = [self.value(argument) for argument in expression.arguments]
         match expression.name:
-            case "fma":
+            case "fma" | "muladd":
                 return self._fma(*arguments)
             case "round_bf16":
                 return emit_dot.round_bf16(self, *arguments)
-            case "dot4_u8s8":
-                return emit_dot.dot4_u8s8(self, *arguments)
-            case "dot2_bf16":
-                return emit_dot.dot2_bf16(self, *arguments, fma=self._fma)
+            case name if name in DOTS:
+                return emit_dot.dot(self, name, arguments, self._fma)
             case name if name.startswith("extern:") and "@0x" in name:
                 return self._extern(int(name.partition("@")[2], 16), expression.type, arguments)
         raise CompileError(
@@ -172,9 +170,9 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
             wide = self._fma(*(cast(self, value, "float32") for value in (left, right, addend)))
             return cast(self, wide, left.type.dtype)
         kind = register_type(left.type)
-        native = has_fused(self.module.target)
+        name = self.module.instruction("fma") or "fmuladd"
         arguments = [(kind, value.text) for value in (left, right, addend)]
-        return Value(self.intrinsic("fma" if native else "fmuladd", kind, arguments, [kind]), left.type)
+        return Value(self.intrinsic(name, kind, arguments, [kind]), left.type)
 
     def _shuffle(self, vectors: list[Value], lanes: tuple[int, ...]) -> Value:
         to = vectors[0].type.with_lanes(len(lanes))

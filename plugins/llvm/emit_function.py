@@ -6,9 +6,8 @@ let LLVM move loads out of loops. The outermost parallel loops become tasks of t
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NoReturn, assert_never
+from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -31,6 +30,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.verifier import machine_fault
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
@@ -42,12 +42,8 @@ from graft.plugins.llvm.emit_expression import ExpressionEmitter
 
 STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
-SERIAL_WORK = 16 * 1024
-"""A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
 APART_WORK = 256
 """A loop behind a register tile of so much work is worth the call of a function."""
-LEVELS, MEMORIES = ("thread",), ("host", "scratch", "register")
-"""What loops may be bound to and buffers be in."""
 ERROR_MEMORY = 1
 _API_PARALLEL_FOR, _API_SCRATCH, _API_FAIL = 8, 16, 32
 _INDEX_TEXT = "index %lld is out of range: axis %lld has extent %lld, so that %lld to %lld are legal"
@@ -76,6 +72,8 @@ class FunctionEmitter(ExpressionEmitter):
         self.prologue: list[str] = []
         self.block = "start"
         self._registers: list[Buffer] = []
+        self._task = module.target.machine.costs.task
+        """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
         self._stack = 0
 
     # ---- Statements ----
@@ -96,6 +94,7 @@ class FunctionEmitter(ExpressionEmitter):
                 self.variables[variable] = self.value(value)
                 self.statement(body)
             case Allocate(buffer, body):
+                self._check(statement)
                 self.pointers[buffer] = self._allocate(buffer)
                 self._registers += [buffer] if buffer.memory == "register" else []
                 self.statement(body)
@@ -106,22 +105,21 @@ class FunctionEmitter(ExpressionEmitter):
             case CallExtern():
                 self._call(statement)
             case Barrier() | Issue() | Push() | Pop():
-                level = statement.scope if isinstance(statement, Barrier) else "queue"
-                self._refuse("no level", level, LEVELS)
+                self._check(statement)
+                raise CompileError(f"function '{self.name}': no threads in step and no queues on a processor")
             case _:
                 assert_never(statement)
         self.begin_statement()
 
-    def _refuse(self, what: str, name: str, known: Collection[str]) -> NoReturn:
-        raise CompileError(
-            f"function '{self.name}': {what} '{name}' on this machine, which has {', '.join(known)}",
-            function=self.name,
-        )
+    def _check(self, statement: Statement) -> None:
+        """Refuse what the machine lacks."""
+        fault = machine_fault(statement, self.module.target.machine)
+        if fault is not None:
+            raise CompileError(f"function '{self.name}': {fault}", function=self.name)
 
     def _for(self, loop: For) -> None:
-        if loop.binding and loop.binding not in LEVELS:
-            self._refuse("no level", loop.binding, LEVELS)
-        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= SERIAL_WORK:
+        self._check(loop)
+        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= self._task:
             self._parallel(loop)
             return
         if self._registers and loop.kind == "serial" and self._leaves_registers(loop):
@@ -214,8 +212,6 @@ class FunctionEmitter(ExpressionEmitter):
     # ---- Memory ----
 
     def _allocate(self, buffer: Buffer) -> str:
-        if buffer.memory not in MEMORIES:
-            self._refuse("no memory", buffer.memory, MEMORIES)
         count = emit_memory.element_count(buffer)
         element = memory_type(Type(buffer.dtype))
         if count is None:
@@ -300,7 +296,7 @@ class FunctionEmitter(ExpressionEmitter):
         task.variables = self._known_variables()
         task.task(variable, body, captures)
         closure = self._closure(captures)
-        grain = max(1, SERIAL_WORK // self.module.work(body))
+        grain = max(1, self._task // self.module.work(body))
         api = self.let("load ptr, ptr %context, align 8")
         slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_PARALLEL_FOR}")
         run = self.let(f"load ptr, ptr {slot}, align 8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from graft.core.reject import Reject
+from graft.core.reject import Reject, Yield
 from graft.plugins.backend import Backend, ConstantOwnership
 from graft.plugins.onednn import library
 from graft.runtime.procedure import Module
@@ -43,6 +43,12 @@ class OneDnnBackend(Backend):
         from graft.plugins.onednn.checks import supported
 
         return supported(node)
+
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return why the node is a pass over memory of its own, or has no fast primitive."""
+        from graft.plugins.onednn.yielding import yielded
+
+        return yielded(node)
 
     def compile(self, region: Region, options: CompileOptions) -> Module:
         """Return the region as a JSON graph in oneDNN's terms; raise CompileError for what has no primitive."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graft.compiler.api import compile, plan
     from graft.compiler.explaining import explain
     from graft.core.model.load import load
-    from graft.core.reject import Reject
+    from graft.core.reject import Reject, Yield
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
     from graft.measure.format_sweep import sweep
@@ -43,6 +43,7 @@ __all__ = [
     "Region",
     "Reject",
     "TuneOptions",
+    "Yield",
     "bench",
     "compile",
     "explain",
@@ -66,6 +67,7 @@ _HOMES = {
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
     "TuneOptions": "graft.core.tuning.options",
+    "Yield": "graft.core.reject",
     "bench": "graft.measure.latency",
     "compile": "graft.compiler.api",
     "explain": "graft.compiler.explaining",
@@ -103,7 +105,7 @@ def _ask_plugins(module: str, name: str) -> None:
     registry = getattr(importlib.import_module(module), name)
 
     def discover() -> None:
-        importlib.import_module("graft.compiler.api").plugins().plugins()  # loading registers
+        importlib.import_module("graft.compiler.request").plugins().plugins()  # loading registers
 
     registry.discover = discover
 

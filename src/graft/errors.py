@@ -64,6 +64,10 @@ class PluginError(GraftError):
     """A plugin raised, or broke the contract of the plugin interface; ``plugin`` names it."""
 
 
+class MachineError(GraftError):
+    """A description of a machine contradicts itself, or no machine is called so; ``machine`` names it."""
+
+
 class CompileError(GraftError):
     """A region could not be compiled."""
 

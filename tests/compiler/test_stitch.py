@@ -12,12 +12,12 @@ import pytest
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.procedure_builder import ProcedureBuilder
+from graft.compiler.request import Request
 from graft.core.machine.target import CompileOptions
 from graft.plugins.reference.backend import ReferenceBackend
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
-
-from .models import Vendor, check, model
+from tests.compiler.models import Vendor, check, model
 
 OUTPUTS = {
     "an input": ("y = Identity(x)", "float[2,3] x", "float[2,3] y"),
@@ -92,7 +92,7 @@ def test_every_ownership_of_constants_gives_the_same(ownership: Any) -> None:
 
 
 def test_more_outputs_can_be_asked_of_a_compiled_model() -> None:
-    compiled = compile_model(model(), [Vendor("MatMul"), "llvm"], threads=1)
+    compiled = compile_model(model(), Request([Vendor("MatMul"), "llvm"], threads=1))
     main = compiled.stitch(["h"]).procedures[0]
     assert [main.tensors[index].name for index in main.outputs] == ["y", "h"]
 

@@ -222,6 +222,19 @@ def test_a_pattern_that_fits_no_node_is_refused() -> None:
     )
 
 
+def test_nodes_and_values_that_conversion_adds_have_names_of_their_own() -> None:
+    """The model has them already: a node called as the Cast of its result, a value called as the result itself."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["y_posit16"], name="cast_y"),
+        helper.make_node("Abs", ["y_posit16"], ["y"], name="cast_x_posit16"),
+    ]
+    converted = convert(model_of(nodes, {"x": [3]}, {"y": [3]}, {}), "custom[posit]16")
+    names = [node.name for node in converted.graph]
+    values = [value.name for node in converted.graph for value in node.outputs]
+    assert len(set(names)) == len(names) == len(set(values))
+    np.testing.assert_array_equal(graft.compile(converted, ["llvm"], threads=1)(np.array([1, -2, 3], "f")), [1, 2, 3])
+
+
 def test_all_missing_lowerings_are_named_in_one_error() -> None:
     if "bare" not in DATATYPES:
         DATATYPES.register("bare")

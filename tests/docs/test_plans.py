@@ -13,7 +13,7 @@ import pytest
 from benchmarks.zoo import path_of
 from graft.cli.common import State
 from graft.cli.main import cli
-from graft.compiler.api import plugins
+from graft.compiler.request import plugins
 from graft.core.reject import BACKEND_CODES, CORE_CODES
 from graft.report.reasons import ADVICE
 from tests.docs.blocks import ROOT, blocks, execute, prepare, shell

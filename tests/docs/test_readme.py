@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import graft
-from graft.compiler.api import plugins
+from graft.compiler.request import plugins
 from tests.docs.blocks import ROOT, blocks, execute, prepare, shell
 
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")

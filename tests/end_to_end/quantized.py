@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from graft.compiler.api import compile_model
+from graft.compiler.request import Request
 from graft.partition.region import regions
 from graft.plugins.codegen.quantized_regions import in_integers
 
@@ -85,6 +86,6 @@ class Quantized:
 
 def operators(model: onnx.ModelProto, disable: Sequence[str] = ()) -> list[str]:
     """The operators that the built-in compiler makes kernels of."""
-    partitioned = compile_model(model, ["llvm"], threads=1).partitioned
+    partitioned = compile_model(model, Request(["llvm"], threads=1)).partitioned
     found = [in_integers(region, disable) for region in regions(partitioned)]
     return [node.op_type for region in found for node in region.function]

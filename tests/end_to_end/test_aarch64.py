@@ -16,6 +16,7 @@ import pytest
 import graft
 from benchmarks.zoo import model
 from graft.compiler.api import compile_model
+from graft.compiler.request import Request
 from graft.core.model.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.runtime.artifact import save
@@ -90,7 +91,10 @@ def emulated(
     **options: Any,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Compile for 64-bit ARM, run under the emulator, and return the outputs, of the types and shapes of ``like``."""
-    save(compile_model(network, ["llvm"], cpu="armv8-a", strict=True, **options).description, folder / "m.graft")
+    save(
+        compile_model(network, Request(["llvm"], target="armv8-a", strict=True, **options)).description,
+        folder / "m.graft",
+    )
     (folder / "inputs").write_bytes(b"".join(feeds[one.name or ""].tobytes() for one in network.graph.inputs))
     files = [folder / "m.graft", folder / "inputs", folder / "outputs"]
     command = [EMULATOR, exchange, *files, str(options.get("threads", 1))]
@@ -143,4 +147,4 @@ def test_a_quantised_network_is_the_same_to_the_bit_but_for_ties(exchange: Path,
 
 def test_a_program_for_another_architecture_is_not_loaded_here() -> None:
     with pytest.raises(GraftError, match="the program was compiled for aarch64, and this machine is"):
-        graft.compile(network_of("products"), ["llvm"], cpu="armv8-a")
+        graft.compile(network_of("products"), ["llvm"], target="armv8-a")

@@ -9,8 +9,8 @@ import pytest
 
 import graft
 from benchmarks.zoo import LIGHT, NAMES, SMALL, model
-from graft.compiler.api import choose
 from graft.compiler.driver import prepare
+from graft.compiler.request import choose
 from graft.core.model.sample_inputs import sample_inputs
 from graft.core.operators.all import OPERATORS
 from graft.partition.partitioner import partition

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.core.machine.target import CompileOptions, Target
+from graft.core.machine.target import CompileOptions, target_named
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.plugins.manager import PluginManager
@@ -16,7 +16,7 @@ from tests.plugins.distributions import install_project
 from tests.plugins.regions import region_of
 
 PROJECT = Path(__file__).parent / "npu"
-OPTIONS = CompileOptions(Target("x86_64", "x86-64"))
+OPTIONS = CompileOptions(target_named("x86-64"))
 MATMUL_RELU = ("npu.matmul_relu", "(a, b) => (c) { t = MatMul(a, b) c = Relu(t) }")
 
 

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import graft
-from graft.compiler.api import choose
 from graft.compiler.driver import prepare
+from graft.compiler.request import choose
 from graft.core.model.load import load
 from graft.core.model.passes.pipeline import record_of
 from graft.core.operators.table import OPERATORS, Operator

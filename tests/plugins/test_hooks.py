@@ -17,6 +17,7 @@ def test_the_hooks_are_those_of_the_design():
     assert sorted(SPECIFICATIONS) == [
         "graft_backends",
         "graft_datatypes",
+        "graft_machines",
         "graft_module_loaders",
         "graft_operators",
         "graft_passes",

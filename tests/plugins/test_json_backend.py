@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from graft.core.machine.target import CompileOptions, Target
+from graft.core.machine.target import CompileOptions, target_named
 from graft.errors import ArtifactError, PluginError
 from graft.plugins.fence import FencedBackend
 from graft.plugins.json_backend import JsonBackend
 from graft.plugins.manager import PluginManager
 from tests.plugins.regions import region_of
 
-OPTIONS = CompileOptions(Target("x86_64", "x86-64"))
+OPTIONS = CompileOptions(target_named("x86-64"))
 WEIGHT = np.arange(8, dtype=np.float32).reshape(4, 2)
 
 

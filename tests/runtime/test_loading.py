@@ -37,7 +37,7 @@ def llvm(tmp_path: Path) -> Path:
 @pytest.fixture
 def vendor(tmp_path: Path) -> tuple[Path, graft.Program]:
     """The artifact of the digits model, and the program; most of it is oneDNN's."""
-    reason = next(iter(graft.compiler.api.plugins().backends(["onednn"]))).available()
+    reason = next(iter(graft.compiler.request.plugins().backends(["onednn"]))).available()
     if reason is not None:
         pytest.skip(reason)
     program = graft.compile(str(DIGITS), ["onednn", "llvm"], threads=1)

@@ -23,7 +23,8 @@ from graft.core.model.passes.quantized_tensors import (
     quantization,
 )
 from graft.core.model.view import NodeView
-from graft.core.operators.windows import Windows, windows_of
+from graft.core.operators.windows import windows_of
+from graft.core.tensor_ir.anchors import Windows
 
 GROUP = 4
 """Products that a processor adds up at one time: sums over a multiple of so many channels need no tail."""

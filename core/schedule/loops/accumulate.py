@@ -31,8 +31,6 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.types import INT64, Type, element_bits, storage_dtype
 
-ACCUMULATORS = 4
-"""Vectors that a reduction accumulates into side by side, which hides the latency of one addition."""
 UNROLL = 16
 """Iterations of reduction axes beside the vector axis that are unrolled (windows of pooling)."""
 
@@ -114,7 +112,7 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     assert stage.initial is not None, "not a reduction"
     operator = stage.operator
     blocks, rest = divmod(axis.extent, lanes)
-    count = max(1, min(ACCUMULATORS, blocks))
+    count = max(1, min(vectors.machine.costs.latency, blocks))  # side by side they hide the latency of one addition
     registers = accumulator(stage, count, lanes)
     neutral = Broadcast(identity_of(operator, stage.value.type), lanes)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables
 
@@ -72,6 +73,7 @@ class _Collapser:
         value = mapped(stage.value)
         epilogue = None if stage.epilogue is None else mapped(stage.epilogue)
         new = replace(stage, buffer=self.buffer(stage.buffer), axes=(row, column), value=value, epilogue=epilogue)
+        new = replace(new, structure=weakened(stage.structure))
         self.failed |= not free_variables(*stage_expressions(new)).isdisjoint(leading)
         return new
 

@@ -14,6 +14,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import constant_shape, map_stage
 from graft.core.schedule.products.dot_grouping import Sum
+from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.ir import Binary, Bitcast, Buffer, Cast, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, loads, substitute
@@ -102,6 +103,7 @@ class _Flattener:
             value=map_value(stage.value),
             reduction=reduction,
             epilogue=epilogue,
+            structure=weakened(stage.structure),
         )
 
     def _prepare(self, value: Expression, stage: Stage) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from graft.core.schedule.loops.vectorize import both, zero_of
+from graft.core.tensor_ir.anchor_rules import element_of, image_and_weights
+from graft.core.tensor_ir.anchors import Contraction, Structure, Window
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
 
@@ -33,7 +35,21 @@ def inline_into(stage: Stage, producers: dict[Buffer, Stage]) -> Stage:
     """Return the stage with loads of the producers' buffers replaced by what the producers compute."""
     if not producers or not any(load.buffer in producers for load in loads(*stage_expressions(stage))):
         return stage
-    return map_stage(stage, inliner(producers))
+    return replace(map_stage(stage, inliner(producers)), structure=_read_through(stage, producers))
+
+
+def _read_through(stage: Stage, producers: Mapping[Buffer, Stage]) -> Structure | None:
+    """Return the structure of a stage that reads its image through a producer: one that reorders axes, if any."""
+    parts = image_and_weights(stage)
+    image = None if parts is None else element_of(parts[0])
+    if image is None or image.buffer not in producers or not isinstance(stage.structure, Window):
+        return stage.structure
+    producer = producers[image.buffer]
+    source, axes = element_of(producer.value), producer.axes
+    indices = () if source is None else source.indices
+    order = [place for index in indices for place, axis in enumerate(axes) if index is axis]
+    is_whole = len(indices) == len(axes) and sorted(order) == list(range(len(axes)))
+    return stage.structure.with_image(order) if is_whole else Contraction()
 
 
 def inliner(producers: dict[Buffer, Stage]) -> ExpressionMap:
@@ -95,9 +111,17 @@ def relaid(stage: Stage, moved: Mapping[Buffer, Buffer], order: Sequence[int]) -
         return Load(moved[node.buffer], tuple(node.indices[axis] for axis in order), node.mask)
 
     result = map_stage(stage, ExpressionMap(rule))
-    if stage.buffer not in moved:
-        return result
-    return replace(result, buffer=moved[stage.buffer], axes=tuple(stage.axes[axis] for axis in order))
+    parts = image_and_weights(stage)
+    image = None if parts is None else element_of(parts[0])
+    if isinstance(result.structure, Window) and image is not None and image.buffer in moved:
+        result = replace(result, structure=result.structure.with_image(order))
+    return result if stage.buffer not in moved else stored_as(result, moved[stage.buffer], order)
+
+
+def stored_as(stage: Stage, buffer: Buffer, order: Sequence[int]) -> Stage:
+    """Return the stage with its result in another buffer, whose axis ``i`` is axis ``order[i]`` of the stage's."""
+    structure = stage.structure.with_result(order) if isinstance(stage.structure, Window) else stage.structure
+    return replace(stage, buffer=buffer, axes=tuple(stage.axes[axis] for axis in order), structure=structure)
 
 
 def reordered(stages: Sequence[Stage]) -> list[Stage]:
@@ -105,25 +129,25 @@ def reordered(stages: Sequence[Stage]) -> list[Stage]:
     result: list[Stage] = []
     for stage in stages:
         before = result[-1] if result else None
-        if before is not None and before.reduction is not None and (axes := _permuted(stage, before)) is not None:
+        if before is not None and before.reduction is not None and (order := _permuted(stage, before)) is not None:
             readers = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is before.buffer]
             if len(readers) == 1:
                 origin = tuple(dict.fromkeys((*before.origin, *stage.origin)))
-                result[-1] = replace(before, buffer=stage.buffer, axes=axes, origin=origin)
+                result[-1] = replace(stored_as(before, stage.buffer, order), origin=origin)
                 continue
         result.append(stage)
     return result
 
 
-def _permuted(stage: Stage, before: Stage) -> tuple[Variable, ...] | None:
+def _permuted(stage: Stage, before: Stage) -> tuple[int, ...] | None:
     """The axes of ``before`` in the order of a stage that does nothing but load its buffer; None for any other."""
     load = stage.value
     if stage.reduction is not None or not isinstance(load, Load) or load.buffer is not before.buffer or load.mask:
         return None
-    order = {index: axis for index, axis in zip(load.indices, before.axes, strict=True) if isinstance(index, Variable)}
-    if len(order) != len(before.axes) or set(order) != set(stage.axes):
+    places = {index: place for place, index in enumerate(load.indices) if isinstance(index, Variable)}
+    if len(places) != len(before.axes) or set(places) != set(stage.axes):
         return None
-    return tuple(order[axis] for axis in stage.axes)
+    return tuple(places[axis] for axis in stage.axes)
 
 
 def reads_at_own_index(stage: Stage, buffer: Buffer) -> bool:

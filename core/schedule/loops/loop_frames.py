@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, delinearize
 from graft.core.schedule.loops.narrowing import ROUNDING
@@ -31,8 +32,6 @@ from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS
 from graft.core.tensor_ir.visit import walk_expressions
 from graft.core.types import INT64, element_bits
 
-SERIAL_WORK = 16384
-"""Element operations below which threads cost more than they bring."""
 TASKS = 32
 """Iterations that a parallel loop should have at least, so that threads share the work evenly."""
 
@@ -42,15 +41,19 @@ Places: TypeAlias = list[tuple[Expression, "Expression | None"]]
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """What vectors a target has: bytes of a register, and whether lanes can be switched off cheaply."""
+    """What vectors a machine has."""
 
-    bytes: int
-    masks: bool
+    machine: Machine
 
     @staticmethod
     def of(target: Target) -> Vectors:
         """Return the vectors of a target."""
-        return Vectors(target.vector_bytes, "avx512f" in target.features)
+        return Vectors(target.machine)
+
+    @property
+    def masks(self) -> bool:
+        """Whether lanes can be switched off cheaply."""
+        return self.machine.masks
 
     def lanes(self, stage: FlatStage) -> int:
         """Return the lanes for a stage: as many of its widest data elements as a register holds; 1 if none can be."""
@@ -61,7 +64,7 @@ class Vectors:
         dtypes = {node.buffer.dtype for node in nodes if isinstance(node, Load)} | {stage.target.dtype}
         data = {max(4 if dtype in ("float16", "bfloat16") else 1, element_bits(dtype) // 8) for dtype in dtypes}
         widest = max({size for size in data if size < 8} or data)
-        return max(1, min(32, self.bytes // widest))
+        return max(1, min(32, self.machine.vector_bytes // widest))
 
 
 # ---- Loops around ------------------------------------------------------------------------------------------------

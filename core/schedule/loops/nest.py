@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from graft.core.schedule.loops.accumulate import ACCUMULATORS, reduce_inner, reduce_kept, reduce_scalar
+from graft.core.schedule.loops.accumulate import reduce_inner, reduce_kept, reduce_scalar
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
-from graft.core.schedule.loops.loop_frames import SERIAL_WORK, Places, Vectors, along, outer_loops, store_at
+from graft.core.schedule.loops.loop_frames import Places, Vectors, along, outer_loops, store_at
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.loops.segments import segments
 from graft.core.schedule.strategies.column_reduction import reads_row_by_row, reduce_columns
@@ -44,22 +44,22 @@ def nest(stage: FlatStage, simplifier: Simplifier, vectors: Vectors, parallel: b
         return Block(tuple(nest(part, simplifier, vectors, parallel) for part in parts))
     transposition = find_transposition(stage, simplifier, vectors)
     if transposition is not None:
-        threads = parallel and work(stage) >= SERIAL_WORK
+        threads = parallel and work(stage) >= vectors.machine.costs.task
         tiles, rest = transposing_nest(stage, transposition, simplifier, threads)
         return Block((tiles, *(nest(part, simplifier, vectors, parallel) for part in rest)))
-    axis = choose_axis(stage, simplifier, vectors.lanes(stage))
+    axis = choose_axis(stage, simplifier, vectors)
     outer = tuple(other for other in stage.axes if other is not axis)
-    threads = parallel and work(stage) >= SERIAL_WORK
+    threads = parallel and work(stage) >= vectors.machine.costs.task
     if axis is None:
         body = _scalar(stage) if stage.operator is None else reduce_scalar(stage)
         return outer_loops(outer, body, threads)
     lanes = vectors.lanes(stage)
     if axis in stage.reduced:
         return outer_loops(outer, reduce_inner(stage, axis, lanes, vectors), threads)
-    if stage.operator is not None and reads_row_by_row(stage, axis, lanes):
+    if stage.operator is not None and reads_row_by_row(stage, axis, lanes, vectors):
         return reduce_columns(stage, outer, axis, lanes, vectors, threads)
     if stage.operator is not None:
-        make, step = reduce_kept(stage, axis), lanes * ACCUMULATORS
+        make, step = reduce_kept(stage, axis), lanes * vectors.machine.costs.latency
         if axis.extent < step:
             step = -(-axis.extent // lanes) * lanes
         return along(outer, axis, lanes, step, vectors, lambda places: make(places), threads)
@@ -98,24 +98,27 @@ def operations(*expressions: Expression) -> int:
 # ---- The choice of the vector axis --------------------------------------------------------------------------------
 
 
-def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int) -> LoopAxis | None:
+def choose_axis(stage: FlatStage, simplifier: Simplifier, vectors: Vectors) -> LoopAxis | None:
     """Return the axis whose vectors make the stage cheapest, None if scalar code is as good."""
+    lanes = vectors.lanes(stage)
     if lanes == 1:
         return None
-    amount = operations(*stage.expressions)
+    amount, latency = operations(*stage.expressions), vectors.machine.costs.latency
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
     ordered = stage.operator is not None and is_ordered(stage.operator, stage.value.type)
     regrouped = () if ordered else stage.reduced
     for axis in (*reversed(stage.axes), *reversed(regrouped)):
         if axis.count is not None:
             continue
-        cost = _vector_cost(stage, axis, simplifier, lanes, amount)
+        cost = _vector_cost(stage, axis, simplifier, lanes, amount, latency)
         if cost < best[0]:
             best = (cost, axis)
     return best[1]
 
 
-def _vector_cost(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier, lanes: int, amount: int) -> float:
+def _vector_cost(
+    stage: FlatStage, axis: LoopAxis, simplifier: Simplifier, lanes: int, amount: int, latency: int
+) -> float:
     """Return the cost per element, in operations, when ``axis`` becomes vectors."""
     *reads, write = [stride(place, axis.variable, simplifier) for place in accesses(stage)]
     cost = float(amount)
@@ -127,7 +130,7 @@ def _vector_cost(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier, lanes
     else:
         cost += 1.0 if write == 1 else 1.5 * lanes
     vectors = -(-axis.extent // lanes)
-    extra = 3.0 * ACCUMULATORS if is_reduced else 0.0
+    extra = 3.0 * latency if is_reduced else 0.0
     return (cost * vectors + extra) / max(axis.extent, 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -22,7 +23,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables

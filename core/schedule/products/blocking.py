@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.schedule.products.tiling import Split, Tile, split_evenly
 from graft.core.tensor_ir.ir import Buffer, Expression
 
-BLOCK_BYTES = 3 << 18
-"""Rows of the left factor are taken in blocks of this size, which stay in the second-level cache."""
-COPIED_BYTES = 1 << 18
-"""Rows that are copied first are in that cache twice: then blocks are of this size."""
-PARTIAL_BYTES = 1 << 17
-"""Sums that wait for their next span take at most so much."""
-SPAN_BYTES = 4096
-"""Terms of a row that are summed at one time."""
+BLOCK_SHARE = 0.75
+"""Rows of the left factor are taken in blocks of this part of the second-level cache, which stay there."""
+COPIED_SHARE = 0.25
+"""Rows that are copied first are in that cache twice: then blocks are of this part of it."""
+PARTIAL_SHARE = 1 / 8
+"""Sums that wait for their next span take at most so much of it."""
+SPAN_SHARE = 1 / 8
+"""Terms of a row that are summed at one time, as a part of the first-level cache."""
 TASKS_PER_THREAD = 4
 UNKNOWN_TASKS = 16
 """The tasks that are wanted where the number of threads is not known."""
@@ -100,25 +101,28 @@ def choose_blocking(
     is_cuttable: bool,
     is_copied: bool = False,
     *,
+    machine: Machine,
     block_bytes: int | None = None,
     span_bytes: int | None = None,
 ) -> Blocking:
     """Return the blocks of a product of ``tiles`` by ``panels`` with sums of ``terms`` elements of ``size`` bytes.
 
     ``tasks`` blocks are wanted at least; sums are cut only if ``is_cuttable``. With
-    ``is_copied`` the rows of a block are copied before use. ``block_bytes`` and ``span_bytes`` replace the sizes above.
+    ``is_copied`` the rows of a block are copied before use. ``block_bytes`` and ``span_bytes`` replace the
+    sizes that are parts of the machine's caches.
     """
-    longest = max((span_bytes or SPAN_BYTES) // size, tile.unroll)
+    first, second = machine.cache(1).size, machine.cache(2).size
+    longest = max((span_bytes or int(SPAN_SHARE * first)) // size, tile.unroll)
     spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
     span = terms if spans == 1 else -(-terms // (spans * tile.unroll)) * tile.unroll
     spans = -(-terms // span)
     row_bytes = max(span * size * tile.rows, 1)
     wanted = max(1, -(-tasks // panels))
-    most = (block_bytes or BLOCK_BYTES) // row_bytes
+    most = (block_bytes or int(BLOCK_SHARE * second)) // row_bytes
     if is_copied and spans == 1 and tiles.count > most:
-        most = (block_bytes or COPIED_BYTES) // row_bytes
+        most = (block_bytes or int(COPIED_SHARE * second)) // row_bytes
     rows = split_evenly(tiles.count, max(1, min(most, tiles.count // wanted)))
-    most = PARTIAL_BYTES // (rows.sizes[0][1] * tile.rows * tile.columns * size)
+    most = int(PARTIAL_SHARE * second) // (rows.sizes[0][1] * tile.rows * tile.columns * size)
     wanted = max(1, -(-tasks // rows.count))
     groups = split_evenly(panels, max(1, min(most, panels // wanted)))
     return Blocking(rows, groups, spans, span)

@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.narrowing import rounded
+from graft.core.tensor_ir.anchor_rules import factors_of
+from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
     Axis,
@@ -31,7 +34,6 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type
@@ -117,11 +119,10 @@ def group_bfloat16(stage: Stage) -> Grouped | None:
 
 
 def _product(stage: Stage) -> tuple[Expression, Expression] | None:
-    value = stage.value
-    is_sum = stage.reduction is not None and stage.reduction.operator == "add" and stage.reduction.axes
-    if not is_sum or not isinstance(value, Binary) or value.operator != "mul" or constant_shape(stage.buffer) is None:
+    factors = factors_of(stage)
+    if factors is None or factors[2] or stage.reduction is None or not stage.reduction.axes:
         return None
-    return value.left, value.right
+    return factors[:2] if constant_shape(stage.buffer) is not None else None
 
 
 def small_factor(factor: Expression) -> Factor | None:
@@ -198,7 +199,9 @@ def _grouped(
     initial, sums = _start(stage, factors, int(np.prod(extents)), constants)
     changed = Reduction("add", tuple(axes), initial)
     value = Intrinsic(name, operands, Type(dot.total))
-    return Grouped(replace(stage, value=value, reduction=changed), sums, factors, variable)
+    return Grouped(
+        replace(stage, value=value, reduction=changed, structure=weakened(stage.structure)), sums, factors, variable
+    )
 
 
 def word(value: Expression, variable: Variable, group: Variable, extent: int, width: int) -> Expression:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from graft.core.machine.target import Target, has_dot
+from graft.core.machine.instructions import DOTS
+from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
@@ -36,21 +37,20 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type, element_bits
 
 USUAL_VECTORS = 2
 """The vectors across most tiles."""
-PACK_BYTES = 1 << 20
-"""The right factor is packed as a whole in the second-level cache if it is no larger."""
+PACK_SHARE = 1.0
+"""The right factor is packed as a whole in the second-level cache if it takes no more of it."""
 MIN_TASKS = 16
 PACK_TILES = 3
 """The right factor is packed at run time if at least so many tiles use each panel ..."""
-FAR_BYTES, LARGE_BYTES = 1024, 1 << 18
-"""... and its rows are so far apart and it is so large that reading it in place would miss caches."""
-CONFLICT_BYTES, CONFLICT_ROWS = 4096, 6
-"""Rows at a multiple of this distance share their lines of the first-level cache: so many of them are too many."""
+FAR_LINES, LARGE_SHARE = 16, 0.25
+"""... and its rows are so many lines apart, and it takes so much of that cache, that reading it in place would miss."""
+CONFLICT_SHARE = 0.75
+"""Rows at the distance of a way of the first-level cache share its sets: those of so many ways are too many."""
 
 EMULATED_REGISTERS = 6
 """Registers that a dot product takes where the processor has no instruction for it."""
@@ -80,7 +80,7 @@ class Factors:
         self.parameters = wanted = parameters or ContractionParameters()
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
-        busy = EMULATED_REGISTERS if parts.multiply.dot and not has_dot(parts.multiply.dot, target) else 0
+        busy = EMULATED_REGISTERS if parts.multiply.dot and not target.machine.has(parts.multiply.dot) else 0
         busy += parts.held_vectors(USUAL_VECTORS)
         chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
         if not parts.epilogue.allows(chosen.columns):
@@ -112,6 +112,11 @@ class Factors:
         self.right_packed = pack_right(self.kernel, self.parts, self.tile, self.padded, self.is_streamed)
         self.left_packed, self.right_packed = self.starts.packed(self.left_packed, self.right_packed)
 
+    @property
+    def _packable(self) -> int:
+        """The bytes of a right factor that is packed as a whole."""
+        return int(PACK_SHARE * self.target.machine.cache(2).size)
+
     def _needs_groups(self) -> bool:
         """Whether the left factor has to be copied in groups."""
         if not self.parts.multiply.dot or self.left_packed is not None or isinstance(self.parts.left, Load):
@@ -127,9 +132,12 @@ class Factors:
             cuttable = len(parts.depth) == 1
             return choose_blocking(
                 self.tile, self.split, self.panels, parts.terms, self.bytes, tasks, cuttable, self._rows_conflict(),
-                block_bytes=self.parameters.block_bytes, span_bytes=self.parameters.span_bytes,
+                machine=self.target.machine, block_bytes=self.parameters.block_bytes,
+                span_bytes=self.parameters.span_bytes,
             )  # fmt: skip
-        by_rows = len(parts.depth) == 1 and self.right_packed is None and whole >= PACK_BYTES and not self.must_pack()
+        by_rows = (
+            len(parts.depth) == 1 and self.right_packed is None and whole >= self._packable and not self.must_pack()
+        )
         span = STREAMS if by_rows and parts.height <= FEW_ROWS else parts.terms
         groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
         return Blocking(split_evenly(1, 1), groups, -(-parts.terms // span), span)
@@ -143,11 +151,13 @@ class Factors:
         if not self.must_pack():
             return "in place"
         whole = self.padded * self.parts.terms * self.bytes
-        if self.parts.batch >= MIN_TASKS // 4 and whole <= PACK_BYTES:
+        if self.parts.batch >= MIN_TASKS // 4 and whole <= self._packable:
             return "packed by product"
         left = self.parts.height * self.parts.terms * self.bytes
         enough = self.panels * self.parts.batch >= MIN_TASKS // 2
-        return "packed by panel" if enough and (left <= PACK_BYTES or whole > 4 * PACK_BYTES) else "packed at once"
+        return (
+            "packed by panel" if enough and (left <= self._packable or whole > 4 * self._packable) else "packed at once"
+        )
 
     def must_pack(self) -> bool:
         """Whether the right factor is copied: its rows are not vectors in memory, or are far apart and used often."""
@@ -160,7 +170,9 @@ class Factors:
         if last is not self.parts.column or self.parts.column in free_variables(*before):
             return True
         stride = b.dims(right.buffer)[-1] * self.bytes
-        return self.split.count >= PACK_TILES and stride >= FAR_BYTES and self.parts.terms * stride >= LARGE_BYTES
+        cache = self.target.machine.cache(2)
+        is_large = stride >= FAR_LINES * cache.line and self.parts.terms * stride >= LARGE_SHARE * cache.size
+        return self.split.count >= PACK_TILES and is_large
 
     def _rows_conflict(self) -> bool:
         """Whether the rows of a tile of the left factor would compete for the same lines of the first-level cache."""
@@ -169,9 +181,10 @@ class Factors:
             return False
         last = left.indices[-1]
         inner = self.parts.depth[-1]
-        far = inner.extent * self.bytes % CONFLICT_BYTES == 0 and b.dims(left.buffer)[-1] == inner.extent
+        cache = self.target.machine.cache(1)
+        far = inner.extent * self.bytes % (cache.size // cache.ways) == 0 and b.dims(left.buffer)[-1] == inner.extent
         in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
-        return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
+        return far and in_place and self.split.size >= CONFLICT_SHARE * cache.ways and self.panels >= PACK_TILES
 
     def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""

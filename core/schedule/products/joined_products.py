@@ -151,7 +151,9 @@ def _joined(parts: Sequence[_Part], name: str, lanes: int) -> Kernel:
     for number, part in enumerate(parts):
         axes = tuple(Variable(axis.name) for axis in part.stages[0].axes)
         column = turn(axes[-1], number, len(parts), lanes) if lanes else b.add(axes[-1], begin)
-        picks.append(replace(part.stages[0], axes=axes, value=b.load(sums, *axes[:-1], column), reduction=None))
+        picks.append(
+            replace(part.stages[0], axes=axes, value=b.load(sums, *axes[:-1], column), reduction=None, structure=None)
+        )
         begin += part.product.width
     stages = [replace(anchor, buffer=sums, value=value, origin=origin), *(picks if lanes else ())]
     for pick, part in zip(picks, parts, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from graft.core.machine.instructions import DOTS
 from graft.core.operators import build as b
 from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.products.dot_grouping import Sum
@@ -25,7 +26,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
 from graft.core.types import Type
 

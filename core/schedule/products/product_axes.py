@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from graft.core.machine.instructions import DOTS
 from graft.core.operators import build as b
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.tiling import Reduced, multiply_add
-from graft.core.tensor_ir.ir import Binary, Bitcast, Constant, Expression, Intrinsic, Variable
-from graft.core.tensor_ir.numerics import DOTS
+from graft.core.tensor_ir.anchor_rules import factors_of
+from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Intrinsic, Variable
 from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
 from graft.core.types import Type
 
@@ -115,7 +116,7 @@ class Contraction:
 
 
 def analyse(epilogue: Epilogue) -> Contraction | None:
-    """Take the anchor of a kernel apart, or return None if it is not a product of two factors.
+    """Take the anchor of a kernel apart, or return None if it does not say that it is a sum of products.
 
     The columns are the innermost output axis; one factor must depend on them (the right one) and the other not.
     """
@@ -125,7 +126,7 @@ def analyse(epilogue: Epilogue) -> Contraction | None:
     extents = tuple(axis.extent for axis in stage.reduction.axes)
     if shape is None or not all(isinstance(extent, Constant) for extent in extents) or 0 in shape:
         return None
-    operands = factors_of(stage.value)
+    operands = factors_of(stage)
     if operands is None or not shape:
         return None
     depth = tuple(
@@ -156,13 +157,3 @@ def _held(epilogue: Epilogue, columns: int, usual: int) -> int:
     numbers = {node.value for node in nodes if isinstance(node, Constant) and node.type.is_float}
     read = [(load.buffer, free_variables(*load.indices)) for stage in followers for load in loads(stage.value)]
     return len(numbers) + usual * len({buffer for buffer, free in read if free and free <= own})
-
-
-def factors_of(value: Expression) -> tuple[Expression, Expression, str] | None:
-    """Return the factors of a product and "", or the words of a dot product and its name; None if it is neither."""
-    match value:
-        case Binary("mul", left, right):
-            return left, right, ""
-        case Intrinsic(name, (_, Bitcast(left), Bitcast(right))) if name in DOTS:
-            return left, right, name
-    return None

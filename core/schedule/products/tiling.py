@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from graft.core.machine.machine import Costs
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.loops.accumulate import joined
@@ -39,7 +40,6 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import INT64, Type, element_bits, is_custom
 
-FMA_LATENCY, LOAD_CYCLES = 4, 0.15
 MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
 CUSTOM_REGISTERS = 11
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
@@ -48,7 +48,6 @@ UNROLL = 2
 EXACT_TERMS = 256
 """So many terms are added one after the other; a longer sum is a sum of such sums, for errors grow with the length
 (Higham, "The accuracy of floating point summation", 1993)."""
-CACHE_LINE = 64
 SECOND_LEVEL = Constant(2, INT64)
 """The cache into which panels are fetched ahead of use, as ``prefetch`` counts: 3 is the first level."""
 
@@ -110,11 +109,6 @@ def lanes_of(dtype: str, target: Target) -> int:
     return max(1, target.vector_bytes * 8 // element_bits(dtype))
 
 
-def register_count(target: Target) -> int:
-    """Return the number of vector registers."""
-    return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
-
-
 @cache
 def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> Tile:
     """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles.
@@ -126,17 +120,17 @@ def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int =
 
 def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[tuple[float, Tile]]:
     """Return all tiles that fit the registers with the cycles of a step over the result, the fewest first."""
-    lanes = lanes_of(dtype, target)
-    registers = CUSTOM_REGISTERS if is_custom(dtype) else register_count(target) - busy
+    lanes, costs = lanes_of(dtype, target), target.machine.costs
+    registers = CUSTOM_REGISTERS if is_custom(dtype) else target.machine.registers - busy
     total = -(-columns // lanes)
     unroll = 1 if is_custom(dtype) else UNROLL
     found: list[tuple[float, Tile]] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar, and one so that the next can be loaded ahead.
         for height in range(1, min(rows, (registers - 2 - vectors) // vectors) + 1):
-            across = total // vectors * _cycles_down(rows, height, vectors)
+            across = total // vectors * _cycles_down(rows, height, vectors, costs)
             if total % vectors:
-                across += _cycles_down(rows, height, total % vectors)
+                across += _cycles_down(rows, height, total % vectors, costs)
             found.append((across, Tile(height, vectors, lanes, unroll)))
     assert found, (rows, columns, dtype)
     return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))
@@ -154,17 +148,17 @@ def adjusted_tile(
     )
 
 
-def _cycles_down(rows: int, height: int, vectors: int) -> float:
-    return sum(count * _cycles(size, vectors) for count, size in split_evenly(rows, height).sizes)
+def _cycles_down(rows: int, height: int, vectors: int, costs: Costs) -> float:
+    return sum(count * _cycles(size, vectors, costs) for count, size in split_evenly(rows, height).sizes)
 
 
-def _cycles(rows: int, vectors: int) -> float:
-    """The cycles of one step on a core with two multiply-add units and two load ports.
+def _cycles(rows: int, vectors: int, costs: Costs) -> float:
+    """The cycles of one step.
 
     What each load costs besides was fitted to races of twelve tiles on 24 products and convolutions (AVX-512, Zen 4).
     """
-    multiplies, loads = rows * vectors / 2, (rows + vectors) / 2
-    return max(multiplies, loads, FMA_LATENCY) + LOAD_CYCLES * (rows + vectors)
+    multiplies, loads = rows * vectors / costs.fused, (rows + vectors) / costs.loads
+    return max(multiplies, loads, costs.latency) + costs.load * (rows + vectors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +194,8 @@ class Ahead:
     buffer: Buffer
     begin: Expression
     advance: int
+    line: int
+    """The bytes that a fetch brings."""
 
     def after(self, steps: Expression) -> Ahead:
         """Return what to fetch after so many steps."""
@@ -207,7 +203,7 @@ class Ahead:
 
     def fetches(self, step: Expression) -> list[Statement]:
         """Return the fetches of one step."""
-        line = CACHE_LINE * 8 // element_bits(self.buffer.dtype)
+        line = self.line * 8 // element_bits(self.buffer.dtype)
         start = b.add(self.begin, b.multiply(step, self.advance))
         places = (b.add(start, offset) for offset in range(0, self.advance, line))
         return [CallExtern("prefetch", (Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]

@@ -14,8 +14,8 @@ from graft.core.schedule.strategies.blocked_product import ContractionScheduler
 from graft.core.schedule.strategies.winograd_transform import interleave
 from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 
-MAX_BYTES = 1 << 17
-"""What the sums of a panel may take up: they are read again soon."""
+SUMS_SHARE = 1 / 8
+"""What the sums of a panel may take up of the second-level cache: they are read again soon."""
 
 
 class TurnedScheduler(ContractionScheduler):
@@ -30,7 +30,7 @@ class TurnedScheduler(ContractionScheduler):
     def _turns(self) -> bool:
         lanes = self.tile.lanes
         square = lanes > 1 and lanes & (lanes - 1) == 0 and self.parts.width % lanes == 0
-        small = self._waiting_rows() * self.tile.columns * self.bytes <= MAX_BYTES
+        small = self._waiting_rows() * self.tile.columns * self.bytes <= SUMS_SHARE * self.target.machine.cache(2).size
         whole = self.blocking.spans == 1 and self.mode == "packed before"
         single = not self.parts.epilogue.branches and self.parts.epilogue.turns == 1
         return single and square and small and whole and self.parts.total.dtype == "float32"

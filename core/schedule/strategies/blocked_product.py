@@ -2,9 +2,10 @@
 
 What is scheduled is the anchor's stage, ``out[..., m, ..., n] = sum over k of left * right``, however it came about:
 ``n`` is the output's innermost axis and becomes vectors, ``right`` is the factor that depends on it, ``m`` is an axis
-of the other factor, and all other axes are outer loops. The right factor is packed into panels as wide as a register
-tile (at compile time if it is constant), unless its rows can be read as they lie; a constant left factor is packed into
-columns as high as a tile.
+of the other factor, and all other axes are outer loops. Leading axes that all stages go through in step are one axis of
+rows first, so that the right factor is read for all of them at one time. The right factor is packed into panels as wide
+as a register tile (at compile time if it is constant), unless its rows can be read as they lie; a constant left factor
+is packed into columns as high as a tile.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.blocking import Panel as Panel
@@ -24,12 +27,12 @@ from graft.core.schedule.products.blocking import Part, Place, Range
 from graft.core.schedule.products.branch_stores import finish_branches
 from graft.core.schedule.products.dot_grouping import group
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.factors import Factors
 from graft.core.schedule.products.factors import Outer as Outer
 from graft.core.schedule.products.packed_dot import SmallRows, copied_rows
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tiling import (
-    CACHE_LINE,
     Ahead,
     Partial,
     Span,
@@ -60,22 +63,26 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.numerics import DOTS
 from graft.core.tensor_ir.visit import loads, substitute
 
-AHEAD_BYTES = 1 << 18
-"""A packed factor of this size is fetched into the second-level cache ahead of use."""
+AHEAD_SHARE = 0.25
+"""A packed factor of so much of the second-level cache is fetched there ahead of use."""
 
 Totals = Callable[[Buffer], Statement]
 
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
+    collapsed, sources = collapse_rows(kernel) or (kernel, {})
+    return with_sources(_scheduled(collapsed, target, parameters) or schedule_generic(kernel, target), sources)
+
+
+def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     if parts is None:
-        return schedule_generic(kernel, target)
+        return None
     wanted = of_family(parameters, ContractionParameters)
     return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
 
@@ -364,22 +371,31 @@ class ContractionScheduler(Factors):
         """Return what to fetch of constants while a tile of ``height`` rows is summed."""
         return self._right_ahead(outer, place) or self._left_ahead(outer, place, height)
 
+    @property
+    def line(self) -> int:
+        """The bytes of a line of the cache into which constants are fetched."""
+        return self.target.machine.cache(2).line
+
+    def _is_near(self, packed: PackedFactor) -> bool:
+        """Whether a factor is so small that it stays in that cache."""
+        return packed.contents.nbytes < AHEAD_SHARE * self.target.machine.cache(2).size
+
     def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
         """Return what to fetch of the left factor: the rows of the next tile."""
         packed = self.left_packed
-        if packed is None or packed.contents.nbytes < AHEAD_BYTES or not self.parts.depth:
+        if packed is None or self._is_near(packed) or not self.parts.depth:
             return None
         term = substitute(self.parts.term(), {self.parts.depth[-1].variable: b.index(0)})
         if place.part is not None:
             term = b.multiply(place.part.number, self.blocking.span)
         row = b.multiply(b.add(self.split.begin(place.number), height), self.parts.terms)
         begin = b.add(b.add(packed.begin(outer), row), b.multiply(term, height))
-        return Ahead(packed.buffer, begin, self.tile.unroll * height)
+        return Ahead(packed.buffer, begin, self.tile.unroll * height, self.line)
 
     def _right_ahead(self, outer: Outer, place: Place) -> Ahead | None:
         """Return what to fetch of the right factor: a tile's share of the panel, or part of one, that is read next."""
         packed, panel, part = self.right_packed, place.panel, place.part
-        if packed is None or self.is_streamed or packed.contents.nbytes < AHEAD_BYTES or len(self.parts.depth) != 1:
+        if packed is None or self.is_streamed or self._is_near(packed) or len(self.parts.depth) != 1:
             return None
         following = b.add(panel.number, 1)
         row: Expression = b.index(0)
@@ -390,12 +406,12 @@ class ContractionScheduler(Factors):
             row = b.multiply(row, self.blocking.span)
             following = b.select(b.both(wraps, again), part.panels.first, following)
         begin = b.multiply(b.add(b.multiply(following, self.parts.terms), row), self.tile.columns)
-        line = CACHE_LINE // self.bytes
+        line = self.line // self.bytes
         lines = -(-self.tile.unroll * self.tile.columns // (self.blocking.largest_block * line))
         advance = lines * line
         share = self.blocking.span // self.tile.unroll * advance
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
-        return Ahead(packed.buffer, begin, advance)
+        return Ahead(packed.buffer, begin, advance, self.line)
 
 
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:

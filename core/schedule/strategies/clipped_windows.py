@@ -58,7 +58,8 @@ def clip_windows(stage: Stage) -> Stage:
     if not moved:
         return stage
     reduction = replace(stage.reduction, axes=tuple(axes))
-    return replace(stage, value=substitute(_with_conditions(value, conditions), moved), reduction=reduction)
+    value = substitute(_with_conditions(value, conditions), moved)
+    return replace(stage, value=value, reduction=reduction, structure=None)
 
 
 def _neutral_mask(value: Expression, stage: Stage) -> Expression | None:

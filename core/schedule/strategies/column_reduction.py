@@ -27,27 +27,27 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.types import INT64, element_bits, storage_dtype
 
-BLOCK_BYTES = 16384
-"""Totals of one block of columns."""
+BLOCK_SHARE = 0.5
+"""The totals of one block of columns, as a part of the first-level cache."""
 ROWS = 8
 """Rows that are added to the totals together."""
-CACHED_BYTES = 1 << 19
-"""Data that is reduced in registers, since its rows come from a cache."""
+CACHED_SHARE = 0.5
+"""Data of so much of the second-level cache is reduced in registers, since its rows come from there."""
 
 
-def reads_row_by_row(stage: FlatStage, axis: LoopAxis, lanes: int) -> bool:
+def reads_row_by_row(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors) -> bool:
     """Whether a reduction with ``axis`` as vectors is large enough for blocks of totals."""
     if not stage.reduced or stage.reduced[-1].extent < ROWS or any(axis.count is not None for axis in stage.reduced):
         return False
     size = prod(other.extent for other in (*stage.axes, *stage.reduced)) * _bytes(stage)
-    return axis.extent >= 2 * ROWS * lanes and size > CACHED_BYTES
+    return axis.extent >= 2 * ROWS * lanes and size > CACHED_SHARE * vectors.machine.cache(2).size
 
 
 def reduce_columns(
     stage: FlatStage, outer: Sequence[LoopAxis], axis: LoopAxis, lanes: int, vectors: Vectors, parallel: bool
 ) -> Statement:
     """Reduce blocks of columns along ``axis``; ``parallel`` shares the blocks among threads."""
-    blocks = -(-axis.extent * _bytes(stage) // BLOCK_BYTES)
+    blocks = -(-axis.extent * _bytes(stage) // int(BLOCK_SHARE * vectors.machine.cache(1).size))
     length = -(-axis.extent // (blocks * lanes)) * lanes
     whole, rest = divmod(axis.extent, length)
     block = Variable(f"{axis.variable.name}_block")

@@ -20,8 +20,8 @@ from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.parameters import DepthwiseParameters
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import column_mask, lanes_of, multiply_add, over, ramp, wide
+from graft.core.tensor_ir.anchor_rules import image_and_weights
 from graft.core.tensor_ir.ir import (
-    Binary,
     Block,
     Constant,
     Expression,
@@ -201,14 +201,12 @@ class _Depthwise:
 
 def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters) -> _Depthwise | None:
     anchor = epilogue.anchor
-    shape, reduction = constant_shape(anchor.buffer), anchor.reduction
+    shape, reduction, parts = constant_shape(anchor.buffer), anchor.reduction, image_and_weights(anchor)
     if shape is None or reduction is None or 0 in shape or len(shape) < 3:
         return None
-    if not isinstance(anchor.value, Binary) or anchor.value.operator != "mul" or reduction.is_ordered:
+    if parts is None or reduction.is_ordered:
         return None  # one sum has no use for a window that is written out, and roundings are long code
-    weight, pixel = anchor.value.left, anchor.value.right
-    if anchor.axes[-1] in free_variables(weight):
-        weight, pixel = pixel, weight
+    pixel, weight = parts
     extents = [int(axis.extent.value) for axis in reduction.axes if isinstance(axis.extent, Constant)]
     places = list(itertools.product(*map(range, extents)))
     if anchor.axes[-1] in free_variables(weight) or len(extents) != len(reduction.axes) or len(places) > MAX_WINDOW:

@@ -14,9 +14,9 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.inline import constant_shape, relaid
+from graft.core.schedule.loops.inline import relaid
+from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import (
     Tile,
@@ -27,12 +27,11 @@ from graft.core.schedule.products.tiling import (
     multiply_add,
     over,
     ramp,
-    register_count,
     split_evenly,
 )
+from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
-    Binary,
     Block,
     Buffer,
     Expression,
@@ -40,13 +39,11 @@ from graft.core.tensor_ir.ir import (
     Function,
     Let,
     Load,
-    Select,
     Stage,
     Statement,
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import loads
 
 SPARE_REGISTERS = 4
 """What a tile leaves besides its sums and the weights of one row of a window."""
@@ -98,33 +95,18 @@ def _reordered(buffer: Buffer, order: Sequence[int]) -> Buffer:
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLast | None:
     """Take apart ``out[n, y, x, c] = sum over window of weights[c, 0, window] * source[n, window at y, x, c]``."""
-    anchor = epilogue.anchor
-    value, reduction, shape = anchor.value, anchor.reduction, constant_shape(anchor.buffer)
-    if kernel.node is None or reduction is None or shape is None or not isinstance(value, Binary):
+    found = convolution_of(epilogue.anchor, 4)
+    if found is None or not found.window.is_depthwise or epilogue.anchor.value.type.is_custom:
         return None
-    if value.type.is_custom:
+    kind, windows, shape = epilogue.anchor.value.type.dtype, found.windows, found.shape
+    source = found.image(kind)
+    weights = found.weights(kernel, (epilogue.anchor, *epilogue.followers), kind, kind)
+    if source is None or weights is None or windows.dilations != (1, 1):
         return None
-    read = loads(value.left)
-    if value.operator != "mul" or len(read) != 1 or not isinstance(value.right, Load):
+    if not found.window.reads_channels_last or not found.window.stores_channels_last:
         return None
-    source, weights = read[0].buffer, value.right.buffer
-    if weights not in kernel.constants or len(shape) != 4 or len(b.dims(weights)) != 4:
-        return None
-    windows = windows_of(kernel.node, b.dims(source)[1:3], b.dims(weights)[2:], shape[1:3])
-    image, y, x, channel = anchor.axes
-    inner, *window = (axis.variable for axis in reduction.axes)
-    places, conditions = windows.positions((y, x), window)
-    pixel = b.cast(b.masked_load(source, [image, *places, channel], conditions), value.type.dtype)
-    inside = b.all_of(conditions)
-    if isinstance(value.left, Select) and inside is not None:
-        pixel = Select(inside, pixel, b.constant(0, value.type.dtype))
-    others = [stage.value for stage in epilogue.followers]
-    if windows.dilations != (1, 1) or any(load.buffer is weights for load in loads(*others)):
-        return None
-    if value != b.multiply(pixel, Load(weights, (channel, b.index(0), *window))) or inner in window:
-        return None
-    lanes = lanes_of(value.type.dtype, target)
-    most = max(1, register_count(target) - SPARE_REGISTERS - windows.kernel[1])
+    lanes = lanes_of(kind, target)
+    most = max(1, target.machine.registers - SPARE_REGISTERS - windows.kernel[1])
     packed = Buffer(f"{weights.name}_packed", weights.dtype, (b.index(-(-shape[3] // lanes) * lanes * _size(windows)),))
     return _ChannelsLast(epilogue, windows, shape, source, weights, packed, lanes, most)
 

@@ -30,10 +30,11 @@ from graft.core.schedule.parameters import (
     WinogradParameters,
     of_family,
 )
+from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.products.factor_packing import evaluate
-from graft.core.schedule.products.product_axes import Contraction, analyse, factors_of
+from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.products.transposed_store import TurnedScheduler
 from graft.core.schedule.strategies.blocked_product import (
@@ -51,6 +52,8 @@ from graft.core.schedule.strategies.generic_nest import schedule_generic
 from graft.core.schedule.strategies.im2col_bf16 import schedule_windows_last
 from graft.core.schedule.strategies.winograd_nchw import schedule_winograd
 from graft.core.schedule.strategies.winograd_nhwc import schedule_winograd_last
+from graft.core.tensor_ir.anchor_rules import factors_of
+from graft.core.tensor_ir.anchors import Window, weakened
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -92,14 +95,17 @@ def _schedule(
         small = small or schedule_planes(kernel, stages, target, parameters)
         if small is not None:
             return small
-    groups = 1 if kernel.node is None else int(kernel.node.attribute("group", 1))
-    channels = b.dims(stages[0].buffer)[1]
+    found = convolution_of(stages[0])
+    if found is None:
+        return None
+    window, groups = found.window, found.window.groups
     last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
     if groups == 1:
-        last = _pointwise_last(kernel, stages, target, parameters) or schedule_few_channels(kernel, stages, target)
-    if last is not None or _writes_last(stages[0]):
+        last = _pointwise_last(kernel, stages, found, target, parameters)
+        last = last or schedule_few_channels(kernel, stages, target)
+    if last is not None or window.stores_channels_last:
         return last
-    if groups > 1 and channels // groups < MIN_CHANNELS:
+    if groups > 1 and window.outputs < MIN_CHANNELS:
         return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
     wanted = of_family(parameters, ContractionParameters)
     winograd: Scheduled | None = None
@@ -107,7 +113,7 @@ def _schedule(
         winograd = schedule_winograd(kernel, stages, target, parameters=of_family(parameters, WinogradParameters))
     if winograd is not None:
         return winograd
-    anchor = _channels_last(stages[0])
+    anchor = _channels_last(stages[0], window)
     grouped = group(anchor, kernel.constants, target)
     if grouped is not None:
         scheduled = _product(kernel, (grouped.anchor, *stages[1:]), groups, target, wanted, grouped.sums)
@@ -116,27 +122,16 @@ def _schedule(
     return _product(kernel, (anchor, *stages[1:]), groups, target, wanted)
 
 
-def _writes_last(anchor: Stage) -> bool:
-    """Whether output channels are the last axis: what follows here is for channels first."""
-    weights = anchor.value.right if isinstance(anchor.value, Binary) else None
-    return isinstance(weights, Load) and len(weights.indices) > 2 and weights.indices[0] is anchor.axes[-1]
-
-
 def _pointwise_last(
-    kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
+    kernel: Kernel, stages: tuple[Stage, ...], found: Convolution, target: Target, parameters: Parameters | None
 ) -> Scheduled | None:
     """Return a convolution of single pixels with channels last as a product of rows and weights; None for another."""
-    anchor = _channels_last(stages[0])
-    value = anchor.value
-    pixel = pixel_of(value.left) if isinstance(value, Binary) else None
-    if not isinstance(value, Binary) or not isinstance(value.right, Load) or pixel is None:
+    window = found.window
+    if not window.reads_channels_last or not window.stores_channels_last or not window.windows.are_points:
         return None
-    places = (
-        *anchor.axes[:-1],
-        *(axis.variable for axis in (() if anchor.reduction is None else anchor.reduction.axes)),
-    )
-    if value.right.indices[0] is not anchor.axes[-1] or pixel.indices != places:
+    if pixel_of(found.pixel) is None or not isinstance(found.weight, Load) or window.inputs == 1:
         return None
+    anchor = _channels_last(stages[0], window)
     rows = collapse_rows(replace(kernel, stages=(anchor, *stages[1:]), anchor_stage=0, anchor=Trait.CONTRACTION))
     return None if rows is None else with_sources(schedule_contraction(rows[0], target, parameters), rows[1])
 
@@ -204,20 +199,19 @@ def _channels_wide(
     return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
 
 
-def _channels_last(anchor: Stage) -> Stage:
+def _channels_last(anchor: Stage, window: Window) -> Stage:
     """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all.
 
     Window axes of extent 1 are left out.
     """
     reduction = anchor.reduction
     assert reduction is not None
-    channel, *window = reduction.axes
-    if reduction.is_ordered:
-        *window, channel = reduction.axes  # as the datatype's preparation has put them
-    single = {axis.variable: b.index(0) for axis in window if axis.extent == b.index(1)}
-    axes = (*(axis for axis in window if axis.variable not in single), channel)
+    channel = reduction.axes[window.reduced.index(0)]
+    single = {axis.variable: b.index(0) for axis in reduction.axes if axis is not channel and axis.extent == b.index(1)}
+    axes = (*(axis for axis in reduction.axes if axis is not channel and axis.variable not in single), channel)
     value = simplify(substitute(anchor.value, single))
-    return replace(anchor, value=value, reduction=Reduction("add", axes, reduction.initial))
+    changed = Reduction("add", axes, reduction.initial)
+    return replace(anchor, value=value, reduction=changed, structure=weakened(window))
 
 
 class _PatchScheduler(ContractionScheduler):
@@ -277,7 +271,7 @@ class _PatchScheduler(ContractionScheduler):
     def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
         """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
         anchor = self.flat.anchor
-        factors = factors_of(anchor.value) or ()
+        factors = factors_of(anchor) or ()
         (patch,) = [one for one in factors if not isinstance(one, str) and self.flat.spatial[-1] in free_variables(one)]
         group = self.parts.shape[2]
         places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}

@@ -13,9 +13,8 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import (
     Tile,
@@ -29,9 +28,9 @@ from graft.core.schedule.products.tiling import (
     wide,
 )
 from graft.core.schedule.strategies.depthwise_nhwc import pieces
+from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
-    Binary,
     Block,
     Buffer,
     Expression,
@@ -44,7 +43,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import loads
 
 BUSY_REGISTERS = 2
 """What an activation behind the sums takes."""
@@ -65,31 +63,20 @@ def schedule_few_channels(kernel: Kernel, stages: Sequence[Stage], target: Targe
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _FewChannels | None:
     """Take apart ``out[n, y, x, o] = sum over c, window of weights[o, c, window] * source[n, c, window at y, x]``."""
-    anchor = epilogue.anchor
-    value, reduction, shape = anchor.value, anchor.reduction, constant_shape(anchor.buffer)
-    if kernel.node is None or reduction is None or shape is None or not isinstance(value, Binary):
+    found = convolution_of(epilogue.anchor, 4)
+    if found is None or found.window.groups != 1:
         return None
-    if value.operator != "mul" or not isinstance(value.left, Load) or not isinstance(value.right, Load):
+    kind, windows, shape = epilogue.anchor.value.type.dtype, found.windows, found.shape
+    source = found.image(kind, kind)
+    weights = found.weights(kernel, (epilogue.anchor, *epilogue.followers), kind, kind)
+    if source is None or weights is None or windows.dilations != (1, 1) or _positions(windows) > MAX_WINDOW:
         return None
-    source, weights = value.left.buffer, value.right.buffer
-    if weights not in kernel.constants or len(shape) != 4 or len(b.dims(weights)) != 4:
+    if not found.window.reads_channels_first or not found.window.stores_channels_last:
         return None
-    windows = windows_of(kernel.node, b.dims(source)[2:], b.dims(weights)[2:], shape[1:3])
-    image, y, x, output = anchor.axes
-    inner, *window = (axis.variable for axis in reduction.axes)
-    channel: Expression = b.index(0) if b.dims(weights)[1] == 1 else inner
-    places, conditions = windows.positions((y, x), window)
-    pixel = b.masked_load(source, [image, channel, *places], conditions)
-    others = [stage.value for stage in epilogue.followers]
-    if value != b.multiply(pixel, Load(weights, (output, channel, *window))) or windows.dilations != (1, 1):
-        return None
-    if windows.kernel[0] * windows.kernel[1] > MAX_WINDOW or any(load.buffer is weights for load in loads(*others)):
-        return None
-    tile = choose_tile(shape[2], shape[3], value.type.dtype, target, BUSY_REGISTERS)
+    tile = choose_tile(shape[2], shape[3], kind, target, BUSY_REGISTERS)
     padded = -(-shape[3] // tile.columns) * tile.columns
-    packed = Buffer(
-        f"{weights.name}_packed", weights.dtype, (b.index(b.dims(weights)[1] * _positions(windows) * padded),)
-    )
+    elements = found.window.inputs * _positions(windows) * padded
+    packed = Buffer(f"{weights.name}_packed", weights.dtype, (b.index(elements),))
     return _FewChannels(epilogue, windows, shape, source, weights, packed, tile)
 
 

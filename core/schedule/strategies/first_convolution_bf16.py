@@ -15,12 +15,11 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.windows import windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.inline import constant_shape, stage_expressions
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import both, broadcast
 from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.products.convolution import convolution_of, is_read
 from graft.core.schedule.products.tiling import column_mask, lanes_of, ramp, wide
 from graft.core.schedule.strategies.im2col_bf16 import Window, schedule_window
 from graft.core.tensor_ir.ir import (
@@ -35,7 +34,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import loads
 
 RUN_CYCLES = 4
 """Cycles to copy a run."""
@@ -112,26 +110,14 @@ class _Planes(Window):
 
 def _planes_of(kernel: Kernel, stages: Sequence[Stage]) -> _Planes | None:
     """Take apart ``out[n, y, x, o] = sum over c, window of source[n, c, window at y, x] * weights[o, c, window]``."""
-    anchor, node = stages[0], kernel.node
-    shape, value, reduction = constant_shape(anchor.buffer), anchor.value, anchor.reduction
-    if node is None or shape is None or len(shape) != 4 or 0 in shape or reduction is None or anchor.epilogue:
+    found = convolution_of(stages[0], 4)
+    if found is None or found.window.groups != 1 or found.anchor.epilogue is not None:
         return None
-    if not isinstance(value, Binary) or not isinstance(value.left, Load) or not isinstance(value.right, Load):
+    source, weights = found.image("float32", "float32"), found.weights(kernel, stages, "float32", "float32")
+    if source is None or weights is None or is_read(stages[1:], source) or found.windows.dilations[1] != 1:
         return None
-    source, weights = value.left.buffer, value.right.buffer
-    if weights not in kernel.constants or len(b.dims(weights)) != 4 or value.type.dtype != "float32":
+    if not found.window.reads_channels_first or not found.window.stores_channels_last:
         return None
-    windows = windows_of(node, b.dims(source)[2:], b.dims(weights)[2:], shape[1:3])
-    image, y, x, output = anchor.axes
-    channel, *window = (axis.variable for axis in reduction.axes)
-    places, conditions = windows.positions((y, x), window)
-    plane = b.index(0) if b.dims(weights)[1] == 1 else channel
-    pixel = b.masked_load(source, [image, plane, *places], conditions)
-    others = {load.buffer for stage in stages[1:] for load in loads(*stage_expressions(stage))}
-    if value != b.multiply(pixel, Load(weights, (output, plane, *window))) or windows.dilations[1] != 1:
-        return None
-    if source in others or weights in others:
-        return None
-    terms = windows.kernel[0] * windows.kernel[1] * b.dims(source)[1]
-    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, (b.index(terms), b.index(shape[3])))
-    return _Planes(source, weights, shape, windows, matrix, source)
+    extents = (b.index(math.prod(found.window.extents)), b.index(found.shape[3]))
+    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, extents)
+    return _Planes(source, weights, found.shape, found.windows, matrix, source)

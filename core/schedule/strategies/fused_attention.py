@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from graft.core.machine.target import Target, has_dot
+from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
@@ -57,8 +57,8 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import Type, element_bits
 
-SCORE_BYTES = 1 << 15
-"""The scores of a block of rows: about what the first-level cache holds."""
+SCORE_SHARE = 1.0
+"""The scores of a block of rows, as a part of the first-level cache."""
 MIN_HEADS = 8
 """From so many heads on the heads are spread over threads, else the blocks of rows of each head."""
 
@@ -191,7 +191,8 @@ class AttentionScheduler:
         self.kind = Type(scores.left.type.dtype)
         self.words = target.precision == "bf16" and self.kind.dtype == "float32"
         """Whether factors are rounded to bfloat16, two of them in a word."""
-        busy = EMULATED_REGISTERS if self.words and not has_dot("dot2_bf16", target) else 0
+        self.chains = target.machine.costs.latency
+        busy = EMULATED_REGISTERS if self.words and not target.machine.has("dot2_bf16") else 0
         chosen = choose_tile(scores.height, values.width, self.kind.dtype, target, busy)
         self.tile = adjusted_tile(chosen, scores.height, values.width, wanted.rows, wanted.vectors)
         self.rows = split_evenly(scores.height, self.tile.rows)
@@ -200,9 +201,8 @@ class AttentionScheduler:
         self.features = Panels("values", values, self.tile, words=self.words)
         row_bytes = self.keys.padded * element_bits(self.kind.dtype) // 8
         highest = self.rows.size + (self.rows.larger > 0)
-        self.blocks = split_evenly(
-            self.rows.count, max(1, (wanted.score_bytes or SCORE_BYTES) // (row_bytes * highest))
-        )
+        most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.cache(1).size)
+        self.blocks = split_evenly(self.rows.count, max(1, most_bytes // (row_bytes * highest)))
         most = highest * (self.blocks.size + (self.blocks.larger > 0))
         shape = (b.index(most), b.index(self.keys.padded))
         self.scores = Buffer("scores", self.kind.dtype, shape, memory="scratch", alignment=64)
@@ -245,7 +245,9 @@ class AttentionScheduler:
         start = self.rows.begin(first)
         row = Variable("row")
         height = b.subtract(self.rows.begin(b.add(first, count)), start)
-        softmax = softmax_row(self.scores, self.factors, row, self.tile.lanes, empty_is_zero=self.parts.empty_is_zero)
+        softmax = softmax_row(
+            self.scores, self.factors, row, self.tile.lanes, self.chains, empty_is_zero=self.parts.empty_is_zero
+        )
         before: tuple[Statement, ...] = ()
         if self.words:
             scores, term, query = self.parts.scores, self.parts.scores.depth[0].variable, Variable("query")

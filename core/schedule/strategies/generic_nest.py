@@ -24,7 +24,7 @@ from graft.core.schedule.loops.flat_stages import (
     flatten,
 )
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
-from graft.core.schedule.loops.loop_frames import SERIAL_WORK, Vectors, outer_loops
+from graft.core.schedule.loops.loop_frames import Vectors, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
 from graft.core.tensor_ir.ir import (
@@ -104,7 +104,7 @@ def with_epilogue(stage: Stage, reader: Stage) -> Stage | None:
     reduction = replace(stage.reduction, axes=axes, initial=moved(stage.reduction.initial))
     epilogue = ExpressionMap(rule)(reader.value)
     origin = tuple(dict.fromkeys((*stage.origin, *reader.origin)))
-    return Stage(reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin)
+    return Stage(reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin, stage.structure)
 
 
 def _uses(buffer: Buffer, stages: Sequence[Stage]) -> list[Stage]:
@@ -152,7 +152,7 @@ def _row_by_row(
     stages = stored_beside([collapse_own(stage, simplifier) for stage in stages], simplifier, vectors)
     body = Block(tuple(nest(stage, simplifier, vectors, parallel=False) for stage in stages))
     total = sum(map(work, stages)) * prod(axis.extent for axis in axes)
-    return outer_loops(axes, _allocated(memory, body), total >= SERIAL_WORK)
+    return outer_loops(axes, _allocated(memory, body), total >= vectors.machine.costs.task)
 
 
 def stored_beside(stages: Sequence[FlatStage], simplifier: Simplifier, vectors: Vectors) -> list[FlatStage]:
@@ -187,7 +187,7 @@ def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, ve
 
     stored = Stored(variable, first.target, place, simplifier(moved(first.value)))
     joined = replace(second, value=ExpressionMap(rule)(second.value), stored=stored)
-    return joined if choose_axis(joined, simplifier, vectors.lanes(joined)) is axis else None
+    return joined if choose_axis(joined, simplifier, vectors) is axis else None
 
 
 def _allocated(memory: Sequence[Buffer], body: Statement) -> Statement:

@@ -7,6 +7,7 @@ multiplied there. A window of one pixel without strides needs no copy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,13 +16,12 @@ import numpy as np
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
-from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
-from graft.core.schedule.loops.inline import constant_shape, stage_expressions
-from graft.core.schedule.loops.narrowing import pixel_of, widened
+from graft.core.schedule.loops.narrowing import widened
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.blocking import Range
+from graft.core.schedule.products.convolution import convolution_of, is_read
 from graft.core.schedule.products.dot_grouping import group
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.products.factors import Outer
@@ -29,8 +29,8 @@ from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tiling import column_mask, over, ramp
 from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
+from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
-    Binary,
     Block,
     Broadcast,
     Buffer,
@@ -109,8 +109,7 @@ class Window:
     @property
     def is_pixel(self) -> bool:
         """Whether each window is the pixel in its own place."""
-        whole = self.windows.kernel == (1, 1) and self.windows.strides == (1, 1)
-        return whole and self.windows.source == self.windows.target and not self.windows.leaves
+        return self.windows.are_points and self.windows.source == self.windows.target
 
     def product(self, kernel: Kernel, stages: Sequence[Stage]) -> Kernel:
         """Return the kernel as the product of patches ``[n, h, w, terms]`` and the matrix of weights."""
@@ -121,7 +120,7 @@ class Window:
         def value(axes: Sequence[Expression], k: Sequence[Expression]) -> Expression:
             return b.multiply(widened(Load(patches, (*axes[:-1], *k))), b.load(matrix, *k, axes[-1]))
 
-        product = replace(b.reduce(anchor.buffer, "add", [self.terms], value), origin=anchor.origin)
+        product = replace(b.contract(anchor.buffer, [self.terms], value), origin=anchor.origin)
         changed = {self.source: patches, self.weights: matrix}
         others = {buffer: array for buffer, array in kernel.constants.items() if buffer is not self.weights}
         return replace(
@@ -196,32 +195,19 @@ class Window:
 
 def window_of(kernel: Kernel, stages: Sequence[Stage]) -> Window | None:
     """Take a convolution apart; None unless it has one group and reads a bfloat16 image with channels last."""
-    anchor, node = stages[0], kernel.node
-    shape, value, reduction = constant_shape(anchor.buffer), anchor.value, anchor.reduction
-    if node is None or shape is None or len(shape) != 4 or 0 in shape or reduction is None or anchor.epilogue:
+    found = convolution_of(stages[0], 4)
+    if found is None or found.window.groups != 1 or found.anchor.epilogue is not None:
         return None
-    pixel = pixel_of(value.left) if isinstance(value, Binary) and value.operator == "mul" else None
-    weight = value.right if isinstance(value, Binary) else None
-    if pixel is None or pixel.buffer.dtype != "bfloat16" or not isinstance(weight, Load):
+    source, weights = found.image("float32", "bfloat16"), found.weights(kernel, stages, "float32", "float32")
+    if source is None or weights is None or is_read(stages[1:], source):
         return None
-    source, weights = pixel.buffer, weight.buffer
-    if weights not in kernel.constants or len(b.dims(weights)) != 4 or node.attribute("group", 1) != 1:
+    if not found.window.reads_channels_last or not found.window.stores_channels_last:
         return None
-    windows = windows_of(node, b.dims(source)[1:3], b.dims(weights)[2:], shape[1:3])
-    channel, *inner = (axis.variable for axis in reduction.axes)
-    places, conditions = windows.positions(anchor.axes[1:3], inner)
-    first = b.index(0) if b.dims(weights)[1] == 1 else channel
-    expected = b.masked_load(source, [anchor.axes[0], *places, first], conditions)
-    if pixel != expected or weight != Load(weights, (anchor.axes[3], first, *inner)):
-        return None
-    others = {load.buffer for stage in stages[1:] for load in loads(*stage_expressions(stage))}
-    if source in others or weights in others:
-        return None
-    terms = b.index(windows.kernel[0] * windows.kernel[1] * b.dims(source)[3])
-    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, (terms, b.index(shape[3])))
+    terms, outputs = math.prod(found.window.extents), found.shape[3]
+    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, (b.index(terms), b.index(outputs)))
     n, h, w, c = b.dims(source)
     image = replace(source, shape=(b.index(n), b.index(h), b.index(w * c)))
-    return Window(source, weights, shape, windows, matrix, image)
+    return Window(source, weights, found.shape, found.windows, matrix, image)
 
 
 def _copied(

@@ -17,17 +17,15 @@ from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows
-from graft.core.schedule.loops.inline import constant_shape, stage_expressions
 from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.products.convolution import convolution_of, is_read
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.products.tiling import column_mask, ramp
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
 from graft.core.tensor_ir.ir import (
     Allocate,
-    Binary,
     Block,
     Buffer,
-    Cast,
     Expression,
     For,
     Function,
@@ -37,7 +35,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import loads
 
 
 def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
@@ -55,7 +52,7 @@ def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
         left = b.cast(b.load(patches, *axes[:-1], *k), "int32")
         return b.multiply(left, b.cast(b.load(weights, *k, axes[-1]), "int32"))
 
-    anchor = replace(b.reduce(stages[0].buffer, "add", [terms], value), origin=stages[0].origin)
+    anchor = replace(b.contract(stages[0].buffer, [terms], value), origin=stages[0].origin)
     changed = {window.source: patches, window.weights: weights}
     product = replace(
         kernel,
@@ -96,8 +93,8 @@ class _Window:
     source: Buffer
     weights: Buffer
     shape: tuple[int, ...]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
 
     @property
     def terms(self) -> int:
@@ -141,26 +138,13 @@ def _pieces(length: int, most: int) -> list[tuple[int, int, Expression | None]]:
 
 def _window(kernel: Kernel, stages: Sequence[Stage]) -> _Window | None:
     """Take a convolution apart; None unless its channels are last, it has one group, and no window leaves the image."""
-    anchor, node = stages[0], kernel.node
-    shape = constant_shape(anchor.buffer)
-    if node is None or shape is None or len(shape) != 4 or 0 in shape or anchor.reduction is None:
+    found = convolution_of(stages[0], 4)
+    if found is None or found.window.groups != 1 or found.windows.leaves or found.anchor.epilogue is not None:
         return None
-    match anchor.value:
-        case Binary("mul", Cast(Load() as pixel, "int32"), Cast(Load() as weight, "int32")):
-            pass
-        case _:
-            return None
-    source, weights = pixel.buffer, weight.buffer
-    if weights not in kernel.constants or pixel.mask is not None or weight.mask is not None or anchor.epilogue:
+    source, weights = found.image("int32"), found.weights(kernel, stages, "int32")
+    if source is None or weights is None or is_read(stages[1:], source):
         return None
-    image, kernel_shape, channel = b.dims(source), b.dims(weights), anchor.reduction.axes[0].variable
-    last = pixel.indices[-1] is channel or (image[-1] == 1 and kernel_shape[1] == 1)
-    if len(image) != 4 or len(kernel_shape) != 4 or not last or image[3] != kernel_shape[1]:
+    window, windows = found.window, found.windows
+    if not window.stores_channels_last or not (window.reads_channels_last or b.dims(source)[-1] == window.inputs == 1):
         return None
-    if kernel_shape[0] != shape[3] or image[0] != shape[0] or node.attribute("group", 1) != 1:
-        return None
-    others = [load.buffer for stage in stages[1:] for load in loads(*stage_expressions(stage))]
-    if source in others or weights in others:
-        return None
-    strides, dilations = (tuple(node.attribute(name) or (1, 1)) for name in ("strides", "dilations"))
-    return _Window(source, weights, shape, strides, dilations)
+    return _Window(source, weights, found.shape, windows.strides, windows.dilations)

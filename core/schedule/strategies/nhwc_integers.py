@@ -16,9 +16,8 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.collapse import collapse_rows, with_sources
-from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.vectorize import vectorize_expression
+from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.tiling import column_mask, lanes_of, multiply_add, over, ramp, split_evenly, wide
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
@@ -26,7 +25,6 @@ from graft.core.schedule.strategies.direct_convolution import schedule_convoluti
 from graft.core.schedule.strategies.im2col_integers import schedule_patches
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
-    Binary,
     Block,
     Buffer,
     Constant,
@@ -55,16 +53,11 @@ def schedule_integers(kernel: Kernel, target: Target) -> Scheduled:
         return depthwise
     if kernel.anchor is Trait.CONVOLUTION:
         return schedule_patches(kernel, target) or schedule_convolution(kernel, target)
-    collapsed = collapse_rows(kernel)
-    if collapsed is None:
-        return schedule_contraction(kernel, target)
-    return with_sources(schedule_contraction(collapsed[0], target), collapsed[1])
+    return schedule_contraction(kernel, target)
 
 
 def schedule_depthwise_last(kernel: Kernel, target: Target) -> Scheduled | None:
     """Return a depthwise convolution in vectors of channels; None if the kernel is of another form."""
-    if kernel.node is None or kernel.node.op_type != "ConvInteger" or not _is_depthwise(kernel):
-        return None
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else _analyse(kernel, epilogue, target)
@@ -77,19 +70,6 @@ def schedule_depthwise_last(kernel: Kernel, target: Target) -> Scheduled | None:
         return Function(kernel.name, parameters, len(kernel.outputs), parts.body(packed[0]), kernel.origin)
 
     return Scheduled(build, {source: packed[1]})
-
-
-def _is_depthwise(kernel: Kernel) -> bool:
-    """Whether each output channel, along the last axis, is that of one input channel of the same number."""
-    assert kernel.node is not None, kernel.name
-    weights = kernel.node.input(1)
-    shape, output = (
-        None if weights is None else weights.static_shape,
-        constant_shape(kernel.stages[kernel.anchor_stage].buffer),
-    )
-    if shape is None or output is None or shape[1] != 1:
-        return False
-    return shape[0] == int(kernel.node.attribute("group", 1)) == output[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +162,13 @@ class _Depthwise:
 
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _Depthwise | None:
-    anchor = epilogue.anchor
-    shape, reduction, value = constant_shape(anchor.buffer), anchor.reduction, anchor.value
-    if shape is None or reduction is None or 0 in shape or len(shape) < 3 or anchor.epilogue is not None:
+    found = convolution_of(epilogue.anchor)
+    if found is None or not found.window.is_depthwise or not found.window.stores_channels_last:
         return None
-    if not isinstance(value, Binary) or value.operator != "mul" or value.type.dtype != "int32":
+    anchor, shape, pixel, weight = found.anchor, found.shape, found.pixel, found.weight
+    reduction = anchor.reduction
+    if reduction is None or anchor.epilogue is not None or anchor.value.type.dtype != "int32":
         return None
-    weight, pixel = value.left, value.right
-    if not {load.buffer for load in loads(weight)} <= kernel.constants.keys():
-        weight, pixel = pixel, weight
     sources = {load.buffer for load in loads(weight)}
     read = {load.buffer for stage in epilogue.followers for load in loads(stage.value)} | {
         load.buffer for load in loads(pixel)

@@ -27,19 +27,17 @@ from graft.core.tensor_ir.scalar_math import Value
 from graft.core.tensor_ir.sharing import bind_shared
 from graft.core.types import Type
 
-ACCUMULATORS = 4
-
 
 def softmax_row(
-    rows: Buffer, factors: Buffer, row: Expression, lanes: int, *, empty_is_zero: bool = False
+    rows: Buffer, factors: Buffer, row: Expression, lanes: int, chains: int, *, empty_is_zero: bool = False
 ) -> Statement:
     """Return the code that turns ``rows[row]`` into ``exp(x - max)`` and stores one over the sum in ``factors[row]``.
 
-    The row's length is a multiple of ``lanes``; what it is padded with is minus infinity. A row of nothing but minus
-    infinity (unless ``empty_is_zero``), and one with a NaN, becomes NaN.
+    ``chains`` sums side by side hide the latency of one. The row's length is a multiple of ``lanes``; what it is padded
+    with is minus infinity. A row of nothing but that (unless ``empty_is_zero``), and one with a NaN, becomes NaN.
     """
     kind, vectors = Type(rows.dtype), b.dims(rows)[1] // lanes
-    count = min(ACCUMULATORS, vectors)
+    count = min(chains, vectors)
     parts = Buffer("parts", kind.dtype, (b.index(count), b.index(lanes)), memory="register", alignment=64)
     top = Variable("top", kind.with_lanes(lanes))
 

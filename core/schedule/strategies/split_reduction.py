@@ -11,7 +11,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.inline import constant_shape
-from graft.core.schedule.loops.loop_frames import SERIAL_WORK, TASKS
+from graft.core.schedule.loops.loop_frames import TASKS
 from graft.core.schedule.strategies.generic_nest import fuse, schedule_stages, space
 from graft.core.tensor_ir.ir import Axis, Binary, Buffer, Constant, Load, Reduction, Stage, Variable
 from graft.core.tensor_ir.visit import substitute
@@ -23,16 +23,19 @@ PARTS = 64
 
 def schedule_reduction(kernel: Kernel, target: Target) -> Scheduled:
     """Return a kernel around one reduction in loops."""
-    stages = [part for stage in fuse(kernel.stages, kernel.outputs) for part in split(stage)]
+    stages = [part for stage in fuse(kernel.stages, kernel.outputs) for part in split(stage, target.machine.costs.task)]
     return schedule_stages(kernel, stages, target)
 
 
-def split(stage: Stage) -> Sequence[Stage]:
-    """Return a large reduction to few elements as partial results and their reduction, any other stage as it is."""
+def split(stage: Stage, task: int) -> Sequence[Stage]:
+    """Return a large reduction to few elements as partial results and their reduction, any other stage as it is.
+
+    ``task`` operations are worth a thread.
+    """
     shape = constant_shape(stage.buffer)
     if stage.reduction is None or stage.reduction.is_ordered:
         return [stage]
-    if shape is None or prod(shape) * 2 > TASKS or space(stage) < 4 * SERIAL_WORK:
+    if shape is None or prod(shape) * 2 > TASKS or space(stage) < 4 * task:
         return [stage]
     reduction = stage.reduction
     for position, axis in enumerate(reduction.axes):
@@ -61,5 +64,6 @@ def _split(stage: Stage, reduction: Reduction, position: int, parts: int, length
         stage,
         value=Load(partial, (number, *stage.axes)),
         reduction=Reduction(reduction.operator, (Axis(number, extent),), reduction.initial),
+        structure=None,
     )
     return [first, second]

@@ -11,29 +11,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
-from graft.core.operators.windows import Windows
 from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.products.tiling import Tile, adjusted_tile, choose_tile, lanes_of
 from graft.core.schedule.strategies.winograd_transform import POINTS, WINDOW, Transform
+from graft.core.tensor_ir.anchors import Windows
 
-CACHE_BYTES = 1 << 20
-"""What a block may take up in the second-level cache before its transport counts."""
 MIN_LANES, MIN_CHANNELS = 4, 8
 """With shorter vectors, or sums of fewer channels, the transforms are what takes the time."""
-NEAR_BYTES = 8 << 20
-"""Weights that are read again after so many bytes are still in the third-level cache."""
-NEAR_BYTES_PER_CYCLE, FAR_BYTES_PER_CYCLE = 32, 9
-"""What comes from that cache, fetched ahead; what comes from memory, or goes to and fro without being fetched ahead."""
+NEAR_SHARE = 0.25
+"""Weights that are read again after so much of the third-level cache are still there."""
 PRODUCT_CYCLES, DIRECT_CYCLES = 1.03, 1.13
 """Cycles per vector multiply-add."""
 INPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 70, 4: 220}, 2: {2: 160}}
 OUTPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 60, 4: 200}, 2: {2: 120}}
 """Cycles to transform a vector of pieces of one channel, by the stride and the extent of a piece of the output."""
 MIN_PARALLEL_BLOCKS = 8
-"""At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together ..."""
-MEETING_CYCLES = 100_000
-"""... which costs them so much, for they wait for each other, and find what others have written."""
+"""At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together,
+which costs them `Costs.meeting`, for they wait for each other, and find what others have written."""
 MIN_FILLED = 0.85
 """Direct convolutions have channels on the lanes where pixels would fill them less."""
 
@@ -67,7 +63,7 @@ def choose_plan(outputs: int, source: Sequence[int], windows: Windows, target: T
     pixels = math.prod(windows.target)
     vectors = -(-pixels // lanes) if pixels / lanes / -(-pixels // lanes) >= MIN_FILLED else pixels / lanes
     weights = outputs * channels * WINDOW**2
-    direct = weights * (vectors * DIRECT_CYCLES + 4 / FAR_BYTES_PER_CYCLE)
+    direct = weights * (vectors * DIRECT_CYCLES + 4 / target.machine.far.bandwidth)
     cycles, plan = next(iter(ranked_plans(outputs, source, windows, target)), (direct, None))
     return plan if cycles < direct else None
 
@@ -81,9 +77,13 @@ def ranked_plans(outputs: int, source: Sequence[int], windows: Windows, target: 
         for pieces in POINTS[windows.strides[0]]
         for rows in range(1, -(-windows.target[0] // pieces) + 1)
     ]
-    meeting = MEETING_CYCLES * (target.threads != 1)
+    meeting = target.machine.costs.meeting * (target.threads != 1)
     rows = [
-        (_cycles(plan, source[1], outputs) + (0 if plan.is_apart(source[0]) else (plan.blocks - 1) * meeting), plan)
+        (
+            _cycles(plan, source[1], outputs, target.machine)
+            + (0 if plan.is_apart(source[0]) else (plan.blocks - 1) * meeting),
+            plan,
+        )
         for plan in plans
     ]
     return sorted(rows, key=lambda row: row[0])
@@ -109,15 +109,19 @@ def plan_of(pieces: int, rows: int, outputs: int, windows: Windows, target: Targ
     return Plan(Transform(pieces, windows.strides[0]), rows, across, -(-down // rows), vectors, tile)
 
 
-def _cycles(plan: Plan, channels: int, outputs: int) -> float:
-    """The cycles of all blocks of one image."""
+def _cycles(plan: Plan, channels: int, outputs: int, machine: Machine) -> float:
+    """The cycles of all blocks of one image.
+
+    What the third-level cache has comes fetched ahead; what goes to and fro, or comes from memory, does not.
+    """
     transform, vectors = plan.transform, plan.vectors
     products = transform.products * channels * outputs * vectors * PRODUCT_CYCLES
     inputs, results = (table[transform.stride][transform.outputs] for table in (INPUT_CYCLES, OUTPUT_CYCLES))
     moved = vectors * (channels * inputs + outputs * results)
     weights = transform.products * channels * outputs * 4
     block = transform.products * (channels + outputs) * vectors * plan.lanes * 4
-    again = 0 if weights + block <= CACHE_BYTES else (plan.blocks - 1) * weights
-    beyond = plan.blocks * 2 * max(0, block - CACHE_BYTES)
-    rate = NEAR_BYTES_PER_CYCLE if weights + block <= NEAR_BYTES else FAR_BYTES_PER_CYCLE
-    return plan.blocks * (products + moved) + again / rate + (weights + beyond) / FAR_BYTES_PER_CYCLE
+    own, shared, far = machine.cache(2).size, machine.cache(3), machine.far.bandwidth
+    again = 0 if weights + block <= own else (plan.blocks - 1) * weights
+    beyond = plan.blocks * 2 * max(0, block - own)
+    rate = shared.bandwidth if weights + block <= NEAR_SHARE * shared.size else far
+    return plan.blocks * (products + moved) + again / rate + (weights + beyond) / far

@@ -15,10 +15,10 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.windows import Windows, windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import both
 from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import (
     Ahead,
@@ -34,6 +34,7 @@ from graft.core.schedule.products.tiling import (
 )
 from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
 from graft.core.schedule.strategies.winograd_transform import WINDOW, bound, deinterleave, interleave
+from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -50,15 +51,12 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOAT32
 
 UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
 EXACT_TERMS = 64
 """Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
-PAD = 16
-"""Elements between the matrices of a block: without them equal places of all matrices compete for cache lines."""
 
 
 def schedule_winograd(
@@ -79,7 +77,8 @@ def schedule_winograd(
     if plan is None and parameters is not None:
         plan = described_plan(parameters, b.dims(weights)[0], windows, target)
     plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
-    return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan).scheduled()
+    line = target.machine.cache(2).line
+    return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan, line).scheduled()
 
 
 def winograd_plans(kernel: Kernel, stages: Sequence[Stage], target: Target) -> list[tuple[float, Plan]]:
@@ -102,27 +101,14 @@ def own_plan(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Plan | 
 
 def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:
     """Return the epilogue, the image, the weights and the windows of a plain float32 convolution of 3 x 3 windows."""
-    epilogue = epilogue_of(stages, kernel.outputs)
-    if epilogue is None or kernel.node is None or kernel.node.op_type != "Conv":
+    epilogue, found = epilogue_of(stages, kernel.outputs), convolution_of(stages[0], 4)
+    if epilogue is None or found is None or found.window.groups != 1:
         return None
-    anchor = epilogue.anchor
-    value, reduction = anchor.value, anchor.reduction
-    if reduction is None or reduction.initial != b.constant(0, "float32") or not isinstance(value, Binary):
+    source, weights = found.image("float32", "float32"), found.weights(kernel, stages, "float32", "float32")
+    window, windows = found.window, found.windows
+    if source is None or weights is None or not window.reads_channels_first or not window.stores_channels_first:
         return None
-    if value.operator != "mul" or not isinstance(value.left, Load) or not isinstance(value.right, Load):
-        return None
-    source, weights = value.left.buffer, value.right.buffer
-    if weights not in kernel.constants or len(b.dims(weights)) != 4 or b.dims(weights)[2:] != (WINDOW, WINDOW):
-        return None
-    windows = windows_of(kernel.node, b.dims(source)[2:], (WINDOW, WINDOW), b.dims(anchor.buffer)[2:])
-    if windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1) or min(windows.target) < 1:
-        return None
-    channel, *window = (axis.variable for axis in reduction.axes)
-    places, conditions = windows.positions(anchor.axes[2:], window)
-    pixel = b.masked_load(source, [anchor.axes[0], channel, *places], conditions)
-    weight = Load(weights, (anchor.axes[1], channel, *window))
-    others = [stage.value for stage in epilogue.followers]
-    if value != b.multiply(pixel, weight) or any(load.buffer is weights for load in loads(*others)):
+    if windows.kernel != (WINDOW, WINDOW) or windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1):
         return None
     return epilogue, source, weights, windows
 
@@ -139,8 +125,17 @@ class _Scheduler:
     """Builds the loops. A block holds ``plan.vectors`` vectors of pieces, in panels as wide as a register tile."""
 
     def __init__(
-        self, kernel: Kernel, epilogue: Epilogue, source: Buffer, weights: Buffer, windows: Windows, plan: Plan
+        self,
+        kernel: Kernel,
+        epilogue: Epilogue,
+        source: Buffer,
+        weights: Buffer,
+        windows: Windows,
+        plan: Plan,
+        line: int,
     ) -> None:
+        self.line = line
+        """The bytes of a cache line."""
         self.kernel, self.epilogue, self.source, self.weights = kernel, epilogue, source, weights
         self.windows, self.plan, self.transform = windows, plan, plan.transform
         self.outputs, self.channels = b.dims(weights)[:2]
@@ -153,7 +148,8 @@ class _Scheduler:
         self.sums = self._matrices("sums", self.outputs)
 
     def _matrices(self, name: str, rows: int) -> Buffer:
-        shape = (b.index(self.transform.products), b.index(rows * self.width + PAD))
+        # A line lies between matrices, or equal places of all of them would compete for the same sets of a cache.
+        shape = (b.index(self.transform.products), b.index(rows * self.width + self.line // 4))
         return Buffer(name, "float32", shape, None, "scratch", 64)
 
     def scheduled(self) -> Scheduled:
@@ -349,7 +345,7 @@ class _Scheduler:
                         stores.append(Store(self.sums, place, total))
                 return Block(tuple(stores))
 
-            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll)
+            ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll, self.line)
             start = clear(shape, b.constant(0, "float32"))
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -54,15 +55,14 @@ from graft.runtime.dtypes import numpy_dtype
 
 TRANSFORM = Transform(2)
 PIECE, INPUTS, PRODUCTS = TRANSFORM.outputs, TRANSFORM.inputs, TRANSFORM.products
-CACHE_BYTES = 5 << 17
+CACHE_SHARE = 5 / 8
 """What a block takes of the second-level cache."""
-LINE_BYTES = 64
 MIN_PARALLEL_BLOCKS = 8
 """At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together."""
 INPUT_CYCLES, OUTPUT_CYCLES = 60, 50
 """Cycles to transform a vector of channels of a piece."""
-BYTES_PER_CYCLE = 6
-"""What weights come with from beyond the second-level cache."""
+FETCHED_SHARE = 2 / 3
+"""What weights come with that are not fetched ahead, as a part of the bandwidth of memory."""
 
 
 def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
@@ -76,20 +76,25 @@ def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Targ
     if window.channels % lanes or window.shape[3] % lanes:
         return None
     plan = _plan(window, target)
-    return _Scheduler(kernel, epilogue, window, plan).scheduled() if _gains(window, lanes) else None
+    return (
+        _Scheduler(kernel, epilogue, window, plan, target.machine.cache(1).line).scheduled()
+        if _gains(window, lanes, target.machine)
+        else None
+    )
 
 
-def _gains(window: Window, lanes: int) -> bool:
+def _gains(window: Window, lanes: int, machine: Machine) -> bool:
     """Whether the algorithm takes fewer cycles than the sums of products themselves."""
     pixels = window.shape[1] * window.shape[2]
     pieces = -(-window.shape[1] // PIECE) * -(-window.shape[2] // PIECE)
     channels, outputs = window.channels, window.shape[3]
+    rate = FETCHED_SHARE * machine.far.bandwidth
 
     def cycles(products: int) -> float:
-        return outputs / lanes * channels / 2 * products + 2 * outputs * channels * WINDOW**2 / BYTES_PER_CYCLE
+        return outputs / lanes * channels / 2 * products + 2 * outputs * channels * WINDOW**2 / rate
 
     moved = pieces * (channels * INPUT_CYCLES + outputs * OUTPUT_CYCLES) / lanes
-    more = 2 * outputs * channels * (PRODUCTS - WINDOW**2) / BYTES_PER_CYCLE
+    more = 2 * outputs * channels * (PRODUCTS - WINDOW**2) / rate
     return cycles(pieces * PRODUCTS) + moved + more < cycles(pixels * WINDOW**2)
 
 
@@ -114,7 +119,7 @@ def _plan(window: Window, target: Target) -> _Plan:
     down, across = -(-height // PIECE), -(-width // PIECE)
     tile = choose_tile(down * across, outputs, "int32", target)
     row_bytes = across * PRODUCTS * (2 * window.channels + 4 * tile.columns)
-    most = max(1, min(down, CACHE_BYTES // row_bytes))
+    most = max(1, min(down, int(CACHE_SHARE * target.machine.cache(2).size) // row_bytes))
     rows = min(range(most, most // 2, -1), key=lambda rows: -(-down // rows) * rows)
     tile = choose_tile(rows * across, outputs, "int32", target)
     return _Plan(rows, across, -(-down // rows), tile)
@@ -128,6 +133,8 @@ class _Scheduler:
     epilogue: Epilogue
     window: Window
     plan: _Plan
+    line: int
+    """The bytes of a cache line."""
 
     @property
     def _lanes(self) -> int:
@@ -169,7 +176,7 @@ class _Scheduler:
 
     def _matrices(self, name: str, dtype: str, columns: int) -> Buffer:
         """Return memory for a matrix of each product; an odd number of cache lines lies between them."""
-        line = LINE_BYTES // (2 if dtype == "bfloat16" else 4)
+        line = self.line // (2 if dtype == "bfloat16" else 4)
         lines = -(-self.plan.pieces * columns // line) | 1
         return Buffer(name, dtype, (b.index(PRODUCTS), b.index(lines * line)), None, "scratch", 64)
 

@@ -3,19 +3,39 @@
  * The stride of an axis of extent 1 moves nothing: oneDNN calls two descriptions that differ there equal, and gives both
  * the same entry of its cache of primitives; yet its implementations read that stride when they generate code. So the
  * code made for one of them is run for the other, and some strides (those that a transposition leaves behind) make wrong
- * code at once. Therefore every plain description is canonical: an axis of extent 1 has the stride that it would have
- * if its right neighbour were the next inner axis. One layout then has one description, and that of dense row-major
- * bytes is what oneDNN's own tags say.
+ * code at once. Therefore every plain description is canonical. An axis of extent 1 stands
+ *   1. directly outside the next axis to its right that has a larger extent, if there is one to its left as well;
+ *   2. outside all axes, if there is none to its left;
+ *   3. directly inside the next one to its left, if there is none to its right.
+ * One layout then has one description, and those of dense row-major bytes and of dense bytes with the channels innermost
+ * are what oneDNN's own tags say: its fast implementations know a layout by its tag alone.
  */
 #include "module.h"
 
+static void canonical_strides(const Shape *shape, const int64_t *strides, int64_t *canonical) {
+  int64_t whole = 1;
+  int32_t first = shape->rank;
+  for (int32_t i = shape->rank - 1; i >= 0; i--) {
+    if (shape->sizes[i] != 1) {
+      whole = strides[i] * shape->sizes[i] > whole ? strides[i] * shape->sizes[i] : whole;
+      first = i;
+    }
+  }
+  int64_t inside = whole; /* the stride of the last larger axis, or what is outside all of them */
+  int64_t outside = 0;    /* what is directly outside the next larger axis; 0: there is none */
+  for (int32_t i = 0; i < shape->rank; i++) {
+    inside = shape->sizes[i] != 1 ? strides[i] : inside;
+    canonical[i] = inside;
+  }
+  for (int32_t i = shape->rank - 1; i > first; i--) {
+    outside = shape->sizes[i] != 1 ? strides[i] * shape->sizes[i] : outside;
+    canonical[i] = shape->sizes[i] == 1 && outside != 0 ? outside : canonical[i];
+  }
+}
+
 int32_t onednn_strided(Module *module, int32_t node, const Shape *shape, const int64_t *strides, DnnlDesc *desc) {
   int64_t canonical[DNNL_MAX_RANK];
-  int64_t step = 1;
-  for (int32_t i = shape->rank - 1; i >= 0; i--) {
-    canonical[i] = shape->sizes[i] == 1 ? step : strides[i];
-    step = canonical[i] * shape->sizes[i];
-  }
+  canonical_strides(shape, strides, canonical);
   DnnlStatus status =
       module->dnnl.memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, canonical);
   return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
@@ -31,15 +51,13 @@ int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlD
   return onednn_strided(module, node, shape, strides, desc);
 }
 
-int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
+int32_t onednn_innermost(Module *module, int32_t node, const Shape *shape, int32_t axis, DnnlDesc *desc) {
   int64_t strides[DNNL_MAX_RANK];
-  int64_t step = shape->sizes[1];
-  strides[1] = 1;
-  for (int32_t i = shape->rank - 1; i >= 2; i--) {
-    strides[i] = step;
-    step *= shape->sizes[i];
+  int64_t step = shape->sizes[axis];
+  for (int32_t i = shape->rank - 1; i >= 0; i--) {
+    strides[i] = i == axis ? 1 : step;
+    step *= i == axis ? 1 : shape->sizes[i];
   }
-  strides[0] = step;
   return onednn_strided(module, node, shape, strides, desc);
 }
 

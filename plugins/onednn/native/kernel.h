@@ -19,6 +19,7 @@ typedef struct Kernel {
   const Node *self;
   Shape shape;       /* of the destination as the primitive sees it */
   int32_t dropped;   /* axes of extent 1 at the end that `shape` leaves out */
+  bool copied;       /* operands are laid out anew: there is no fast implementation for how they lie */
   bool reshaped;     /* the destination is row-major under `shape`, and stays so under the node's own shape */
   int32_t replaced;  /* the value whose buffer the destination overwrites (sum), -1 for none */
   DnnlDesc replaced_view;
@@ -38,7 +39,7 @@ typedef struct PrimitiveRow {
 
 /* kernels.c */
 /* Frees what the kernel owns and starts anew with its module and node. */
-void kernel_reset(Kernel *kernel);
+void kernel_reset(Kernel *kernel, bool copied);
 int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status);
 const Shape *kernel_shape(const Kernel *kernel, int32_t input);
 /* Adds input number `input` as argument `arg`; takes `view`. */
@@ -46,8 +47,8 @@ int32_t kernel_operand(Kernel *kernel, int32_t arg, int32_t input, DnnlDesc view
 /* An operand's shape with ones in front, under the axes of the destination as the primitive sees it: those of the node,
  * or fewer where the first are folded into one (products) or the last are of extent 1 and left out (binary). */
 void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result);
-/* Sets `source` to the layout in which input 0 lies, and `target` to any layout of the node's shape. */
-int32_t kernel_unary(Kernel *kernel);
+/* Sets `source` to the layout in which input 0 lies, or where it is copied to one with `axis` innermost, and `target` to any layout of the node's shape. */
+int32_t kernel_unary(Kernel *kernel, int32_t axis);
 /* Reads exactly `count` integers, each in [least, 2^31). */
 int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, int64_t least, int64_t *values);
 float kernel_number(const Kernel *kernel, const char *name, double fallback);

@@ -29,12 +29,18 @@ void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result) {
   }
 }
 
-int32_t kernel_unary(Kernel *kernel) {
+int32_t kernel_unary(Kernel *kernel, int32_t axis) {
   const Module *module = kernel->module;
   DnnlConstDesc current = onednn_current(module, kernel->self->inputs[0])->desc;
-  DnnlStatus status = module->dnnl.memory_desc_clone(&kernel->source, current);
-  if (status != DNNL_SUCCESS) {
-    return kernel_fail(kernel, "describing a tensor", status);
+  int32_t code = GRAFT_OK;
+  if (kernel->copied) {
+    code = onednn_innermost(kernel->module, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source);
+  } else {
+    DnnlStatus status = module->dnnl.memory_desc_clone(&kernel->source, current);
+    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a tensor", status);
+  }
+  if (code != GRAFT_OK) {
+    return code;
   }
   return onednn_any_layout(kernel->module, kernel->node, &kernel->self->shape, &kernel->target);
 }
@@ -68,7 +74,7 @@ DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name) {
   return 0;
 }
 
-void kernel_reset(Kernel *kernel) {
+void kernel_reset(Kernel *kernel, bool copied) {
   const Dnnl *dnnl = &kernel->module->dnnl;
   for (int32_t i = 0; i < kernel->operand_count; i++) {
     dnnl->memory_desc_destroy(kernel->operands[i].view);
@@ -83,8 +89,8 @@ void kernel_reset(Kernel *kernel) {
     dnnl->primitive_desc_destroy(kernel->recipe);
   }
   const Node *self = &kernel->module->graph.nodes[kernel->node];
-  *kernel = (Kernel){
-      .module = kernel->module, .node = kernel->node, .self = self, .shape = self->shape, .replaced = -1};
+  *kernel = (Kernel){.module = kernel->module, .node = kernel->node, .self = self, .shape = self->shape,
+                     .copied = copied, .replaced = -1};
 }
 
 /* The buffer of the destination: a new one, or that of the value which the post-operation "sum" adds to. */
@@ -167,18 +173,30 @@ static const struct {
   int32_t (*lower)(Module *module, int32_t node);
 } VIEWS[] = {{"reshape", onednn_reshape}, {"transpose", onednn_transpose}, {"slice", onednn_slice}};
 
+/* Whether oneDNN fell back from its own kernels, as it does for strides that it does not know: its reference
+ * implementations take up to a thousand times as long, a copy of the operands is nothing beside them. */
+static bool is_fallback(const Kernel *kernel) {
+  const char *name = NULL;
+  kernel->module->dnnl.primitive_desc_query(kernel->recipe, DNNL_QUERY_IMPLEMENTATION, 0, (void *)&name);
+  return name != NULL && (strncmp(name, "gemm", 4) == 0 || strncmp(name, "ref", 3) == 0);
+}
+
 static int32_t lower_primitive(Module *module, int32_t node, const PrimitiveRow *row) {
   const Node *self = &module->graph.nodes[node];
   if (self->input_count < row->least || self->input_count > row->most) {
     return onednn_fail(module, node, "wrong number of inputs", DNNL_SUCCESS);
   }
   Kernel kernel = {.module = module, .node = node};
-  kernel_reset(&kernel);
+  kernel_reset(&kernel, false);
   int32_t code = row->describe(&kernel);
+  if (code == GRAFT_OK && is_fallback(&kernel)) {
+    kernel_reset(&kernel, true);
+    code = row->describe(&kernel);
+  }
   if (code == GRAFT_OK) {
     code = emit(&kernel);
   }
-  kernel_reset(&kernel);
+  kernel_reset(&kernel, false);
   return code;
 }
 

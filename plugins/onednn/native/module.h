@@ -125,7 +125,8 @@ void onednn_graph_free(Graph *graph);
 /* descriptions.c */
 int32_t onednn_strided(Module *module, int32_t node, const Shape *shape, const int64_t *strides, DnnlDesc *desc);
 int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
-int32_t onednn_channels_last(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc); /* rank >= 2 */
+/* Dense, with `axis` innermost and the others row-major. */
+int32_t onednn_innermost(Module *module, int32_t node, const Shape *shape, int32_t axis, DnnlDesc *desc);
 int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc);
 /* The strides of a plain description; false for one with inner blocks. They live as long as `desc`. */
 bool onednn_strides(const Module *module, DnnlConstDesc desc, const int64_t **strides);

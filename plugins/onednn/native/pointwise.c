@@ -11,7 +11,7 @@ int32_t describe_eltwise(Kernel *kernel) {
   DnnlEnum algorithm = onednn_eltwise(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
   int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown elementwise algorithm", DNNL_SUCCESS) : GRAFT_OK;
   if (code == GRAFT_OK) {
-    code = kernel_unary(kernel);
+    code = kernel_unary(kernel, kernel->shape.rank - 1);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
@@ -34,10 +34,10 @@ static bool whole(const Kernel *kernel, int32_t input) {
   return equal;
 }
 
-/* Adds a source of a binary operator. A whole one takes the layout `leader`; one that is broadcast gets ones in front,
- * and the layout that oneDNN wants where there is a leader. */
-static int32_t add_source(Kernel *kernel, int32_t arg, int32_t input, DnnlConstDesc leader, DnnlDesc *desc) {
-  const Shape *shape = kernel_shape(kernel, input);
+/* Adds a source of a binary operator, which the primitive sees as `seen`. A whole one takes the layout `leader`; one
+ * that is broadcast gets the layout that oneDNN wants where there is a leader. */
+static int32_t add_source(Kernel *kernel, int32_t input, const Shape *seen, DnnlConstDesc leader, DnnlDesc *desc) {
+  int32_t arg = input == 0 ? ARG_SRC : ARG_SRC_1;
   Module *module = kernel->module;
   DnnlDesc view = NULL;
   if (leader != NULL && whole(kernel, input)) {
@@ -45,15 +45,10 @@ static int32_t add_source(Kernel *kernel, int32_t arg, int32_t input, DnnlConstD
     return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
                                   : kernel_fail(kernel, "describing a tensor", status);
   }
-  if (shape->rank > kernel->self->shape.rank) {
-    return kernel_fail(kernel, "an operand has too many axes", DNNL_SUCCESS);
-  }
-  Shape padded;
-  kernel_pad_rank(kernel, shape, &padded);
-  int32_t code = leader != NULL && arg == ARG_SRC_1 ? onednn_any_layout(module, kernel->node, &padded, desc)
-                                                    : onednn_row_major(module, kernel->node, &padded, desc);
+  int32_t code = leader != NULL && input == 1 ? onednn_any_layout(module, kernel->node, seen, desc)
+                                              : onednn_row_major(module, kernel->node, seen, desc);
   if (code == GRAFT_OK) {
-    code = onednn_row_major(module, kernel->node, &padded, &view);
+    code = onednn_row_major(module, kernel->node, seen, &view);
   }
   return code == GRAFT_OK ? kernel_operand(kernel, arg, input, view) : code;
 }
@@ -72,10 +67,49 @@ static void fold_single_pixels(Kernel *kernel) {
   }
 }
 
+/* Folds neighbouring axes along which the same sources are broadcast: [a, b, c, d] with [a, b, c, 1] is [abc, d] with
+ * [abc, 1]. oneDNN's fast kernel knows few kinds of broadcasts, and all of those with two axes. */
+static void fold_alike(Kernel *kernel, Shape *sources) {
+  Shape before = kernel->shape;
+  Shape folded[3] = {{.rank = 0}, {.rank = 0}, {.rank = 0}};
+  int32_t last = -1;
+  for (int32_t i = 0; i < before.rank; i++) {
+    int32_t kind = (sources[0].sizes[i] != before.sizes[i]) + 2 * (sources[1].sizes[i] != before.sizes[i]);
+    const int64_t sizes[3] = {sources[0].sizes[i], sources[1].sizes[i], before.sizes[i]};
+    if (before.sizes[i] == 1 && last >= 0) {
+      continue;
+    }
+    for (int32_t j = 0; j < 3; j++) {
+      folded[j].rank += kind != last;
+      folded[j].sizes[folded[j].rank - 1] = (kind != last ? 1 : folded[j].sizes[folded[j].rank - 1]) * sizes[j];
+    }
+    last = kind;
+  }
+  sources[0] = folded[0];
+  sources[1] = folded[1];
+  kernel->shape = folded[2];
+  kernel->reshaped = true;
+}
+
+/* How the primitive sees the sources: with ones in front, and with fewer axes where that makes it fast. */
+static int32_t source_shapes(Kernel *kernel, Shape *sources) {
+  fold_single_pixels(kernel);
+  for (int32_t input = 0; input < 2; input++) {
+    if (kernel_shape(kernel, input)->rank > kernel->self->shape.rank) {
+      return kernel_fail(kernel, "an operand has too many axes", DNNL_SUCCESS);
+    }
+    kernel_pad_rank(kernel, kernel_shape(kernel, input), &sources[input]);
+  }
+  if (kernel->copied && !kernel->reshaped && kernel->self->input_count == 2) {
+    fold_alike(kernel, sources);
+  }
+  return GRAFT_OK;
+}
+
 /* The layout that both whole sources take: that of a value made in this region, where there is one. */
 static DnnlConstDesc leading_layout(const Kernel *kernel) {
   DnnlConstDesc leader = NULL;
-  if (kernel->reshaped) {
+  if (kernel->reshaped || kernel->copied) {
     return NULL;
   }
   for (int32_t input = 1; input >= 0; input--) {
@@ -93,17 +127,20 @@ int32_t describe_binary(Kernel *kernel) {
   DnnlDesc second = NULL;
   DnnlEnum algorithm = onednn_binary(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
   int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown binary algorithm", DNNL_SUCCESS) : GRAFT_OK;
-  fold_single_pixels(kernel);
+  Shape sources[2];
+  if (code == GRAFT_OK) {
+    code = source_shapes(kernel, sources);
+  }
   DnnlConstDesc leader = leading_layout(kernel);
   if (code == GRAFT_OK) {
-    code = add_source(kernel, ARG_SRC, 0, leader, &kernel->source);
+    code = add_source(kernel, 0, &sources[0], leader, &kernel->source);
   }
   if (code == GRAFT_OK) {
-    code = add_source(kernel, ARG_SRC_1, 1, leader, &second);
+    code = add_source(kernel, 1, &sources[1], leader, &second);
   }
   if (code == GRAFT_OK) {
-    code = kernel->reshaped ? onednn_row_major(module, kernel->node, &kernel->shape, &kernel->target)
-                            : onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
+    code = leader == NULL ? onednn_row_major(module, kernel->node, &kernel->shape, &kernel->target)
+                          : onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
@@ -126,7 +163,7 @@ int32_t describe_softmax(Kernel *kernel) {
   if (algorithm == 0 || axis < 0 || axis >= kernel->shape.rank) {
     return kernel_fail(kernel, "'algorithm' or 'axis' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = kernel_unary(kernel);
+  int32_t code = kernel_unary(kernel, (int32_t)axis);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
@@ -187,7 +224,7 @@ int32_t describe_lrn(Kernel *kernel) {
   if (size < 1 || size > INT32_MAX || kernel->shape.rank < 2) {
     return kernel_fail(kernel, "'size' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = kernel_unary(kernel);
+  int32_t code = kernel_unary(kernel, 1);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
@@ -204,7 +241,7 @@ int32_t describe_lrn(Kernel *kernel) {
 int32_t describe_batch_normalization(Kernel *kernel) {
   static const int32_t ARGS[] = {ARG_SCALE, ARG_SHIFT, ARG_MEAN, ARG_VARIANCE};
   const Module *module = kernel->module;
-  int32_t code = kernel_unary(kernel);
+  int32_t code = kernel_unary(kernel, kernel->shape.rank - 1);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
@@ -225,7 +262,7 @@ static bool is_channels_last(Kernel *kernel, int32_t value) {
   Module *module = kernel->module;
   const Shape *shape = &module->graph.nodes[value].shape;
   DnnlDesc desc = NULL;
-  if (shape->rank < 3 || onednn_channels_last(module, kernel->node, shape, &desc) != GRAFT_OK) {
+  if (shape->rank < 3 || onednn_innermost(module, kernel->node, shape, 1, &desc) != GRAFT_OK) {
     return false;
   }
   bool equal = module->dnnl.memory_desc_equal(desc, onednn_current(module, value)->desc) != 0;
@@ -245,7 +282,9 @@ static int32_t concat_sources(Kernel *kernel, DnnlDesc *owned) {
   for (int32_t i = 0; i < kernel->self->input_count && code == GRAFT_OK; i++) {
     int32_t value = kernel->self->inputs[i];
     if (channels_last && module->graph.nodes[value].shape.rank == kernel->shape.rank) {
-      code = onednn_channels_last(module, kernel->node, &module->graph.nodes[value].shape, &owned[i]);
+      code = onednn_innermost(module, kernel->node, &module->graph.nodes[value].shape, 1, &owned[i]);
+    } else if (kernel->copied) {
+      code = onednn_row_major(module, kernel->node, &module->graph.nodes[value].shape, &owned[i]);
     } else if (module->dnnl.memory_desc_clone(&owned[i], onednn_current(module, value)->desc) != DNNL_SUCCESS) {
       code = kernel_fail(kernel, "describing a tensor", DNNL_SUCCESS);
     }

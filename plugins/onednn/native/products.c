@@ -1,13 +1,10 @@
 /* Matrix products: MatMul and Gemm. */
-#include <string.h>
-
 #include "kernel.h"
 
 /* The matrices as the primitive sees them: equal ranks, or two axes where the right one is shared by all rows. */
 typedef struct Product {
   Shape left, right;
   bool left_transposed, right_transposed;
-  bool row_major; /* copy operands that lie otherwise */
 } Product;
 
 static void pad_rank(const Shape *shape, int32_t rank, Shape *result) {
@@ -28,12 +25,11 @@ static Shape fold_rows(const Shape *shape) {
 }
 
 static int32_t read_product(Kernel *kernel, Product *product) {
-  *product = (Product){.row_major = product->row_major};
+  *product = (Product){.left_transposed = kernel_flag(kernel, "transpose_a"),
+                       .right_transposed = kernel_flag(kernel, "transpose_b")};
   const Shape *left = kernel_shape(kernel, 0);
   const Shape *right = kernel_shape(kernel, 1);
   int32_t rank = kernel->self->shape.rank;
-  product->left_transposed = kernel_flag(kernel, "transpose_a");
-  product->right_transposed = kernel_flag(kernel, "transpose_b");
   if (left->rank < 2 || right->rank < 2 || left->rank > rank || right->rank > rank) {
     return kernel_fail(kernel, "both matrices need at least two axes", DNNL_SUCCESS);
   }
@@ -81,7 +77,7 @@ static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Product *p
   const Shape *given = kernel_shape(kernel, input);
   bool constant = module->graph.nodes[value].kind == NODE_CONST;
   DnnlDesc view = NULL;
-  if (!constant && !transposed && shape->rank == given->rank && !product->row_major) {
+  if (!constant && !transposed && shape->rank == given->rank && !kernel->copied) {
     DnnlStatus status = module->dnnl.memory_desc_clone(desc, current->desc);
     return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
                                   : kernel_fail(kernel, "describing a matrix", status);
@@ -117,9 +113,9 @@ static int32_t add_bias(Kernel *kernel, DnnlDesc *desc) {
   return code == GRAFT_OK ? kernel_operand(kernel, ARG_BIAS, 2, view) : code;
 }
 
-static int32_t describe_product(Kernel *kernel, bool row_major) {
+int32_t describe_matmul(Kernel *kernel) {
   Module *module = kernel->module;
-  Product product = {.row_major = row_major};
+  Product product;
   DnnlDesc right = NULL;
   DnnlDesc bias = NULL;
   int32_t code = read_product(kernel, &product);
@@ -146,20 +142,4 @@ static int32_t describe_product(Kernel *kernel, bool row_major) {
   module->dnnl.memory_desc_destroy(right);
   module->dnnl.memory_desc_destroy(bias);
   return code;
-}
-
-/* Whether oneDNN fell back from its own micro-kernels, as it does for strides that it does not know. */
-static bool is_fallback(const Kernel *kernel) {
-  const char *name = NULL;
-  kernel->module->dnnl.primitive_desc_query(kernel->recipe, DNNL_QUERY_IMPLEMENTATION, 0, (void *)&name);
-  return name != NULL && (strncmp(name, "gemm", 4) == 0 || strncmp(name, "ref", 3) == 0);
-}
-
-int32_t describe_matmul(Kernel *kernel) {
-  int32_t code = describe_product(kernel, false);
-  if (code != GRAFT_OK || !is_fallback(kernel)) {
-    return code;
-  }
-  kernel_reset(kernel);
-  return describe_product(kernel, true);
 }

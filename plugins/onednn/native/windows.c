@@ -117,7 +117,7 @@ int32_t describe_pooling(Kernel *kernel) {
     code = kernel_integers(kernel, "kernel", kernel->self->shape.rank - 2, 1, size);
   }
   if (code == GRAFT_OK) {
-    code = kernel_unary(kernel);
+    code = kernel_unary(kernel, kernel_shape(kernel, 0)->rank - 1);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);

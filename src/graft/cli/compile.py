@@ -46,7 +46,12 @@ if TYPE_CHECKING:
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
 @click.option(
-    "--cpu", default="native", show_default=True, help="The processor to compile for, such as x86-64-v3 or armv8-a."
+    "--target",
+    "--cpu",
+    "target",
+    default="native",
+    show_default=True,
+    help="The machine to compile for, such as x86-64-v3, armv8-a or x86-64-v4+avx512vnni.",
 )
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
@@ -73,7 +78,7 @@ def command(
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
-    cpu: str,
+    target: str,
     keep: Path | None,
     tune: bool,
     tune_seconds: float | None,
@@ -85,17 +90,17 @@ def command(
     """Compile MODEL to one artifact."""
     from graft.cli.progress import tuning_bar
     from graft.compiler.api import compile_model
+    from graft.compiler.request import Request
     from graft.runtime.artifact import save
 
     if no_tuned and (tune or tune_seconds):
         raise click.UsageError("--tune finds what --no-tuned forbids to use; leave one of them out")
     with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as wish:
-        compiled = compile_model(
-            str(model),
+        request = Request(
             names_or_none(backends),
             shapes=dict(shapes),
             threads=threads,
-            cpu=cpu,
+            target=target,
             precision=precision,
             strict=strict,
             cache=not no_cache,
@@ -107,6 +112,7 @@ def command(
             keep_intermediates=keep,
             manager=state.manager(),
         )
+        compiled = compile_model(str(model), request)
     failures = gate_failures(compiled.plan, coverage, required)
     if failures:
         if state.json:

@@ -110,7 +110,7 @@ def _model(
     model = prepare(str(path), shapes, state.manager())
     if stage == "normalized":
         return model
-    from graft.compiler.api import choose
+    from graft.compiler.request import choose
     from graft.partition.partitioner import partition
 
     return partition(model, choose(names_or_none(backends), state.manager())).model

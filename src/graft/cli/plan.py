@@ -111,11 +111,13 @@ def plan_model(
         ))  # fmt: skip
         return ExitCode.OK
     from graft.compiler.api import partitioned
+    from graft.compiler.request import Request
 
-    result = partitioned(
-        str(model), names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes), precision=precision,
+    request = Request(
+        names_or_none(backends), dict(shapes), precision=precision, policy=policy_of(wishes), cache=False, tuned=False,
         manager=state.manager(),
     )  # fmt: skip
+    result = partitioned(str(model), request)
     plan = result.plan
     failures = gate_failures(plan, coverage, required)
     if output is not None:

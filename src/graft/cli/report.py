@@ -54,11 +54,13 @@ def command(
         report = report_on_artifact(file, state.manager())
     else:
         from graft.compiler.api import partitioned
+        from graft.compiler.request import Request
 
-        policy = policy_of(wishes)
-        result = partitioned(
-            str(file), names_or_none(backends), shapes=dict(shapes), policy=policy, manager=state.manager()
-        )
+        request = Request(
+            names_or_none(backends), dict(shapes), policy=policy_of(wishes), cache=False, tuned=False,
+            manager=state.manager(),
+        )  # fmt: skip
+        result = partitioned(str(file), request)
         report = report_on_model(file.name, result, state.manager())
     path = output or file.with_suffix(".html")
     keep_clear(path)

@@ -2,27 +2,44 @@ from itertools import pairwise
 
 import pytest
 
-from graft.core.machine.target import LEVELS, available_threads, host_target, target_named
-from graft.errors import GraftError
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target, host_target, target_named
+from graft.errors import MachineError
 
 
-def test_native_is_this_machine():
+def test_native_is_this_machine() -> None:
     assert target_named("native") == host_target()
+    assert host_target().machine.name == "native"
     assert host_target().arch in ("x86_64", "aarch64")
 
 
-def test_a_level_has_the_features_of_the_levels_below():
-    names = [name for name, target in LEVELS.items() if target.arch == "x86_64"]
+def test_a_level_has_the_features_of_the_levels_below() -> None:
+    names = [name for name, row in ROWS.items() if row.arch == "x86_64"]
     for lower, higher in pairwise(names):
         assert target_named(lower).features < target_named(higher).features
     assert [target_named(name).vector_bytes for name in names] == [16, 16, 32, 64]
 
 
-def test_an_unknown_cpu_is_an_error():
-    with pytest.raises(GraftError) as caught:
-        target_named("z80")
-    assert str(caught.value) == ("unknown cpu 'z80'; choose native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, armv8-a")
+def test_a_target_is_a_machine_and_what_is_wished_of_it() -> None:
+    target = target_named("x86-64-v3")
+    row = target.machine
+    assert isinstance(row, Machine)
+    assert (target.arch, target.cpu, target.features) == (row.arch, row.cpu, row.features)
+    assert (target.threads, target.precision, target.without) == (0, "float32", frozenset())
 
 
-def test_at_least_one_thread_is_available():
-    assert available_threads() >= 1
+def test_what_is_no_machine_makes_no_target() -> None:
+    with pytest.raises(MachineError) as caught:
+        Target("nvptx64")  # type: ignore[arg-type]
+    assert str(caught.value) == ("a target is of a Machine, not of 'nvptx64'; ask target_named for a row by its name")
+
+
+def test_a_target_that_nobody_knows_is_refused_with_the_nearest() -> None:
+    with pytest.raises(MachineError) as caught:
+        target_named("x86-64-v5")
+    assert str(caught.value) == (
+        "unknown target 'x86-64-v5'; did you mean 'x86-64-v4'? there are native, x86-64, x86-64-v2, x86-64-v3, "
+        "x86-64-v4, armv8-a, wasm32+simd128, riscv64, generic"
+    )
+    assert caught.value.machine == "x86-64-v5"

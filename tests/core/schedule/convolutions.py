@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from graft.core.machine.target import Target
+from graft.core.machine.target import Target, target_named
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.convolution import OPERATORS
@@ -19,8 +19,8 @@ from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.machine_arithmetic import run_function
 
-WIDE = Target("x86_64", "sapphirerapids", frozenset({"avx512f", "avx2", "fma"}))
-NARROW = Target("x86_64", "x86-64", frozenset())
+WIDE = target_named("x86-64-v4")
+NARROW = target_named("x86-64")
 
 
 def buffer(name: str, shape: tuple[int, ...]) -> Buffer:

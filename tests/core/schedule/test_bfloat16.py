@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import LEVELS, Target
+from graft.core.machine.target import Target, target_named
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.vectorize import instantiate
@@ -20,8 +20,8 @@ from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution
 from tests.core.schedule.strategies.test_blocked_product import matmul
 
-WIDE = Target("x86_64", "cooperlake", LEVELS["x86-64-v4"].features | {"avx512bf16"}, precision="bf16")
-PLAIN = replace(LEVELS["x86-64-v3"], precision="bf16")
+WIDE = replace(target_named("x86-64-v4+avx512bf16"), precision="bf16")
+PLAIN = replace(target_named("x86-64-v3"), precision="bf16")
 BFLOAT16 = numpy_dtype("bfloat16")
 
 

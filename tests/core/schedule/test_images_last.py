@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import LEVELS, Target
+from graft.core.machine.target import Target, target_named
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import relaid
@@ -23,8 +23,8 @@ from graft.core.schedule.strategies.direct_convolution import schedule_convoluti
 from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution, outputs_of
 
-WIDE = Target("x86_64", "cooperlake", LEVELS["x86-64-v4"].features | {"avx512bf16"}, precision="bf16")
-SHORT = replace(LEVELS["x86-64-v3"], precision="bf16")
+WIDE = replace(target_named("x86-64-v4+avx512bf16"), precision="bf16")
+SHORT = replace(target_named("x86-64-v3"), precision="bf16")
 DIRECT = replace(WIDE, without=frozenset({"winograd"}))
 LAST = (0, 2, 3, 1)
 SAME = {"pads": [1, 1, 1, 1]}

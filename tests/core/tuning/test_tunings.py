@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from graft.core.machine.machine import Machine, Memory
 from graft.core.machine.target import Target
 from graft.core.schedule.parameters import ContractionParameters, DepthwiseParameters, WinogradParameters
 from graft.core.tuning.database import Database
@@ -57,12 +58,13 @@ def test_nothing_is_known_of_another_machine_or_compiler(path: Path) -> None:
 
 
 def test_a_machine_is_its_processor_its_features_and_its_threads() -> None:
-    target = Target("x86_64", "znver4", frozenset({"avx512f", "avx2"}), 2)
+    row = Machine("znver4", "x86_64", "znver4", frozenset({"avx512f", "avx2"}), memories=(Memory("host"),))
+    target = Target(row, 2)
     machine = machine_of(target, 2)
     assert machine == "x86_64 znver4 avx2+avx512f threads=2"
     others = [
-        (replace(target, cpu="znver3"), 2),
-        (replace(target, features=frozenset({"avx2"})), 2),
+        (replace(target, machine=replace(row, cpu="znver3")), 2),
+        (replace(target, machine=replace(row, features=frozenset({"avx2"}))), 2),
         (replace(target, without=frozenset({"winograd"})), 2),
         (replace(target, precision="bf16"), 2),
         (target, 1),

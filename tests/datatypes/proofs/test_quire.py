@@ -14,6 +14,7 @@ import graft
 from graft.datatypes.conversion import convert
 from graft.datatypes.shipped import DATATYPES, register_float
 from graft.errors import DatatypeError
+from graft.runtime.program import Program
 from tests.datatypes.oracle import PositOracle
 from tests.datatypes.proofs.oracle import posit_code, posit_value, same
 from tests.datatypes.proofs.running import format_of, stratified_codes
@@ -211,3 +212,41 @@ def test_infinities_in_a_quire_are_the_sums(dtype):
     right = format.to_bits(np.array([[1.0], [1.0], [3.0]]))
     expected = np.array([[np.inf], [-np.inf], [np.nan], [np.nan], [5.0]])
     np.testing.assert_array_equal(dot_products(dtype, left, right, "quire"), expected)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (1.0, -3.0), (0.1, 0.3), (-1000.0, 1e-3), (0.7, 0.0)])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_factors_of_a_product_and_of_its_bias_are_in_the_quire(bits, alpha, beta):
+    """``alpha`` and ``beta``, which ONNX has as float32, are numbers of the format themselves."""
+    dtype, shapes = f"custom[posit]{bits}", ((6, 20), (20, 4), (6, 4))
+    format, random = format_of(dtype), np.random.default_rng(bits)
+    x, w, bias = (format.to_numbers(format.to_bits(random.normal(0, 1, shape))) for shape in shapes)
+    x[:, 10:], w[10:] = x[:, :10], -w[:10]  # what is left of the sum is of the size of the smallest products
+    x[:, 0] = format.to_numbers(format.to_bits(x[:, 0] * 1.01))
+    actual = gemm(dtype, alpha, beta)(x, w, bias)
+    factors = [Fraction(float(one)) for one in format.to_numbers(format.to_bits(np.array([alpha, beta], np.float32)))]
+    for row, column in np.ndindex(6, 4):
+        total = sum(Fraction(p) * Fraction(q) for p, q in zip(x[row], w[:, column], strict=True))
+        exact = factors[0] * total + factors[1] * Fraction(bias[row, column])
+        expected = format.to_numbers(np.array([posit_code(exact, bits)], format.storage))
+        assert actual[row, column] == expected[0], (row, column)
+
+
+def gemm(dtype: str, alpha: float, beta: float) -> Program:
+    """Return a program of ``alpha * x @ w + beta * b`` of [6, 20], [20, 4] and [6, 4], summed in a quire."""
+    kind, shapes = TensorProto.DOUBLE, {"x": (6, 20), "w": (20, 4), "b": (6, 4)}
+    given = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+    result = [helper.make_tensor_value_info("z", kind, (6, 4))]
+    node = helper.make_node("Gemm", list(shapes), ["z"], alpha=alpha, beta=beta)
+    graph = helper.make_graph([node], "scaled", given, result)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return graft.compile(convert(model, dtype, accumulate="quire"), ["llvm"], threads=1)
+
+
+def test_infinities_times_a_factor_are_the_sums():
+    x, w, bias = np.ones((6, 20)), np.ones((20, 4)), np.zeros((6, 4))
+    x[0, 3], x[1, 3], bias[1, 0], bias[2, 1] = np.inf, np.inf, np.inf, -np.inf
+    actual = gemm("custom[bfloat]16", -2.0, 0.5)(x, w, bias)
+    expected = np.full((6, 4), -40.0)
+    expected[:2], expected[1, 0], expected[2, 1] = -np.inf, np.nan, -np.inf
+    np.testing.assert_array_equal(actual, expected)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.machine.target import LEVELS, CompileOptions, host_target
+from graft.core.machine.target import CompileOptions, host_target, target_named
 from graft.core.operators.all import OPERATORS
 from graft.plugins.codegen.fusion import fuse
 from graft.plugins.codegen.horizontal_fusion import join_horizontally
@@ -17,7 +17,7 @@ from graft.plugins.llvm.backend import LlvmBackend
 from tests.plugins.llvm.execute import execute
 from tests.plugins.llvm.graphs import HEADER, region_of
 
-TARGET = LEVELS["x86-64-v4"]
+TARGET = target_named("x86-64-v4")
 RANDOM = np.random.default_rng(0)
 COPIED = ("in-place",)
 """Convolutions whose results are computed in the memory of a Concat are not stacked: here it copies them."""

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.core.machine.target import LEVELS, cache_directory
+from graft.core.machine.target import cache_directory, target_named
 from graft.plugins.codegen.constant_packing import Places, Strided
 from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
 
@@ -188,10 +188,10 @@ def test_the_entries_used_longest_ago_go_first(tmp_path: Path) -> None:
 
 def test_a_key_depends_on_everything_that_code_depends_on() -> None:
     keys = [
-        kernel_key("matmul", LEVELS["x86-64-v3"], "LLVM 22"),
-        kernel_key("tanh", LEVELS["x86-64-v3"], "LLVM 22"),
-        kernel_key("matmul", LEVELS["x86-64-v4"], "LLVM 22"),
-        kernel_key("matmul", LEVELS["x86-64-v3"], "LLVM 23"),
+        kernel_key("matmul", target_named("x86-64-v3"), "LLVM 22"),
+        kernel_key("tanh", target_named("x86-64-v3"), "LLVM 22"),
+        kernel_key("matmul", target_named("x86-64-v4"), "LLVM 22"),
+        kernel_key("matmul", target_named("x86-64-v3"), "LLVM 23"),
     ]
     assert len(set(keys)) == 4
 

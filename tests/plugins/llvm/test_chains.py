@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graft
 from graft.compiler.api import compile_model
+from graft.compiler.request import Request
 from graft.plugins.codegen.fusion import LARGEST_GROUP
 
 SHAPE = (4, 4)
@@ -132,14 +133,14 @@ def test_a_chain_is_compiled_quickly_and_right(step: Step, length: int) -> None:
 def test_a_long_chain_needs_no_deep_recursion(step: Step) -> None:
     model = chained(step, 400)
     started = time.process_time()
-    compiled = compile_model(model, ["llvm"], cache=False, tuned=False, threads=1)
+    compiled = compile_model(model, Request(["llvm"], cache=False, tuned=False, threads=1))
     assert time.process_time() - started < 2 * SECONDS
     calls = len(compiled.description.procedures[0].calls)
     assert calls <= 3 * len(model.graph.node) // LARGEST_GROUP, "long chains are still cut into few kernels"
 
 
 def test_a_kernel_holds_no_more_operators_than_the_limit() -> None:
-    compiled = compile_model(chained(unary, 100), ["llvm"], cache=False, tuned=False, threads=1)
+    compiled = compile_model(chained(unary, 100), Request(["llvm"], cache=False, tuned=False, threads=1))
     lengths = [len(call.origin) for call in compiled.description.procedures[0].calls]
     assert lengths == [64, 64, 64, 8]
     assert LARGEST_GROUP == 64

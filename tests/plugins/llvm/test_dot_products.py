@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from graft.core.machine.target import LEVELS, Target, host_target
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import host_target, target_named
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
@@ -16,10 +17,11 @@ from graft.plugins.llvm.emit import assembly, compile_functions
 from graft.runtime.dtypes import numpy_dtype
 
 KINDS = {"dot4_u8s8": ("int32", "uint8", "int8", 4), "dot2_bf16": ("float32", "bfloat16", "bfloat16", 2)}
-VNNI = Target("x86_64", "icelake-server", LEVELS["x86-64-v4"].features | {"avx512vnni", "avx512bf16"})
-ARM = Target("aarch64", "generic", frozenset({"neon"}))
+VNNI = target_named("x86-64-v4+avx512vnni+avx512bf16")
+ARM = target_named("armv8-a")
 MATRICES = {"x": (64, 64), "y": (64, 64), "out": (64, 64)}
-TARGETS = {**LEVELS, "native": host_target()}
+ROWED = [target_named(name) for name, row in ROWS.items() if row.arch in ("x86_64", "aarch64")]
+TARGETS = {target.machine.name: target for target in (*ROWED, host_target())}
 
 
 def dot_function(name: str, lanes: int) -> Function:
@@ -68,11 +70,17 @@ def test_a_dot_product_is_exact_on_every_target(name: str, lanes: int, cpu: str,
 @pytest.mark.parametrize(("name", "instruction"), [("dot4_u8s8", "vpdpbusd"), ("dot2_bf16", "vdpbf16ps")])
 def test_the_instruction_is_used_where_there_is_one(name: str, instruction: str) -> None:
     assert instruction in assembly(dot_function(name, 16), VNNI)
-    assert instruction not in assembly(dot_function(name, 16), LEVELS["x86-64-v4"])
+    assert instruction not in assembly(dot_function(name, 16), target_named("x86-64-v4"))
+
+
+def test_an_instruction_that_is_slower_than_multiply_adds_is_left_out() -> None:
+    tiles = target_named("x86-64-v4+avx512vnni+avx512bf16+amx-bf16")
+    assert "vdpbf16ps" not in assembly(dot_function("dot2_bf16", 16), tiles)
+    assert "vpdpbusd" in assembly(dot_function("dot4_u8s8", 16), tiles)
 
 
 def test_bytes_are_never_multiplied_with_saturation() -> None:
-    for target in LEVELS.values():
+    for target in ROWED:
         assert "pmaddubsw" not in assembly(dot_function("dot4_u8s8", 8), target)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import llvmlite.binding as llvm
 import pytest
 
-from graft.core.machine.target import Target, host_target
+from graft.core.machine.target import Target, host_target, target_named
 from graft.errors import CompileError
 from graft.plugins.llvm.emit import target_machine
 from graft.plugins.llvm.object import link
@@ -66,7 +66,7 @@ def test_the_image_of_one_input_is_always_the_same() -> None:
 
 
 def test_code_for_aarch64_is_linked() -> None:
-    target = Target("aarch64", "generic")
+    target = target_named("armv8-a")
     image = link([compiled(CALLER, target), compiled(CALLEE, target)], ["caller", "callee"])
     assert header(image)[2] == 183
     base = header(image)[3]
@@ -93,7 +93,7 @@ def test_zeroed_data_is_refused() -> None:
 
 
 def test_an_absolute_address_is_refused() -> None:
-    caller = compiled(CALLER, Target("x86_64", "x86-64"))
+    caller = compiled(CALLER, target_named("x86-64"))
     (call,) = (info for symbol in range(9) if (info := struct.pack("<II", 4, symbol)) in caller)
     absolute = caller.replace(call, struct.pack("<I", 1) + call[4:])
     assert refused([absolute, compiled(CALLEE)], ["caller"]) == "x86-64 relocation 1 against 'callee' is not supported"
@@ -108,5 +108,5 @@ def test_what_is_no_object_is_refused() -> None:
 
 
 def test_objects_of_two_machines_are_refused() -> None:
-    objects = [compiled(CALLEE, Target("x86_64", "x86-64")), compiled(CALLEE, Target("aarch64", "generic"))]
+    objects = [compiled(CALLEE, target_named("x86-64")), compiled(CALLEE, target_named("armv8-a"))]
     assert refused(objects) == "objects must be of one machine, x86-64 (62) or aarch64 (183); got [62, 183]"

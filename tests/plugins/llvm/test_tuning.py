@@ -13,7 +13,8 @@ import pytest
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.driver import compile_options
-from graft.core.machine.target import LEVELS, host_target, tuned_database
+from graft.compiler.request import Request
+from graft.core.machine.target import host_target, target_named, tuned_database
 from graft.core.schedule.parameters import ContractionParameters, Parameters
 from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.race import Run
@@ -74,11 +75,11 @@ def faking(monkeypatch: pytest.MonkeyPatch, best: Parameters) -> list[Parameters
 
 
 def code(model: onnx.ModelProto, **options: Any) -> bytes:
-    return compile_model(model, ["llvm"], threads=1, **options).description.modules[0].data
+    return compile_model(model, Request(["llvm"], threads=1, **options)).description.modules[0].data
 
 
 def test_equal_kernels_are_one_workload(model: onnx.ModelProto) -> None:
-    tuning = compile_model(model, ["llvm"], threads=1, tune=20.0).tuning
+    tuning = compile_model(model, Request(["llvm"], threads=1, tune=20.0)).tuning
     assert tuning is not None
     assert (tuning.total, tuning.finished) == (2, 2)
     assert sorted((one.label, one.count) for one in tuning.tuned) == [
@@ -95,7 +96,7 @@ def test_the_winner_is_used_now_and_later_and_changes_no_result(
     plain = code(model)
     best = ContractionParameters(rows=12, vectors=2)
     measured = faking(monkeypatch, best)
-    compiled = compile_model(model, ["llvm"], threads=1, tune=60.0)
+    compiled = compile_model(model, Request(["llvm"], threads=1, tune=60.0))
     assert best in measured
     assert best in [one.parameters for one in compiled.tuning.tuned]  # type: ignore[union-attr]
     tuned = compiled.description.modules[0].data
@@ -106,20 +107,20 @@ def test_the_winner_is_used_now_and_later_and_changes_no_result(
     program = graft.compile(model, ["llvm"], threads=1)
     np.testing.assert_allclose(program(x), expected(model, x), rtol=1e-4, atol=1e-3)
     count = len(measured)
-    compile_model(model, ["llvm"], threads=1, tune=60.0)
+    compile_model(model, Request(["llvm"], threads=1, tune=60.0))
     assert len(measured) == count
 
 
 def test_another_number_of_threads_is_tuned_apart(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
     faking(monkeypatch, CHOSEN)
-    compile_model(model, ["llvm"], threads=1, tune=60.0)
-    two = compile_model(model, ["llvm"], threads=2).description.modules[0].data
-    assert two == compile_model(model, ["llvm"], threads=2, tuned=False).description.modules[0].data
+    compile_model(model, Request(["llvm"], threads=1, tune=60.0))
+    two = compile_model(model, Request(["llvm"], threads=2)).description.modules[0].data
+    assert two == compile_model(model, Request(["llvm"], threads=2, tuned=False)).description.modules[0].data
 
 
 def kept(model: onnx.ModelProto, machine: str, compiler: str) -> None:
     """Keep ``CHOSEN`` for all workloads of the model."""
-    compiled = compile_model(model, ["llvm"], threads=1, tune=TuneOptions(20.0))
+    compiled = compile_model(model, Request(["llvm"], threads=1, tune=TuneOptions(20.0)))
     assert compiled.tuning is not None
     rows = Tunings(tuned_database()).everything()
     Tunings(tuned_database()).clear()
@@ -155,9 +156,9 @@ def test_other_processors_are_not_tuned_for(model: onnx.ModelProto) -> None:
     with pytest.raises(TuningError) as caught:
         graft.compile(model, ["llvm"], cpu="x86-64-v2", tune=True)
     assert str(caught.value) == (
-        f"tuning measures on this machine, a {host_target().cpu}, not on a x86-64-v2; tune with cpu 'native'"
+        f"tuning measures on this machine, a {host_target().cpu}, not on a x86-64-v2; tune for target 'native'"
     )
-    assert LEVELS["x86-64-v2"].cpu == "x86-64-v2"
+    assert target_named("x86-64-v2").cpu == "x86-64-v2"
 
 
 def test_tuning_without_a_place_to_keep_is_refused(model: onnx.ModelProto) -> None:
@@ -175,7 +176,7 @@ def test_a_budget_that_is_none_is_refused(model: onnx.ModelProto, seconds: float
 
 
 def test_a_backend_with_nothing_to_tune_reports_nothing(model: onnx.ModelProto) -> None:
-    assert compile_model(model, ["reference"], tune=1.0).tuning is None
+    assert compile_model(model, Request(["reference"], tune=1.0)).tuning is None
     assert not tuned_database().exists()
 
 

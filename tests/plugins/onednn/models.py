@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from graft.core.machine.target import CompileOptions, Target
+from graft.core.machine.target import CompileOptions, target_named
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions
@@ -24,7 +24,7 @@ from tests.plugins.onednn.native_loader import LoadedModule
 Shape = tuple[int, ...]
 
 needs_library = pytest.mark.skipif(library.open_library() is None, reason=library.MISSING)
-OPTIONS = CompileOptions(Target("x86_64", "generic"), 1)
+OPTIONS = CompileOptions(target_named("x86-64"), 1)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from onnx.backend.test.loader import load_model_tests
 
-from graft.core.machine.target import CompileOptions, Target
+from graft.core.machine.target import CompileOptions, target_named
 from graft.core.model.view import NodeView, ValueView
 from graft.core.reject import Reject
 from graft.errors import ArtifactError, CompileError
@@ -15,7 +15,7 @@ from graft.plugins.reference.backend import ReferenceBackend
 from graft.plugins.reference.loader import load
 from tests.plugins.regions import region_of
 
-OPTIONS = CompileOptions(Target("x86_64", "x86-64"))
+OPTIONS = CompileOptions(target_named("x86-64"))
 RANDOM = {"Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import Target
+from graft.core.machine.target import Target, target_named
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import buffer_of, lower, lowering_of
@@ -23,9 +23,9 @@ from graft.core.tensor_ir.printer import print_function
 from graft.core.tensor_ir.verifier import verify
 
 TARGETS = (
-    Target("x86_64", "skylake-avx512", frozenset({"avx512f", "avx2"})),
-    Target("x86_64", "haswell", frozenset({"avx2"})),
-    Target("aarch64", "generic"),
+    target_named("x86-64-v4"),
+    target_named("x86-64-v3"),
+    target_named("armv8-a"),
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import LEVELS, Target
+from graft.core.machine.target import Target, target_named
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import centred, product
@@ -27,8 +27,8 @@ from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.core.tensor_ir.verifier import verify, verify_stages
 
-VNNI = Target("x86_64", "icelake-server", LEVELS["x86-64-v4"].features | {"avx512vnni"})
-PLAIN = LEVELS["x86-64-v3"]
+VNNI = target_named("x86-64-v4+avx512vnni")
+PLAIN = target_named("x86-64-v3")
 BYTES = ("uint8", "int8")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import LEVELS, Target
+from graft.core.machine.target import target_named
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
@@ -95,7 +95,7 @@ def test_products_side_by_side_are_those_products(
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_long_product_side_by_side_is_cut_into_parts(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graft.core.schedule.products.blocking.SPAN_BYTES", 256)
+    monkeypatch.setattr("graft.core.schedule.products.blocking.SPAN_SHARE", 256 / (32 << 10))
     found, arrays = kernels((15,), 101, [(96, "bias"), (16, ""), (48, "heavy")])
     whole = joined(found)
     scheduled = schedule_contraction(whole, replace(WIDE, threads=threads))
@@ -166,7 +166,7 @@ def test_a_result_that_is_read_elsewhere_too_is_stored_from_its_turn() -> None:
 
 
 def test_bfloat16_products_side_by_side_are_dot_products() -> None:
-    target = Target("x86_64", "cooperlake", LEVELS["x86-64-v4"].features | {"avx512bf16"}, precision="bf16")
+    target = replace(target_named("x86-64-v4+avx512bf16"), precision="bf16")
     found, arrays = kernels((13,), 9, [(48, "bias"), (16, "")])
     whole = joined(found)
     scheduled = schedule_contraction(whole, target)

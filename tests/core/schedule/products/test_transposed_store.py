@@ -47,5 +47,5 @@ def test_pixels_are_stored_in_runs(monkeypatch: pytest.MonkeyPatch, threads: int
     kernel, _ = convolution((1, 8, 7, 7), (32, 8, 1, 1))
     target = replace(WIDE, threads=threads)
     assert "turned" in str(schedule_convolution(kernel, target, CHANNELS).function)
-    monkeypatch.setattr(transposed_store, "MAX_BYTES", 1 << 10)
+    monkeypatch.setattr(transposed_store, "SUMS_SHARE", (1 << 10) / (1 << 20))
     assert "turned" not in str(schedule_convolution(kernel, target, CHANNELS).function)

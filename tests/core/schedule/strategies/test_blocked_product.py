@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import Target
+from graft.core.machine.target import Target, target_named
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
@@ -20,8 +20,8 @@ from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.core.tensor_ir.verifier import verify
 
-WIDE = Target("x86_64", "sapphirerapids", frozenset({"avx512f", "avx2", "fma"}))
-NARROW = Target("x86_64", "x86-64", frozenset())
+WIDE = target_named("x86-64-v4")
+NARROW = target_named("x86-64")
 TARGETS = {"wide": WIDE, "narrow": NARROW}
 
 
@@ -128,7 +128,7 @@ def test_transposed_factors_are_read_as_they_lie(turned: str, constant: bool) ->
 
 
 def test_large_strides_are_packed_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factors, "LARGE_BYTES", 1024)
+    monkeypatch.setattr(factors, "LARGE_SHARE", 1024 / (1 << 20))
     kernel, arrays = matmul((45, 3), (3, 300))
     check(kernel, arrays, WIDE)
     assert "panels" in repr(schedule_contraction(kernel, WIDE).function.body)
@@ -147,12 +147,18 @@ def test_both_outputs_of_a_chain_are_stored() -> None:
     check(both, arrays, WIDE)
 
 
+def with_ways(ways: int) -> Target:
+    """Return a target of whose first-level cache a way has fewer bytes."""
+    first, *others = WIDE.machine.memories
+    return replace(WIDE, machine=replace(WIDE.machine, memories=(replace(first, ways=ways), *others)))
+
+
 def test_rows_that_compete_for_cache_lines_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factors, "CONFLICT_BYTES", 256)
-    monkeypatch.setattr(factors, "CONFLICT_ROWS", 2)
+    target = with_ways(128)
+    monkeypatch.setattr(factors, "CONFLICT_SHARE", 2 / 128)
     kernel, arrays = matmul((13, 64), (64, 240), constant=True)
-    check(kernel, arrays, WIDE)
-    assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
+    check(kernel, arrays, target)
+    assert "name='rows'" in repr(schedule_contraction(kernel, target).function.body)
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -161,9 +167,9 @@ def test_rows_that_compete_for_cache_lines_are_copied(monkeypatch: pytest.Monkey
 def test_long_sums_are_cut_into_parts(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], constant: bool, threads: int
 ) -> None:
-    monkeypatch.setattr(blocking, "SPAN_BYTES", 256)
-    monkeypatch.setattr(blocking, "PARTIAL_BYTES", 16384)
-    monkeypatch.setattr(blocked_product, "AHEAD_BYTES", 0)
+    monkeypatch.setattr(blocking, "SPAN_SHARE", 256 / (32 << 10))
+    monkeypatch.setattr(blocking, "PARTIAL_SHARE", 16384 / (1 << 20))
+    monkeypatch.setattr(blocked_product, "AHEAD_SHARE", 0)
     m, k, n = shape
     kernel, arrays = matmul((m, k), (k, n), constant=constant, epilogue="bias")
     target = replace(WIDE, threads=threads)
@@ -176,7 +182,7 @@ def test_long_sums_are_cut_into_parts(
 def test_packed_panels_are_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, _ = matmul((29, 8), (8, 70), constant=True)
     assert "prefetch" not in str(schedule_contraction(kernel, WIDE).function)
-    monkeypatch.setattr(blocked_product, "AHEAD_BYTES", 0)
+    monkeypatch.setattr(blocked_product, "AHEAD_SHARE", 0)
     assert "call prefetch(" in str(schedule_contraction(kernel, WIDE).function)
 
 
@@ -186,7 +192,8 @@ def test_blocks_cover_all_tiles_panels_and_terms(threads: int) -> None:
     for rows, panels, terms in ((128, 24, 3072), (1, 16, 4096), (1500, 3, 64), (64, 1571, 768)):
         tile = choose_tile(rows, panels * 32, "float32", target)
         tiles = split_evenly(rows, tile.rows)
-        found = blocking.choose_blocking(tile, tiles, panels, terms, 4, blocking.wanted_tasks(target), True)
+        tasks = blocking.wanted_tasks(target)
+        found = blocking.choose_blocking(tile, tiles, panels, terms, 4, tasks, True, machine=target.machine)
         assert sum(count * size for count, size in found.rows.sizes) == tiles.count
         assert sum(count * size for count, size in found.groups.sizes) == panels
         assert (found.spans - 1) * found.span < terms <= found.spans * found.span
@@ -199,7 +206,7 @@ def test_blocks_cover_all_tiles_panels_and_terms(threads: int) -> None:
 def test_a_large_matrix_that_few_rows_meet_is_read_row_by_row(
     monkeypatch: pytest.MonkeyPatch, rows: int, threads: int
 ) -> None:
-    monkeypatch.setattr(factors, "PACK_BYTES", 0)
+    monkeypatch.setattr(factors, "PACK_SHARE", 0)
     kernel, arrays = matmul((rows, 27), (27, 300), epilogue="bias")
     check(kernel, arrays, replace(WIDE, threads=threads))
     verify(schedule_contraction(kernel, WIDE).function)
@@ -208,24 +215,39 @@ def test_a_large_matrix_that_few_rows_meet_is_read_row_by_row(
 
 @pytest.mark.parametrize("rows", [29, 90])
 def test_rows_are_copied_block_by_block(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(blocking, "BLOCK_BYTES", 1 << 14)
-    monkeypatch.setattr(factors, "CONFLICT_BYTES", 64)
-    monkeypatch.setattr(factors, "CONFLICT_ROWS", 2)
+    monkeypatch.setattr(blocking, "BLOCK_SHARE", (1 << 14) / (1 << 20))
+    target = with_ways(512)
+    monkeypatch.setattr(factors, "CONFLICT_SHARE", 2 / 512)
     kernel, arrays = matmul((rows, 16), (16, 240), constant=True)
-    check(kernel, arrays, WIDE)
-    assert "name='rows'" in repr(schedule_contraction(kernel, WIDE).function.body)
+    check(kernel, arrays, target)
+    assert "name='rows'" in repr(schedule_contraction(kernel, target).function.body)
 
 
 @pytest.mark.parametrize("far", [True, False])
 def test_panels_packed_one_by_one_hold_sums_of_all_tiles(monkeypatch: pytest.MonkeyPatch, far: bool) -> None:
-    monkeypatch.setattr(factors, "LARGE_BYTES", 1024)
+    monkeypatch.setattr(factors, "LARGE_SHARE", 1024 / (1 << 20))
     monkeypatch.setattr(factors, "MIN_TASKS", 4)
-    monkeypatch.setattr(blocking, "SPAN_BYTES", 64)
-    monkeypatch.setattr(blocking, "BLOCK_BYTES", 1 << 11)
+    monkeypatch.setattr(blocking, "SPAN_SHARE", 64 / (32 << 10))
+    monkeypatch.setattr(blocking, "BLOCK_SHARE", (1 << 11) / (1 << 20))
     kernel, arrays = matmul((45, 31), (31, 300))
     if not far:
-        monkeypatch.setattr(factors, "FAR_BYTES", 1 << 20)
+        monkeypatch.setattr(factors, "FAR_LINES", 1 << 14)
     check(kernel, arrays, WIDE)
     body = repr(schedule_contraction(kernel, WIDE).function.body)
     assert "name='partial'" in body
     assert ("name='panels'" in body) == far
+
+
+@pytest.mark.parametrize("epilogue", ["", "bias", "heavy"])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("leading", [(3, 5), (2, 1, 2, 3)])
+def test_an_image_times_a_matrix_is_scheduled_as_rows(leading: tuple[int, ...], constant: bool, epilogue: str) -> None:
+    image, arrays = matmul((*leading, 6), (6, 20), constant=constant, epilogue=epilogue)
+    rows, _ = matmul((math.prod(leading), 6), (6, 20), constant=constant, epilogue=epilogue)
+    assert str(schedule_contraction(image, WIDE).function) == str(schedule_contraction(rows, WIDE).function)
+    check(image, arrays, WIDE)
+
+
+def test_a_product_for_each_of_several_matrices_keeps_its_axes() -> None:
+    kernel, arrays = matmul((3, 5, 6), (3, 6, 20), constant=True)
+    check(kernel, arrays, WIDE)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from graft.core.machine.target import Target
+from graft.core.machine.target import target_named
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
@@ -12,8 +12,8 @@ from graft.core.tensor_ir.printer import print_stages
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import loads
 
-AVX512 = Target("x86_64", "skylake-avx512", frozenset({"avx512f", "avx2"}))
-NEON = Target("aarch64", "generic")
+AVX512 = target_named("x86-64-v4")
+NEON = target_named("armv8-a")
 
 INSIDE = "h * 2 + a - 1 >= 0 & h * 2 + a - 1 < 9 & w * 2 + b - 1 >= 0 & w * 2 + b - 1 < 41"
 MAX_POOL = f"""\

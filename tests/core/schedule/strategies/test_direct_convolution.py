@@ -122,7 +122,7 @@ def test_weights_of_the_next_tile_are_fetched_ahead(monkeypatch: pytest.MonkeyPa
     kernel, arrays = convolution((1, 16, 6, 8), (40, 16, window, window), pads=[window // 2] * 4)
     direct = replace(WIDE, without=frozenset({"winograd"}))
     assert "prefetch" not in str(schedule_convolution(kernel, direct).function)
-    monkeypatch.setattr(blocked_product, "AHEAD_BYTES", 0)
+    monkeypatch.setattr(blocked_product, "AHEAD_SHARE", 0)
     found = schedule_convolution(kernel, direct)
     assert "call prefetch(w_packed[" in str(found.function)
     (result,), (expected,) = outputs_of(kernel, found, arrays)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import Target
+from graft.core.machine.target import Target, target_named
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
@@ -20,9 +20,9 @@ from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.core.tensor_ir.verifier import verify
 from graft.runtime.dtypes import numpy_dtype
 
-WIDE = Target("x86_64", "sapphirerapids", frozenset({"avx512f", "avx2", "fma"}))
-MIDDLE = Target("x86_64", "haswell", frozenset({"avx2", "fma"}))
-NARROW = Target("x86_64", "x86-64", frozenset())
+WIDE = target_named("x86-64-v4")
+MIDDLE = target_named("x86-64-v3")
+NARROW = target_named("x86-64")
 
 
 def buffer(name: str, *shape: int) -> Buffer:
@@ -123,7 +123,7 @@ def test_keys_are_turned_in_registers() -> None:
 
 @pytest.mark.parametrize("size", [1, 300, 1200])
 def test_blocks_of_any_size_give_the_same_result(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_attention, "SCORE_BYTES", size)
+    monkeypatch.setattr(fused_attention, "SCORE_SHARE", size / (32 << 10))
     check(attention_kernel(1, 23, 5, 4, 4), MIDDLE)
 
 

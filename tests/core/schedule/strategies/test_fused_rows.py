@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from graft.core.machine.target import Target
+from graft.core.machine.target import target_named
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
@@ -14,7 +14,7 @@ from graft.core.tensor_ir.printer import print_stages
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import loads, walk_expressions, walk_statements
 
-AVX512 = Target("x86_64", "skylake-avx512", frozenset({"avx512f", "avx2"}))
+AVX512 = target_named("x86-64-v4")
 
 SOFTMAX = """\
 input x: float32[6, 40]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import Target
+from graft.core.machine.target import target_named
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
@@ -29,9 +29,9 @@ from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import FLOAT32, INT64
 
-AVX512 = Target("x86_64", "skylake-avx512", frozenset({"avx512f", "avx2"}))
-AVX2 = Target("x86_64", "haswell", frozenset({"avx2"}))
-NEON = Target("aarch64", "generic")
+AVX512 = target_named("x86-64-v4")
+AVX2 = target_named("x86-64-v3")
+NEON = target_named("armv8-a")
 TARGETS = [AVX512, AVX2, NEON]
 
 
@@ -150,8 +150,8 @@ def test_large_reductions_over_leading_axes(shape, reduced, operator, target):
     stage = Stage(y, tuple(variables[axis] for axis in kept), Load(x, variables), reduction, total, epilogue)
     kernel = Kernel("reduce", (x,), (y,), (stage,), Trait.REDUCTION)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_reduction, "CACHED_BYTES", 0)
-        patch.setattr(column_reduction, "BLOCK_BYTES", 512)
+        patch.setattr(column_reduction, "CACHED_SHARE", 0)
+        patch.setattr(column_reduction, "BLOCK_SHARE", 512 / (32 << 10))
         function = check(kernel, target, [random_array(shape)], 1e-4)
     rows = prod(shape[axis] for axis in reduced)
     wide = shape[-1] >= 2 * column_reduction.ROWS * target.vector_bytes // 4

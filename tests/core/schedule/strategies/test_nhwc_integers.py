@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.machine.target import LEVELS, Target
+from graft.core.machine.target import Target, target_named
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import centred, product
@@ -23,8 +23,8 @@ from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.tensor_ir.verifier import verify
 from tests.core.schedule.convolutions import outputs_of
 
-VNNI = Target("x86_64", "icelake-server", LEVELS["x86-64-v4"].features | {"avx512vnni"})
-TARGETS = st.sampled_from((VNNI, LEVELS["x86-64-v3"], LEVELS["x86-64"]))
+VNNI = target_named("x86-64-v4+avx512vnni")
+TARGETS = st.sampled_from((VNNI, target_named("x86-64-v3"), target_named("x86-64")))
 
 
 def buffer(name: str, shape: tuple[int, ...], dtype: str) -> Buffer:

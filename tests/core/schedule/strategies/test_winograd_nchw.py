@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.windows import Windows, windows_of
+from graft.core.operators import convolution as lowering
+from graft.core.operators.windows import windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.strategies.winograd_cost import choose_plan, plan_of
 from graft.core.schedule.strategies.winograd_nchw import UNROLL, schedule_winograd
 from graft.core.schedule.strategies.winograd_transform import Transform, deinterleave, interleave
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, Function, Load, Ramp, Store
+from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.ir import Binary, Block, Buffer, Expression, Function, Load, Ramp, Stage, Store
 from graft.core.tensor_ir.machine_arithmetic import run_function
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
 
@@ -176,3 +178,21 @@ def test_several_threads_meet_less_often(threads: int, blocks: int) -> None:
     windows = Windows((56, 56), (3, 3), (28, 28), (2, 2), (1, 1), (1, 1), (1, 1))
     plan = choose_plan(128, (1, 128, 56, 56), windows, replace(WIDE, threads=threads))
     assert plan is not None and plan.blocks == blocks
+
+
+def test_the_order_of_the_factors_in_the_lowering_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = lowering.sliding_product
+
+    def turned(*arguments: object) -> Stage:
+        stage = lowered(*arguments)  # type: ignore[arg-type]
+        value, window = stage.value, stage.structure
+        assert isinstance(value, Binary) and isinstance(window, Window)
+        swapped = Binary("mul", value.right, value.left)
+        return replace(stage, value=swapped, structure=replace(window, image="right"))
+
+    monkeypatch.setattr(lowering, "sliding_product", turned)
+    kernel, arrays = convolution((1, 16, 12, 12), (16, 16, 3, 3), pads=[1] * 4)
+    result = scheduled(kernel, WIDE, 4, 3)
+    assert result is not None
+    got, expected = outputs_of(kernel, result, arrays)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-3, atol=1e-3)

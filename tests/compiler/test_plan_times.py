@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 import onnx_ir as ir
 import pytest
 
 import graft
 from benchmarks.zoo import path_of
-from graft.compiler.api import choose, placed, program_of
+from graft.compiler.api import program_of
 from graft.compiler.driver import compile_options, prepare
 from graft.compiler.plan_times import MeasuredPlans, default_database, times_here
+from graft.compiler.request import choose, placed
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
 from graft.partition.cost_search import handed_over
@@ -120,6 +122,19 @@ def test_a_plan_is_measured_once_and_known_to_the_next_process(tmp_path: Path) -
         backends = choose([counting, "reference"])
         partition(model, backends, policy=MEASURED, times=measuring(backends, tmp_path / "times.sqlite3"))
         assert bool(counting.compiled) is expected
+
+
+def test_no_region_is_compiled_after_the_time_for_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "(float[4] x) => (float[4] y) { a = Relu(x) b = Exp(a) y = Relu(b) }"
+    model = prepare(ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 21]> g {body}'))
+    (reference,) = choose(["reference"])
+    counting, start = Counting(reference), perf_counter()
+    monkeypatch.setattr("graft.measure.perf_counter", lambda: start + 60 * len(counting.compiled))
+    backends = choose([counting, "reference"])
+    clock = measuring(backends, tmp_path / "times.sqlite3")
+    clock.measure([partition(model, [reference]), partition(model, backends)])
+    assert len(counting.compiled) == 1
+    assert not clock.times
 
 
 def test_what_was_measured_is_found_again_by_auto_which_measures_nothing(tmp_path: Path) -> None:

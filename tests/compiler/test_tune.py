@@ -8,12 +8,13 @@ import pytest
 
 import graft
 from graft.compiler.api import compile_model
+from graft.compiler.request import Request
 from graft.core.machine.target import CompileOptions, tuned_database
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.tuning.options import Tuned, TuneOptions, TuneReport
 from graft.errors import PluginError
 from graft.partition.region import Region
-from tests.api.models import Vendor
+from tests.compiler.models import Vendor
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -47,7 +48,7 @@ def model() -> object:
 
 def test_a_backend_is_asked_to_tune_all_its_regions_before_it_compiles() -> None:
     vendor = Tuner()
-    compiled = compile_model(model(), [vendor, "llvm"], tune=graft.TuneOptions(seconds=7.0))  # type: ignore[arg-type]
+    compiled = compile_model(model(), Request([vendor, "llvm"], tune=graft.TuneOptions(seconds=7.0)))  # type: ignore[arg-type]
     ((names, seconds),) = vendor.tuned
     assert (len(names), seconds) == (2, 7.0)
     assert compiled.tuning is not None
@@ -57,11 +58,11 @@ def test_a_backend_is_asked_to_tune_all_its_regions_before_it_compiles() -> None
 
 def test_nobody_is_asked_unless_the_user_asks() -> None:
     vendor = Tuner()
-    assert compile_model(model(), [vendor, "llvm"]).tuning is None  # type: ignore[arg-type]
+    assert compile_model(model(), Request([vendor, "llvm"])).tuning is None  # type: ignore[arg-type]
     assert vendor.tuned == []
 
 
 def test_a_fault_while_tuning_names_the_plugin() -> None:
     with pytest.raises(PluginError) as caught:
-        compile_model(model(), [Tuner(OSError("no counters")), "llvm"], tune=1.0)  # type: ignore[arg-type]
+        compile_model(model(), Request([Tuner(OSError("no counters")), "llvm"], tune=1.0))  # type: ignore[arg-type]
     assert str(caught.value) == "plugin 'vendor' raised OSError in tune: no counters"

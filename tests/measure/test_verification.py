@@ -16,8 +16,7 @@ import pytest
 import graft
 from graft.errors import GraftError, InputError, PluginError, VerifyError
 from graft.measure.verification import difference
-
-from .models import Vendor, feeds, model
+from tests.compiler.models import Vendor, feeds, model
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -58,7 +57,7 @@ def test_errors_are_told_apart_as_isolated_and_accumulated() -> None:
 
 
 def test_each_region_of_the_digits_model_is_right() -> None:
-    reason = graft.compiler.api.plugins().backends(["onednn"])[0].available()
+    reason = graft.compiler.request.plugins().backends(["onednn"])[0].available()
     if reason is not None:
         pytest.skip(reason)
     report = graft.verify(str(DIGITS), ["onednn", "llvm"], per_region=True, threads=1)

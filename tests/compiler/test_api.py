@@ -12,11 +12,11 @@ import pytest
 
 import graft
 from graft.compiler.api import compile_model
+from graft.compiler.request import Request
 from graft.core.model.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.model.passes.pipeline import record_of
 from graft.errors import ArtifactError, GraftError, InputError, ModelError, PlanError, PluginError, UnsupportedError
-
-from .models import Vendor, check, feeds, kinds, model, raising
+from tests.compiler.models import Vendor, check, feeds, kinds, model, raising
 
 OTHER_SHAPE = "; compile the model for this shape, or pass that one"
 
@@ -75,7 +75,7 @@ def test_compiling_leaves_the_model_as_it_was() -> None:
     before, loaded = proto.SerializeToString(), graft.load(proto)
     nodes, record = [node.name for node in loaded.graph], list(record_of(loaded))
     graft.compile(proto, ["llvm"], threads=1)
-    compiled = compile_model(loaded, ["llvm"], threads=1)
+    compiled = compile_model(loaded, Request(["llvm"], threads=1))
     assert proto.SerializeToString() == before
     assert [node.name for node in loaded.graph] == nodes
     assert record_of(loaded) == record
@@ -223,7 +223,7 @@ def test_a_backend_object_without_a_name_is_refused() -> None:
 )
 def test_a_region_that_cannot_be_compiled_goes_to_the_next_backend(compile_: Any, text: str) -> None:
     vendor = Vendor("MatMul", compile_=compile_)
-    compiled = compile_model(model(), [vendor, "llvm"], threads=1)
+    compiled = compile_model(model(), Request([vendor, "llvm"], threads=1))
     placement = compiled.plan["h"]
     assert placement.backend == "llvm"
     assert placement.reasons["vendor"].code == "compile-failed"
@@ -275,7 +275,7 @@ def test_a_plan_is_followed_and_refused_for_another_model() -> None:
     plan = graft.plan(model(), [vendor, "llvm"], policy=policy)
     assert (plan["h"].backend, plan["r"].backend) == ("llvm", "vendor")
     saved = graft.Plan.from_json(plan.to_json())
-    compiled = compile_model(model(), [vendor, "llvm"], plan=saved, threads=1)
+    compiled = compile_model(model(), Request([vendor, "llvm"], plan=saved, threads=1))
     assert [row.backend for row in compiled.plan.placements] == [row.backend for row in plan.placements]
     other = model("y = Relu(x)", "float[2] x", "float[2] y")
     said = message_of(PlanError, other, [vendor, "llvm"], plan=saved)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from graft.core.machine.target import LEVELS
-from graft.core.tensor_ir.numerics import DOTS
+from graft.core.machine.instructions import DOTS
+from graft.core.machine.target import target_named
 from graft.measure.roofline import Roofline, Traffic, achieved, traffic_of
 from graft.measure.roofline_kernels import peak_flops, read_bandwidth
 from graft.runtime.procedure import Call, Procedure, ProgramDescription, TensorSpec
@@ -43,5 +43,5 @@ def test_the_traffic_of_a_call_is_that_of_its_tensors() -> None:
 
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
 def test_the_limits_are_measured_for_other_targets_too(level: str) -> None:
-    assert all(peak_flops(LEVELS[level], dot) > 0 for dot in ("", *DOTS))
-    assert read_bandwidth(1 << 14, LEVELS[level]) > 0
+    assert all(peak_flops(target_named(level), dot) > 0 for dot in ("", *DOTS))
+    assert read_bandwidth(1 << 14, target_named(level)) > 0

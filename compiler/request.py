@@ -1,0 +1,153 @@
+"""What the user asks of a plan or a compilation, as one object; and the choice of backends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graft.compiler.driver import compile_options
+from graft.compiler.faults import forgiven_of
+from graft.core.machine.host import available_threads
+from graft.core.machine.rows import NATIVE
+from graft.errors import PlanError, UnsupportedError
+from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
+from graft.plugins.backend import Backend
+from graft.plugins.manager import PluginManager
+from graft.runtime.foreign import kind_of, said, shown
+
+if TYPE_CHECKING:
+    import os
+
+    from graft.core.machine.target import CompileOptions
+    from graft.core.tuning.options import TuneOptions
+    from graft.partition.plan import Plan
+
+Backends = str | Backend | Iterable[str | Backend] | None
+"""Names or objects in order of preference, one or several; None for all that are installed."""
+EXAMPLE = '; write backends=["onednn", "llvm"]'
+
+
+@cache
+def plugins() -> PluginManager:
+    """Return the plugin manager of this process; it finds the installed plugins on first use."""
+    return PluginManager()
+
+
+def choose(backends: Backends, manager: PluginManager | None = None) -> list[Backend]:
+    """Return backends in order of preference: named ones, given objects, or all that are installed, by priority.
+
+    Raises PlanError for what is neither a name nor a backend, and for a backend that is listed twice.
+    """
+    manager = manager or plugins()
+    if backends is None:
+        chosen = manager.backends(None)
+    else:
+        chosen = []
+        for one in listed(backends):
+            chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
+    if not chosen:
+        raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
+    names = [backend.name for backend in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"backend '{name}' is listed twice; list each backend once", backend=name)
+    return chosen
+
+
+def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Backend]:
+    """Return the user's choice as a list: one name, names with commas between, one backend, or several of both."""
+    given: list[object]
+    if isinstance(backends, str):
+        given = [name.strip() for name in backends.split(",")]
+    elif isinstance(backends, Iterable) and not isinstance(backends, bytes | Mapping | type | np.ndarray):
+        try:
+            given = list(backends)
+        except Exception as error:
+            raise PlanError(f"backends cannot be listed: {kind_of(error)}: {said(error)}{EXAMPLE}") from error
+    else:
+        given = [backends]
+    for one in given:
+        if not isinstance(one, str | Backend) or not one:
+            hint = f"; give {one.__name__}()" if isinstance(one, type) and issubclass(one, Backend) else ""
+            raise PlanError(
+                f"backends has {shown(one)}, which is neither a name nor a graft.Backend object{hint or EXAMPLE}"
+            )
+    return given  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The wishes of `graft.compile` and `graft.plan`, which say what each means."""
+
+    backends: Backends = None
+    shapes: Mapping[str, Sequence[int]] | None = None
+    threads: int | None = None
+    target: str = NATIVE
+    precision: str = "float32"
+    strict: bool = False
+    cache: bool = True
+    tune: bool | float | TuneOptions = False
+    tuned: bool = True
+    without: Collection[str] = ()
+    plan: Plan | None = None
+    policy: Policy | None = None
+    place: PlacementMode | None = None
+    keep_intermediates: str | os.PathLike[str] | None = None
+    manager: PluginManager | None = None
+
+    @property
+    def plugins(self) -> PluginManager:
+        """The plugin manager to ask."""
+        return self.manager or plugins()
+
+    @property
+    def thread_count(self) -> int:
+        """With how many threads the program is to run."""
+        return self.threads or available_threads()
+
+    @property
+    def names_backends(self) -> bool:
+        """Whether the user said, by name or by a plan, which backends to take."""
+        return self.backends is not None or self.plan is not None
+
+    def chosen(self) -> list[Backend]:
+        """Return the backends in order of preference, those of the plan if no others are given; raise PlanError."""
+        wanted = self.plan.backends if self.backends is None and self.plan is not None else self.backends
+        return choose(wanted, self.plugins)
+
+    def forgiven(self, chosen: Sequence[Backend]) -> Collection[str]:
+        """Return the names of backends whose faults do not stop the others."""
+        return forgiven_of(chosen, self.names_backends, self.strict)
+
+    def placement(self) -> Policy:
+        """Return the policy with a mode of placement; raise PlanError for an unknown one."""
+        return placed(self.policy, self.place, named=self.names_backends)
+
+    def options(self) -> CompileOptions:
+        """Return what backends are told; raise GraftError for a wish that makes no sense."""
+        return compile_options(
+            self.threads,
+            self.strict,
+            self.target,
+            self.cache,
+            self.tuned,
+            self.without,
+            self.precision,
+            self.plugins.machines,
+        )
+
+
+def placed(policy: Policy | None, place: PlacementMode | None, named: bool = True) -> Policy:
+    """Return a policy with a mode of placement: ``place``, the policy's own, or what follows from the backends.
+
+    Without a wish, placement is ``auto`` unless the user ``named`` backends. Raises PlanError for an unknown mode.
+    """
+    policy = policy or Policy()
+    mode = place or policy.placement or (None if named else "auto")
+    if mode is not None and mode not in PLACEMENTS:
+        raise PlanError(f"unknown placement '{mode}'; choose one of {', '.join(PLACEMENTS)}", place=mode)
+    return replace(policy, placement=mode)

@@ -1,0 +1,70 @@
+"""Convolutions as their anchors state them: which windows, which factor reads the image, in which orders of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.schedule.products.dot_grouping import is_zero
+from graft.core.tensor_ir.anchor_rules import image_and_weights
+from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.ir import Buffer, Cast, Expression, Load, Select, Stage
+from graft.core.tensor_ir.visit import loads
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """An anchor that is a convolution, and its factors: ``pixel`` reads the image, ``weight`` the weights."""
+
+    anchor: Stage
+    window: Window
+    pixel: Expression
+    weight: Expression
+    shape: tuple[int, ...]
+    """The extents of the result."""
+
+    @property
+    def windows(self) -> Windows:
+        """The windows."""
+        return self.window.windows
+
+    def image(self, wide: str, dtype: str | None = None) -> Buffer | None:
+        """Return the image if the pixel is its element (of type ``dtype``), made ``wide``, and zero outside."""
+        return _plain(self.pixel, wide, dtype)
+
+    def weights(self, kernel: Kernel, stages: Sequence[Stage], wide: str, dtype: str | None = None) -> Buffer | None:
+        """Return the weights if they are a constant that no other of the stages reads, and the factor their element."""
+        found = _plain(self.weight, wide, dtype)
+        if found is None or found not in kernel.constants or is_read(stages[1:], found):
+            return None
+        return found
+
+
+def convolution_of(stage: Stage, rank: int | None = None) -> Convolution | None:
+    """Return the convolution that a stage says it is, with ``rank`` axes; None if it is none, or has no elements."""
+    parts, shape = image_and_weights(stage), constant_shape(stage.buffer)
+    if parts is None or not isinstance(stage.structure, Window) or shape is None or 0 in shape:
+        return None
+    if rank is not None and len(shape) != rank:
+        return None
+    return Convolution(stage, stage.structure, *parts, shape)
+
+
+def is_read(stages: Sequence[Stage], buffer: Buffer) -> bool:
+    """Whether some of the stages read a buffer."""
+    return any(load.buffer is buffer for stage in stages for load in loads(*stage_expressions(stage)))
+
+
+def _plain(factor: Expression, wide: str, dtype: str | None) -> Buffer | None:
+    """The buffer of which a factor is an element, as ``wide``; None if it is more, or not of type ``dtype``."""
+    if factor.type.dtype != wide:
+        return None
+    element = factor.on_true if isinstance(factor, Select) else factor
+    element = element.value if isinstance(element, Cast) else element
+    if not isinstance(element, Load) or dtype not in (None, element.buffer.dtype):
+        return None
+    if isinstance(factor, Select) and not (is_zero(factor.on_false) and element.mask == factor.condition):
+        return None
+    return element.buffer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def size(count: int) -> str:
@@ -20,3 +20,8 @@ def shape(extents: Sequence[int | str | None] | None) -> str:
     if extents is None:
         return "?"
     return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
+
+
+def knobs(schedule: Mapping[str, int | str]) -> str:
+    """Return the knobs of a kernel's strategy: ``rows=14 vectors=2``."""
+    return " ".join(f"{name}={value}" for name, value in schedule.items() if name != "strategy")

@@ -68,7 +68,8 @@ class Call:
     "input_directions": [...], "output_axes": [...], "output_directions": [...]}.
 
     ``in_place`` (kind ``call``) holds the positions of inputs whose bytes the one output may be written over: the
-    function has read an element whenever it writes the one at its place.
+    function has read an element whenever it writes the one at its place. ``schedule`` says how a kernel was made: its
+    ``strategy`` and the knobs of that; it is for people.
     """
 
     kind: Literal["call", "copy", "if", "loop", "scan"]
@@ -82,6 +83,7 @@ class Call:
     origin: tuple[str, ...] = ()
     flops: int = 0
     in_place: tuple[int, ...] = ()
+    schedule: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def _call_to_json(call: Call) -> dict[str, Any]:
         row["flops"] = call.flops
     if call.in_place:
         row["in_place"] = list(call.in_place)
+    if call.schedule:
+        row["schedule"] = dict(call.schedule)
     return row
 
 
@@ -214,6 +218,7 @@ def _call_from_json(row: Mapping[str, Any]) -> Call:
         origin=tuple(row.get("origin", ())),
         flops=row.get("flops", 0),
         in_place=tuple(row.get("in_place", ())),
+        schedule=dict(row.get("schedule", {})),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from graft.core.model.view import NodeView
 from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Function, Stage
 
 
@@ -51,6 +52,17 @@ class Scheduled:
     """The function, or what builds it: who only wants the packed constants does not pay for the loops."""
     packed: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
     """Keyed by the buffer of ``kernel.inputs`` that is replaced."""
+    strategy: str = ""
+    """The row of the table that built it ..."""
+    knobs: Mapping[str, int | str] = field(default_factory=dict)
+    """... what it chose ..."""
+    refusals: Mapping[str, Reject] = field(default_factory=dict)
+    """... and why the rows before it did not."""
+
+    @property
+    def chosen(self) -> dict[str, int | str]:
+        """The strategy and its knobs, as reports show them."""
+        return {"strategy": self.strategy, **self.knobs} if self.strategy else {}
 
     @property
     def function(self) -> Function:

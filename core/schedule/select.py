@@ -1,55 +1,39 @@
-"""The choice of a kernel's schedule by the trait of its anchor."""
+"""The choice of a kernel's schedule: the first strategy of a table that takes it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.strategies.clipped_windows import schedule_pooling
-from graft.core.schedule.strategies.fused_elementwise import schedule_elementwise
-from graft.core.schedule.strategies.fused_rows import schedule_row_wise
-from graft.core.schedule.strategies.generic_nest import schedule_generic
-from graft.core.schedule.strategies.split_reduction import schedule_reduction
-
-INTEGER = ("MatMulInteger", "ConvInteger")
-"""Operators that products of quantised tensors are made of."""
+from graft.core.schedule.strategies.table import TABLE
+from graft.core.schedule.strategy import Anchor, Strategy, StrategyTable
+from graft.errors import CompileError
 
 
-def schedule(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
-    """Return the kernel in loops for a target, with ``parameters`` where its schedule is of their family.
+def schedule(
+    kernel: Kernel, target: Target, parameters: Parameters | None = None, strategies: StrategyTable = TABLE
+) -> Scheduled:
+    """Return the kernel in loops for a target, with ``parameters`` where its strategy has such knobs.
 
-    The schedules of contractions, attention and convolutions are imported when they are first needed; where they do
-    not fit (None) the generic schedule takes the kernel.
+    The schedule names its strategy and says why the rows before it refused. Raises CompileError if no row takes the
+    kernel: a table without a last resort.
     """
-    scheduled: Scheduled | None
-    match kernel.anchor:
-        case Trait.CONTRACTION | Trait.CONVOLUTION if kernel.node is not None and kernel.node.op_type in INTEGER:
-            from graft.core.schedule.strategies.nhwc_integers import schedule_integers
+    anchor, refusals = Anchor(kernel, parameters), dict[str, Reject]()
+    for row in strategies.of(kernel.anchor):
+        found = row.schedule(anchor, target)
+        if isinstance(found, Scheduled):
+            return replace(found, strategy=row.name, refusals=refusals)
+        refusals[row.name] = found
+    said = "; ".join(f"{name}: {reject}" for name, reject in refusals.items()) or "there is none for its anchor"
+    raise CompileError(f"no strategy takes kernel '{kernel.name}' ({kernel.anchor.name.lower()}): {said}")
 
-            scheduled = schedule_integers(kernel, target)
-        case Trait.CONTRACTION:
-            from graft.core.schedule.strategies.blocked_product import schedule_contraction
 
-            scheduled = schedule_contraction(kernel, target, parameters)
-        case Trait.ATTENTION if "attention" in target.without:
-            return schedule_generic(kernel, target)
-        case Trait.ATTENTION:
-            from graft.core.schedule.strategies.fused_attention import schedule_attention
-
-            scheduled = schedule_attention(kernel, target, parameters)
-        case Trait.CONVOLUTION:
-            from graft.core.schedule.strategies.direct_convolution import schedule_convolution
-
-            scheduled = schedule_convolution(kernel, target, parameters)
-        case Trait.ELEMENTWISE | Trait.INJECTIVE:
-            return schedule_elementwise(kernel, target)
-        case Trait.REDUCTION:
-            return schedule_reduction(kernel, target)
-        case Trait.POOLING:
-            return schedule_pooling(kernel, target)
-        case Trait.ROW_WISE:
-            return schedule_row_wise(kernel, target)
-        case _:
-            return schedule_generic(kernel, target)
-    return scheduled or schedule_generic(kernel, target)
+def strategy_of(
+    kernel: Kernel, target: Target, parameters: Parameters | None = None, strategies: StrategyTable = TABLE
+) -> Strategy | None:
+    """Return the strategy that applies to a kernel first, without building anything; None if there is none."""
+    anchor = Anchor(kernel, parameters)
+    return next((row for row in strategies.of(kernel.anchor) if row.applies(anchor, target)), None)

@@ -89,7 +89,7 @@ class Window:
     @property
     def is_depthwise(self) -> bool:
         """Whether each output channel is computed from the one input channel of its number."""
-        return self.groups > 1 and self.inputs == self.outputs == 1
+        return self.inputs == self.outputs == 1
 
     @property
     def reads_channels_last(self) -> bool:

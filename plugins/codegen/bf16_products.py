@@ -11,7 +11,7 @@ from graft.core.machine.target import Target
 from graft.core.model.view import NodeView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.strategies.direct_convolution import MIN_CHANNELS
+from graft.core.schedule.strategies.depthwise_nchw import MIN_CHANNELS
 from graft.core.schedule.strategies.first_convolution_bf16 import gains
 from graft.plugins.codegen.fusion import fuse
 from graft.plugins.codegen.image_layout import is_first, values_last

@@ -8,12 +8,13 @@ later, are packed by moving elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.tensor_ir.ir import Buffer, Function
+from graft.core.tensor_ir.ir import Buffer
 
 EXACT = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
 """Up to which number every whole number is one of the type."""
@@ -22,10 +23,11 @@ Schedule = Callable[[Kernel], Scheduled]
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What kernels of one structure share: how their constants are packed; None where packing computes."""
+    """What kernels of one structure share: how constants are packed (None: packing computes), and the schedule."""
 
     name: str
     places: Places | None
+    chosen: Chosen = field(default_factory=dict)
 
     def packed(self, kernel: Kernel, schedule: Schedule) -> Mapping[Buffer, np.ndarray]:
         """Return the constants of another kernel of the structure as the shared function wants them."""
@@ -80,12 +82,16 @@ def strided(places: np.ndarray) -> Strided | None:
     return Strided(places.shape, int(rest[0]) - 1, tuple(reversed(extents)), tuple(reversed(steps)))
 
 
+Chosen = Mapping[str, int | str]
+"""The strategy of a kernel and its knobs."""
 Places = Mapping[int, Strided | np.ndarray]
 """By the number of a packed input: for every packed element 1 + its flat position in the contents, 0 for padding."""
 
 
-def scheduled_and_places(kernel: Kernel, schedule: Schedule) -> tuple[Function, Places | None]:
-    """Return the function of a kernel, and where its packed constants come from (None where packing computes)."""
+def scheduled_and_places(kernel: Kernel, schedule: Schedule) -> tuple[Scheduled, Places | None]:
+    """Return the schedule of a kernel, and where its packed constants come from (None where packing computes)."""
+    if kernel.anchor is Trait.RECURRENT:  # one of a kind, with large weights: packing them is cheaper than asking how
+        return schedule(kernel), None
     numbered = dict(kernel.constants)
     for buffer, contents in kernel.constants.items():
         if contents.size < EXACT.get(contents.dtype, 0):
@@ -97,9 +103,9 @@ def scheduled_and_places(kernel: Kernel, schedule: Schedule) -> tuple[Function, 
     for source, packed in scheduled.packed.items():
         found = None if numbered[source] is kernel.constants[source] else _places(packed, numbered[source])
         if found is None:
-            return schedule(kernel).function, None
+            return schedule(kernel), None
         places[kernel.inputs.index(source)] = strided(found) or found
-    return scheduled.function, places
+    return scheduled, places
 
 
 def _places(packed: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:

@@ -15,6 +15,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.control_loops import Lanes
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -32,7 +33,7 @@ from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.codegen.bf16_products import rounded_nodes
 from graft.plugins.codegen.checked_indices import IndexChecks
 from graft.plugins.codegen.concat_in_place import Placed
-from graft.plugins.codegen.constant_packing import Places, Shared, scheduled_and_places
+from graft.plugins.codegen.constant_packing import Chosen, Shared, scheduled_and_places
 from graft.plugins.codegen.fusion import Group, Uses, fuse
 from graft.plugins.codegen.horizontal_fusion import join_horizontally
 from graft.plugins.codegen.image_layout import values_last
@@ -232,7 +233,7 @@ class RegionKernels:
     _index_checks: IndexChecks = field(init=False)
 
     def __post_init__(self) -> None:
-        self._index_checks = IndexChecks(symbol(self.region.name))
+        self._index_checks = IndexChecks(symbol(self.region.name), Lanes.of(self.target))
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
         precision = self.target.precision
@@ -346,11 +347,8 @@ class RegionKernels:
 
     # ---- Kernels ----
 
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
-        """The name of the kernel's function, shared with kernels like it, and its packed constants."""
-        if lowered.loops is not None:
-            self._define(lowered.loops.function)
-            return lowered.loops.function.name, lowered.loops.packed
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
+        """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
         kernel = lowered.kernel
         with self._timed("lower"):
             structure = structure_of(kernel)
@@ -372,19 +370,20 @@ class RegionKernels:
             shared = self.codegen.find(structure, kernel.name)
         if shared is None:
             with self._timed("schedule"):
-                function, places = scheduled_and_places(kernel, scheduled)
-            self._define(function, structure, places)
-            shared = Shared(function.name, places)
+                made, places = scheduled_and_places(kernel, scheduled)
+                function = made.function
+            shared = Shared(function.name, places, made.chosen)
+            self._define(function, structure, shared)
         self._known[structure] = shared
         with self._timed("pack"):
-            return shared.name, shared.packed(kernel, scheduled)
+            return shared.name, shared.packed(kernel, scheduled), shared.chosen
 
-    def _define(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
+    def _define(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
         lowered = lower_function(on_one_thread(function) if "threads" in self.target.without else function)
         self.functions.append(lowered.function)
         if self.codegen is not None and not lowered.missing:
-            self.codegen.add(lowered.function, structure, places)
+            self.codegen.add(lowered.function, structure, shared)
         self._tables[function.name] = lowered.tables
         self._missing |= lowered.missing
         self.externs |= lowered.externs
@@ -399,11 +398,13 @@ class RegionKernels:
         """Call the checks of a node's indices, which come before what reads them."""
         for check in self._index_checks.of(node):
             if check.is_new and (self.codegen is None or self.codegen.find(check.structure, check.name) is None):
-                self._define(check.function(), check.structure, {})
+                self._define(check.function(), check.structure, Shared(check.name, {}))
             read = (self._index(check.value.value),)
             self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
 
-    def _call(self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray]) -> None:
+    def _call(
+        self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray], chosen: Chosen
+    ) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
             packed = packed_constants.get(buffer, lowered.made.get(buffer))
@@ -411,9 +412,7 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        in_place = (
-            () if lowered.loops is not None or "in-place" in self.target.without else overwritable(lowered.kernel)
-        )
+        in_place = () if "in-place" in self.target.without else overwritable(lowered.kernel)
         stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
         outputs = tuple(self._result(ValueView(value), buffer.dtype) for value, buffer in stored)
         self._calls.append(
@@ -426,6 +425,7 @@ class RegionKernels:
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
                 in_place=in_place,
+                schedule=chosen,
             )
         )
 

@@ -16,7 +16,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +25,7 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.errors import GraftError
-from graft.plugins.codegen.constant_packing import Places, Strided
+from graft.plugins.codegen.constant_packing import Chosen, Places, Strided
 from graft.runtime.files import writing
 from graft.runtime.private import (
     FILE_MODE,
@@ -41,7 +41,7 @@ log = logging.getLogger("graft.llvm")
 LIMIT_BYTES = 512 << 20
 KEPT = 0.8
 """The share of the limit that is left after the oldest entries were removed."""
-_MAGIC = b"GRAFTKC2"
+_MAGIC = b"GRAFTKC3"
 _SOURCES = (
     "core/schedule",
     "core/tensor_ir",
@@ -55,11 +55,12 @@ _SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A compiled kernel: its ELF object, the name of its function there, and how its constants are packed."""
+    """A compiled kernel: its ELF object, its function's name there, how constants are packed, and its schedule."""
 
     symbol: str
     object: bytes
     places: Places | None
+    chosen: Chosen = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ def _encode(entry: Entry) -> bytes:
             blob = zlib.compress(np.diff(at.reshape(-1), prepend=at.dtype.type(0)).tobytes(), 1)
             places.append({"input": number, "shape": at.shape, "dtype": str(at.dtype), "bytes": len(blob)})
             blobs.append(blob)
-    facts = {"symbol": entry.symbol, "object": len(entry.object), "places": places}
+    facts = {"symbol": entry.symbol, "object": len(entry.object), "places": places, "chosen": dict(entry.chosen)}
     head = json.dumps(facts).encode()
     body = b"".join((len(head).to_bytes(4, "little"), head, *blobs))
     return _MAGIC + hashlib.sha256(body).digest() + body
@@ -227,7 +228,7 @@ def _decode(data: bytes) -> Entry | None:
     code = body[end : end + facts["object"]]
     end += facts["object"]
     if facts["places"] is None:
-        return Entry(facts["symbol"], code, None)
+        return Entry(facts["symbol"], code, None, facts["chosen"])
     places: dict[int, Strided | np.ndarray] = {}
     for row in facts["places"]:
         if (grid := row.get("grid")) is not None:
@@ -238,4 +239,4 @@ def _decode(data: bytes) -> Entry | None:
         steps = np.frombuffer(zlib.decompress(body[end : end + row["bytes"]]), row["dtype"])
         places[row["input"]] = np.cumsum(steps, dtype=row["dtype"]).reshape(row["shape"])
         end += row["bytes"]
-    return Entry(facts["symbol"], code, places)
+    return Entry(facts["symbol"], code, places, facts["chosen"])

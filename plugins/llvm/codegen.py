@@ -15,7 +15,7 @@ from typing import Self
 
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
-from graft.plugins.codegen.constant_packing import Places, Shared
+from graft.plugins.codegen.constant_packing import Shared
 from graft.plugins.llvm.cache import Entry, KernelCache, kernel_key
 from graft.plugins.llvm.emit import llvm_version, module_ir, object_of, processor_of
 from graft.plugins.llvm.object import link
@@ -60,14 +60,14 @@ class Codegen:
         done: Future[Entry] = Future()
         done.set_result(entry)
         self._objects.append((name, done))
-        return Shared(name, entry.places)
+        return Shared(name, entry.places, entry.chosen)
 
-    def add(self, function: Function, structure: str | None = None, places: Places | None = None) -> None:
+    def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Compile a function, and keep it in the cache if its kernel has a structure."""
         started = perf_counter()
         text = module_ir((function,), self._target)
         self.seconds["emit"] += perf_counter() - started
-        self._objects.append((function.name, self._pool.submit(self._compile, text, function.name, structure, places)))
+        self._objects.append((function.name, self._pool.submit(self._compile, text, function.name, structure, shared)))
 
     def image(self) -> bytes:
         """Return the native image of all functions; raise CompileError for what LLVM or the linker refuse."""
@@ -89,9 +89,10 @@ class Codegen:
         """The stages that took time."""
         return {name: seconds for name, seconds in self.seconds.items() if seconds}
 
-    def _compile(self, text: str, name: str, structure: str | None, places: Places | None) -> Entry:
+    def _compile(self, text: str, name: str, structure: str | None, shared: Shared | None) -> Entry:
         started = perf_counter()
-        entry = Entry(name, object_of(text, name, self._target), places)
+        shared = shared or Shared(name, None)
+        entry = Entry(name, object_of(text, name, self._target), shared.places, shared.chosen)
         self.seconds["llvm"] += perf_counter() - started
         if self._cache is not None and structure is not None and "custom[" not in structure:
             self._cache.put(self._key(structure), entry)

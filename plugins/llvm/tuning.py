@@ -16,7 +16,7 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
@@ -29,6 +29,7 @@ from graft.core.tuning.tunings import Tunings, workload_key
 from graft.core.types import Type, element_bits
 from graft.datatypes.lower_function import lower_function
 from graft.partition.region import Region
+from graft.plugins.codegen.constant_packing import Chosen
 from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered
 from graft.plugins.llvm.backend import RegionKernels
@@ -51,10 +52,10 @@ class _Collected(RegionKernels):
 
     found: list[Lowered] = field(default_factory=list)
 
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray]]:
-        if lowered.loops is None:
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
+        if lowered.kernel.anchor is not Trait.RECURRENT:
             self.found.append(lowered)
-        return lowered.kernel.name, {}
+        return lowered.kernel.name, {}, {}
 
 
 def tune_regions(

@@ -47,6 +47,21 @@ def test_inspect_shows_an_artifact(graft, artifact):
     assert any(row[:2] == ["reference_0", "reference"] for row in rows)
 
 
+def test_inspect_shows_how_kernels_are_made_from_the_cache_too(graft, model, tmp_path):
+    found = []
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.graft"
+        assert graft("compile", model, "-b", "llvm", "-o", path).code == 0
+        lines = graft("inspect", path).out.splitlines()
+        start = next(number for number, line in enumerate(lines) if line.split() == ["KERNEL", "STRATEGY", "KNOBS"])
+        found.append(lines[start + 1 :])
+        calls = json.loads(graft("inspect", path, "--json").out)["procedures"][0]["calls"]
+        assert calls[0]["schedule"]["strategy"] == "blocked_product"
+    assert found[0] == found[1]
+    assert found[0][0].split()[1] == "blocked_product"
+    assert "rows=" in found[0][0]
+
+
 def test_inspect_gives_the_manifest_as_json(graft, artifact):
     manifest = json.loads(graft("inspect", artifact, "--json").out)
     assert [module["kind"] for module in manifest["modules"]] == ["reference"]

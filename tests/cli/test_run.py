@@ -132,13 +132,14 @@ def test_profile_writes_a_trace_of_every_call(graft, model, tmp_path):
 def test_profile_compares_every_call_with_the_limits_of_the_machine(graft, model):
     outcome = graft("profile", model, "-b", "llvm", "--runs", 2)
     head, first, *_, limits, _ = outcome.out.splitlines()
-    columns = ["MICROSECONDS", "SHARE", "%", "GFLOP/s", "GB/s", "OF", "LIMIT", "%", "FUNCTION", "NODES"]
+    columns = ["MICROSECONDS", "SHARE", "%", "GFLOP/s", "GB/s", "OF", "LIMIT", "%", "FUNCTION", "STRATEGY", "NODES"]
     assert head.split() == columns
     assert first.split()[5].startswith("llvm_0_")
     assert limits.startswith("one core: ")
     (call, *_) = json.loads(graft("profile", model, "-b", "llvm", "--runs", 1, "--json").out)["calls"]
     assert call["gbytes"] > 0
     assert call["of_limit"] > 0
+    assert call["schedule"]["strategy"] == "blocked_product"
 
 
 def test_bench_measures_the_machine_by_itself(graft):

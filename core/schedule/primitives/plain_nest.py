@@ -19,13 +19,19 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.visit import substitute
+from graft.errors import ScheduleError
 
 
 def plain_nest(name: str, stages: Sequence[Stage], inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Function:
     """Return the stages one after another, each loop with a name of its own.
 
     A reduction is three nests: ``i.first`` sets the initial value, ``i`` and ``k`` reduce, ``i.last`` is the epilogue.
+    Raises ScheduleError for a stage with an order of its own: a scan, a scatter, a selection.
     """
+    for stage in stages:
+        if stage.order is not None:
+            what = type(stage.order).__name__.lower()
+            raise ScheduleError(f"the stage of '{stage.buffer.name}' is a {what}, which has an order of its own")
     names = _Names()
     body: Statement = Block(tuple(nest for stage in stages for nest in _nests(stage, names)))
     kept = [stage.buffer for stage in stages if stage.buffer not in outputs]

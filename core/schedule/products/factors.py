@@ -215,7 +215,7 @@ class Factors:
         """Return the loops of the reduction around ``body``."""
         for loop in reversed(self.parts.depth):
             body = For(loop.variable, b.index(loop.extent), "serial", body)
-        return body
+        return instantiate(body, {})  # the sums have loops over the same terms
 
     def pack(self, outer: Outer, panel: Panel) -> Statement:
         """Return the loops that copy the right factor's columns of ``panel`` into the buffer."""

@@ -18,6 +18,8 @@ import numpy as np
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
@@ -32,6 +34,7 @@ from graft.core.schedule.products.factors import Factors
 from graft.core.schedule.products.factors import Outer as Outer
 from graft.core.schedule.products.packed_dot import SmallRows, copied_rows
 from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.products.tiling import (
     Ahead,
     Partial,
@@ -48,6 +51,7 @@ from graft.core.schedule.products.tiling import (
     wide,
 )
 from graft.core.schedule.strategies.generic_nest import schedule_generic
+from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -139,7 +143,12 @@ class ContractionScheduler(Factors):
         def build() -> Function:
             return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
 
-        return Scheduled(build, {factor.source: factor.stored for factor in packed})
+        knobs: dict[str, int | str] = {
+            "rows": self.tile.rows, "vectors": self.tile.vectors, "unroll": self.tile.unroll, "factor": self.mode,
+        }  # fmt: skip
+        if self.parts.multiply.dot:
+            knobs["dot"] = self.parts.multiply.dot
+        return Scheduled(build, {factor.source: factor.stored for factor in packed}, knobs=knobs)
 
     def _body(self) -> Statement:
         if self.mode in ("in place", "packed before"):
@@ -417,3 +426,24 @@ class ContractionScheduler(Factors):
 def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:
     """Return ``scheduled.packed`` keyed by the buffers that ``originals`` gives for its keys."""
     return {originals.get(buffer, buffer): contents for buffer, contents in scheduled.packed.items()}
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    collapsed, sources = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    scheduled = _scheduled(collapsed, target, anchor.parameters)
+    return OTHER_FORM if scheduled is None else with_sources(scheduled, sources)
+
+
+def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Return what to measure for a product in a stage of tuning."""
+    kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    stages = fused_stages(kernel)
+    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
+    parts = None if epilogue is None else analyse(epilogue)
+    if parts is None or parts.total.is_integer:
+        return []
+    own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()
+    return [*product_candidates(own, parts.height, parts.width, parts.left.type.dtype, target, stage)]
+
+
+STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.strategies.generic_nest import fuse, schedule_stages
+from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.linear import Linear
 from graft.core.tensor_ir.simplify import Simplifier
@@ -129,3 +131,6 @@ def _bounds(
 
 def _is_axis(number: int, simplifier: Simplifier) -> bool:
     return isinstance(simplifier.atom(number), Variable)
+
+
+STRATEGY = Strategy("clipped_windows", frozenset({Trait.POOLING}), of_kernel(schedule_pooling))

@@ -9,17 +9,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
-from graft.core.schedule.parameters import DepthwiseParameters
+from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import column_mask, lanes_of, multiply_add, over, ramp, wide
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import image_and_weights
 from graft.core.tensor_ir.ir import (
     Block,
@@ -35,6 +37,11 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 
+MIN_CHANNELS = 4
+"""Groups of fewer output channels are computed directly."""
+ROWS_AND_SUMS = ((1, 8), (1, 12), (2, 8), (2, 12), (2, 16), (3, 12), (4, 16), (4, 20))
+CHAINS = (4, 12, 16)
+"""What tuning tries."""
 MAX_WINDOW = 128
 MAX_SUMS = 12
 """Sums that are computed side by side: enough to hide the latency of multiply-adds, few enough for the registers."""
@@ -55,7 +62,10 @@ def schedule_depthwise(
     if parts is None:
         return None
     parameters = (*kernel.inputs, *kernel.outputs)
-    return Scheduled(Function(kernel.name, parameters, len(kernel.outputs), parts.body(), kernel.origin))
+    function = Function(kernel.name, parameters, len(kernel.outputs), parts.body(), kernel.origin)
+    knobs = parts.parameters
+    chosen = {"rows": knobs.rows or MAX_ROWS, "sums": knobs.sums or MAX_SUMS, "chains": knobs.chains or MIN_CHAINS}
+    return Scheduled(function, knobs=chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +227,31 @@ def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters
         terms.append((simplify(substitute(weight, values)), simplify(substitute(pixel, values))))
     lanes = lanes_of(weight.type.dtype, target)
     return _Depthwise(epilogue, shape, tuple(terms), reduction.initial, lanes, parameters)
+
+
+def is_direct(anchor: Anchor) -> bool:
+    """Whether a convolution has groups of so few output channels that no product of matrices is worth its while."""
+    found = anchor.convolution
+    return found is not None and found.window.groups > 1 and found.window.outputs < MIN_CHANNELS
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if not is_direct(anchor) or anchor.convolution is None:
+        return Reject("shape", f"no convolution of groups of fewer than {MIN_CHANNELS} output channels")
+    is_last = anchor.convolution.window.stores_channels_last
+    return Reject("layout", "channels are last") if is_last else True
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    wanted = of_family(anchor.parameters, DepthwiseParameters)
+    return (anchor.stages and schedule_depthwise(anchor.kernel, anchor.stages, target, wanted)) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    own = of_family(anchor.parameters, DepthwiseParameters) or DepthwiseParameters()
+    if stage == 0:
+        return [replace(own, rows=rows, sums=sums) for rows, sums in ROWS_AND_SUMS]
+    return [replace(own, chains=chains) for chains in CHAINS] if stage == 1 else []
+
+
+STRATEGY = Strategy("depthwise_nchw", CONVOLUTIONS, _build, _applies, _candidates)

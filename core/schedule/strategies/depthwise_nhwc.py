@@ -14,6 +14,7 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.products.convolution import convolution_of
@@ -29,6 +30,7 @@ from graft.core.schedule.products.tiling import (
     ramp,
     split_evenly,
 )
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -58,7 +60,8 @@ def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target
     inputs = (parts.packed if buffer is parts.weights else buffer for buffer in kernel.inputs)
     parameters = (*inputs, *kernel.outputs)
     function = Function(kernel.name, parameters, len(kernel.outputs), parts.body(), kernel.origin)
-    return Scheduled(function, {parts.weights: parts.packed_weights(kernel.constants[parts.weights])})
+    packed = {parts.weights: parts.packed_weights(kernel.constants[parts.weights])}
+    return Scheduled(function, packed, knobs={"pixels": parts.most})
 
 
 def with_channels_last(stages: Sequence[Stage]) -> tuple[Stage, ...] | None:
@@ -246,3 +249,13 @@ class _ChannelsLast:
             index = b.multiply(b.add(b.multiply(begin, width), column), self.lanes)
             body = Let(variable, Load(self.packed, (ramp(index, self.lanes),)), body)
         return body
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or not found.window.is_depthwise:
+        return Reject("shape", "no depthwise convolution")
+    return True if found.window.reads_channels_last else Reject("layout", "the image's channels are not last")
+
+
+STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies)

@@ -9,32 +9,30 @@ directly, a vector of a row at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.loops.flat_images import Flattened, flatten, uses_pixels_apart
-from graft.core.schedule.loops.narrowing import pixel_of
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.parameters import (
+    COLUMNS,
     Columns,
     ContractionParameters,
-    DepthwiseParameters,
     Parameters,
-    WinogradParameters,
     of_family,
 )
-from graft.core.schedule.products.convolution import Convolution, convolution_of
+from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.dot_grouping import Sum, group
-from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factor_packing import evaluate
 from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
 from graft.core.schedule.products.tiling import Reduced, column_mask, lanes_of, ramp, wide
 from graft.core.schedule.products.transposed_store import TurnedScheduler
 from graft.core.schedule.strategies.blocked_product import (
@@ -42,16 +40,9 @@ from graft.core.schedule.strategies.blocked_product import (
     Outer,
     Panel,
     packed_constants,
-    schedule_contraction,
 )
-from graft.core.schedule.strategies.depthwise_nchw import schedule_depthwise
-from graft.core.schedule.strategies.depthwise_nhwc import schedule_floats_last
-from graft.core.schedule.strategies.first_convolution import schedule_few_channels
-from graft.core.schedule.strategies.first_convolution_bf16 import schedule_planes
-from graft.core.schedule.strategies.generic_nest import schedule_generic
-from graft.core.schedule.strategies.im2col_bf16 import schedule_windows_last
-from graft.core.schedule.strategies.winograd_nchw import schedule_winograd
-from graft.core.schedule.strategies.winograd_nhwc import schedule_winograd_last
+from graft.core.schedule.strategies.depthwise_nchw import is_direct
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import Window, weakened
 from graft.core.tensor_ir.ir import (
@@ -72,68 +63,25 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, substitute
 
-MIN_CHANNELS = 4
-"""Groups of fewer output channels are computed directly."""
 MIN_SAVED = 30
 """Vectors of channels are better than those of pixels if they save so many multiply-adds per vector of the output."""
 
 
-def schedule_convolution(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
-    """Return the kernel in blocked and vectorised loops; in plain ones if its stages are not as described above."""
-    stages = fused_stages(kernel)
-    scheduled = None if stages is None else _schedule(kernel, stages, target, parameters)
-    return schedule_generic(kernel, target) if scheduled is None else scheduled
-
-
-def _schedule(
-    kernel: Kernel, stages: tuple[Stage, ...], target: Target, parameters: Parameters | None
+def schedule_direct(
+    kernel: Kernel,
+    stages: tuple[Stage, ...],
+    window: Window,
+    target: Target,
+    wanted: ContractionParameters | None = None,
 ) -> Scheduled | None:
-    if target.precision == "bf16":
-        is_direct = of_family(parameters, ContractionParameters) is not None
-        small = None if is_direct else schedule_winograd_last(kernel, stages, target)
-        small = small or schedule_windows_last(kernel, stages, target, parameters)
-        small = small or schedule_planes(kernel, stages, target, parameters)
-        if small is not None:
-            return small
-    found = convolution_of(stages[0])
-    if found is None:
-        return None
-    window, groups = found.window, found.window.groups
-    last = schedule_floats_last(kernel, stages, target) if groups > 1 else None
-    if groups == 1:
-        last = _pointwise_last(kernel, stages, found, target, parameters)
-        last = last or schedule_few_channels(kernel, stages, target)
-    if last is not None or window.stores_channels_last:
-        return last
-    if groups > 1 and window.outputs < MIN_CHANNELS:
-        return schedule_depthwise(kernel, stages, target, of_family(parameters, DepthwiseParameters))
-    wanted = of_family(parameters, ContractionParameters)
-    winograd: Scheduled | None = None
-    if wanted is None and target.precision == "float32" and "winograd" not in target.without:
-        winograd = schedule_winograd(kernel, stages, target, parameters=of_family(parameters, WinogradParameters))
-    if winograd is not None:
-        return winograd
-    anchor = _channels_last(stages[0], window)
+    """Return a convolution as a product of weights and patches; None if it is none."""
+    anchor = channels_innermost(stages[0], window)
     grouped = group(anchor, kernel.constants, target)
     if grouped is not None:
-        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), groups, target, wanted, grouped.sums)
+        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), window.groups, target, wanted, grouped.sums)
         if scheduled is not None:
             return scheduled
-    return _product(kernel, (anchor, *stages[1:]), groups, target, wanted)
-
-
-def _pointwise_last(
-    kernel: Kernel, stages: tuple[Stage, ...], found: Convolution, target: Target, parameters: Parameters | None
-) -> Scheduled | None:
-    """Return a convolution of single pixels with channels last as a product of rows and weights; None for another."""
-    window = found.window
-    if not window.reads_channels_last or not window.stores_channels_last or not window.windows.are_points:
-        return None
-    if pixel_of(found.pixel) is None or not isinstance(found.weight, Load) or window.inputs == 1:
-        return None
-    anchor = _channels_last(stages[0], window)
-    rows = collapse_rows(replace(kernel, stages=(anchor, *stages[1:]), anchor_stage=0, anchor=Trait.CONTRACTION))
-    return None if rows is None else with_sources(schedule_contraction(rows[0], target, parameters), rows[1])
+    return _product(kernel, (anchor, *stages[1:]), window.groups, target, wanted)
 
 
 def _product(
@@ -153,6 +101,7 @@ def _product(
     sums = flat.of(sums)
     turned = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
     scheduled = _channels_wide(flat, parts, target, wanted, sums) if turned else None
+    is_wide = scheduled is not None
     if scheduled is None:
         apart = uses_pixels_apart(parts.right, parts.column)
         scheduler = ContractionScheduler(flat.kernel, parts, target, wanted, sums)
@@ -161,7 +110,8 @@ def _product(
         scheduled = scheduler.scheduled()
         if not scheduler.starts.are_known:
             return None
-    return replace(scheduled, packed=packed_constants(scheduled, flat.original))
+    knobs = {**scheduled.knobs, "columns": "channels" if is_wide else "pixels"}
+    return replace(scheduled, packed=packed_constants(scheduled, flat.original), knobs=knobs)
 
 
 def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
@@ -199,7 +149,7 @@ def _channels_wide(
     return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
 
 
-def _channels_last(anchor: Stage, window: Window) -> Stage:
+def channels_innermost(anchor: Stage, window: Window) -> Stage:
     """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all.
 
     Window axes of extent 1 are left out.
@@ -333,3 +283,41 @@ class _CopiedPatches(TurnedScheduler):
             value = origin.patch(group, row, b.index(start), mask)
             stores.append(Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))
         return origin.over_depth(For(row, b.index(origin.row_count), "serial", Block(tuple(stores))))
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or is_direct(anchor):
+        return Reject("shape", "no convolution, or one of groups of few channels")
+    return Reject("layout", "channels are last") if found.window.stores_channels_last else True
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    assert anchor.stages is not None and anchor.convolution is not None, anchor.kernel.name
+    wanted = of_family(anchor.parameters, ContractionParameters)
+    return schedule_direct(anchor.kernel, anchor.stages, anchor.convolution.window, target, wanted) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()
+    found = anchor.convolution
+    if found is None or found.anchor.value.type.is_integer:
+        return []
+    if stage == 0:
+        return [next(_tiles(found, target, ContractionParameters(columns=columns))) for columns in COLUMNS]
+    if stage == 1:
+        # The schedule's own choice of columns is not known here: both then.
+        wanted = COLUMNS if own.columns is None else (own.columns,)
+        return [one for columns in wanted for one in _tiles(found, target, replace(own, columns=columns))]
+    return [*blocks(own, target), *(replace(own, unroll=unroll) for unroll in UNROLLS)]
+
+
+def _tiles(found: Convolution, target: Target, own: ContractionParameters) -> Iterator[ContractionParameters]:
+    """The tiles of a direct convolution, whose rows are channels and whose columns are pixels, or the reverse."""
+    shape = (found.window.outputs, math.prod(found.windows.target))
+    height, width = reversed(shape) if own.columns == "channels" else shape
+    for tile in best_tiles(height, width, found.anchor.value.type.dtype, target):
+        yield replace(own, rows=tile.rows, vectors=tile.vectors)
+
+
+STRATEGY = Strategy("direct_convolution", CONVOLUTIONS, _build, _applies, _candidates)

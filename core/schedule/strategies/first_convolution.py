@@ -13,6 +13,7 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
@@ -28,6 +29,7 @@ from graft.core.schedule.products.tiling import (
     wide,
 )
 from graft.core.schedule.strategies.depthwise_nhwc import pieces
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -58,7 +60,8 @@ def schedule_few_channels(kernel: Kernel, stages: Sequence[Stage], target: Targe
         return None
     inputs = (parts.packed if buffer is parts.weights else buffer for buffer in kernel.inputs)
     function = Function(kernel.name, (*inputs, *kernel.outputs), len(kernel.outputs), parts.body(), kernel.origin)
-    return Scheduled(function, {parts.weights: parts.packed_weights(kernel.constants[parts.weights])})
+    packed = {parts.weights: parts.packed_weights(kernel.constants[parts.weights])}
+    return Scheduled(function, packed, knobs={"rows": parts.tile.rows, "vectors": parts.tile.vectors})
 
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _FewChannels | None:
@@ -185,3 +188,14 @@ class _FewChannels:
                 body = Let(variable, Load(self.packed, (ramp(index, tile.lanes),)), body)
             statements.append(body)
         return Block(tuple(statements))
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or found.window.groups != 1:
+        return Reject("shape", "no convolution without groups")
+    is_first = found.window.reads_channels_first and found.window.stores_channels_last
+    return True if is_first else Reject("layout", "channels do not come first and leave last")
+
+
+STRATEGY = Strategy("first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies)

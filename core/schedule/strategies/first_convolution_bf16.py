@@ -15,13 +15,15 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import both, broadcast
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.convolution import convolution_of, is_read
 from graft.core.schedule.products.tiling import column_mask, lanes_of, ramp, wide
-from graft.core.schedule.strategies.im2col_bf16 import Window, schedule_window
+from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, schedule_window
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import (
     Binary,
     Block,
@@ -121,3 +123,20 @@ def _planes_of(kernel: Kernel, stages: Sequence[Stage]) -> _Planes | None:
     extents = (b.index(math.prod(found.window.extents)), b.index(found.shape[3]))
     matrix = Buffer(f"{weights.name}_matrix", weights.dtype, extents)
     return _Planes(source, weights, found.shape, found.windows, matrix, source)
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    return True if target.precision == "bf16" else Reject("accuracy", "bfloat16 is not wanted")
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    kernel, stages = anchor.kernel, anchor.stages
+    return (stages and schedule_planes(kernel, stages, target, anchor.parameters)) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    window = None if anchor.stages is None else _planes_of(anchor.kernel, anchor.stages)
+    return candidates_of(window, anchor, target, stage)
+
+
+STRATEGY = Strategy("first_convolution_bf16", CONVOLUTIONS, _build, _applies, _candidates)

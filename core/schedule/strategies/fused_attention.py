@@ -13,6 +13,8 @@ from math import prod
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
@@ -20,6 +22,7 @@ from graft.core.schedule.parameters import AttentionParameters, Parameters, of_f
 from graft.core.schedule.products.dot_grouping import word
 from graft.core.schedule.products.factors import EMULATED_REGISTERS
 from graft.core.schedule.products.product_axes import Contraction, Multiply
+from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
     Tile,
@@ -37,6 +40,7 @@ from graft.core.schedule.strategies.attention_parts import Attention, analyse_at
 from graft.core.schedule.strategies.blocked_product import Outer, Panel
 from graft.core.schedule.strategies.softmax_row import softmax_row
 from graft.core.schedule.strategies.tiled_transpose import transpose
+from graft.core.schedule.strategy import OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -59,6 +63,8 @@ from graft.core.types import Type, element_bits
 
 SCORE_SHARE = 1.0
 """The scores of a block of rows, as a part of the first-level cache."""
+SCORE_SHARES = (1 / 4, 1 / 2, 2, 4, 8)
+"""Such parts that tuning tries."""
 MIN_HEADS = 8
 """From so many heads on the heads are spread over threads, else the blocks of rows of each head."""
 
@@ -218,7 +224,8 @@ class AttentionScheduler:
         """Build the function."""
         body = instantiate(self._heads(), {})
         parameters = (*self.kernel.inputs, *self.kernel.outputs)
-        return Scheduled(Function(self.kernel.name, parameters, 1, body, self.kernel.origin))
+        knobs = {"rows": self.tile.rows, "vectors": self.tile.vectors, "blocks": self.blocks.count}
+        return Scheduled(Function(self.kernel.name, parameters, 1, body, self.kernel.origin), knobs=knobs)
 
     def _heads(self) -> Statement:
         parts = self.parts.scores
@@ -394,3 +401,28 @@ class AttentionScheduler:
 def _word(rows: Buffer, row: Expression, place: Expression) -> Expression:
     """Return two neighbouring bfloat16 of a row."""
     return Bitcast(Load(rows, (row, ramp(b.multiply(place, 2), 2))), "int32")
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if "attention" in target.without:
+        return Reject("user-excluded", "attention in one kernel is switched off")
+    return True
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    return schedule_attention(anchor.kernel, target, anchor.parameters) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    parts = analyse_attention(anchor.kernel)
+    own = of_family(anchor.parameters, AttentionParameters) or AttentionParameters()
+    if parts is None or stage > 1:
+        return []
+    if stage == 1:
+        first = target.machine.cache(1).size
+        return [replace(own, score_bytes=int(share * first)) for share in SCORE_SHARES]
+    tiles = best_tiles(parts.scores.height, parts.values.width, parts.scores.left.type.dtype, target)
+    return [replace(own, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
+
+
+STRATEGY = Strategy("fused_attention", frozenset({Trait.ATTENTION}), _build, _applies, _candidates)

@@ -11,6 +11,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.strategies.generic_nest import fuse, schedule_stages
+from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Buffer, Load, Stage
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import element_bits, storage_dtype
@@ -72,3 +73,8 @@ def _is_own_index(load: Load, stage: Stage) -> bool:
 def _same_bytes(buffer: Buffer, output: Buffer) -> bool:
     same = buffer.shape == output.shape and buffer.strides is None and output.strides is None
     return same and element_bits(storage_dtype(buffer.dtype)) == element_bits(storage_dtype(output.dtype))
+
+
+STRATEGY = Strategy(
+    "fused_elementwise", frozenset({Trait.ELEMENTWISE, Trait.INJECTIVE}), of_kernel(schedule_elementwise)
+)

@@ -12,9 +12,11 @@ from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
 from graft.core.schedule.strategies.generic_nest import common_rows, fuse, schedule_stages
+from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Intrinsic, Load, Stage, Variable
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, children, loads, substitute, walk_expressions
@@ -148,3 +150,6 @@ def _as_product(node: Expression, buffer: Buffer) -> Expression:
     if isinstance(node, Binary) and node.operator == "div" and isinstance(node.right, Load):
         return Binary("mul", node.left, node.right) if node.right.buffer is buffer else node
     return node
+
+
+STRATEGY = Strategy("fused_rows", frozenset({Trait.ROW_WISE}), of_kernel(schedule_row_wise))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import (
     FlatStage,
@@ -27,6 +28,7 @@ from graft.core.schedule.loops.inline import constant_shape, inline_stages, read
 from graft.core.schedule.loops.loop_frames import Vectors, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
+from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
     Allocate,
     Axis,
@@ -224,3 +226,7 @@ def _stays_in_row(stage: Stage, produced: set[Buffer], rows: int) -> bool:
         for load in loads(*stage_expressions(stage))
         if load.buffer in produced
     )
+
+
+STRATEGY = Strategy("generic_nest", frozenset(Trait), of_kernel(schedule_generic))
+"""The last resort: it takes every kernel."""

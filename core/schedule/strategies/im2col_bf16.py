@@ -16,6 +16,7 @@ import numpy as np
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.loops.narrowing import widened
@@ -28,7 +29,9 @@ from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tiling import column_mask, over, ramp
+from graft.core.schedule.strategies import blocked_product
 from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Block,
@@ -80,7 +83,7 @@ def schedule_window(
         pairs = zip((*kernel.inputs, *kernel.outputs), inner.parameters, strict=True)
         return replace(inner, parameters=tuple(image if old is window.source else own for old, own in pairs))
 
-    return Scheduled(build, {**own, **window.renamed(scheduled.packed)})
+    return Scheduled(build, {**own, **window.renamed(scheduled.packed)}, knobs=scheduled.knobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,3 +283,28 @@ def _patched(kernel: Kernel, window: Window, target: Target, wanted: Contraction
     value = grouped.factors[int(parts.multiply.turned)].value
     small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
     return _Patched(kernel, parts, target, wanted, small, window)
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    return True if target.precision == "bf16" else Reject("accuracy", "bfloat16 is not wanted")
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    kernel, stages = anchor.kernel, anchor.stages
+    return (stages and schedule_windows_last(kernel, stages, target, anchor.parameters)) or OTHER_FORM
+
+
+def candidates_of(window: Window | None, anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Return what to measure for the product of patches that a convolution becomes."""
+    if window is None or anchor.stages is None or target.precision != "bf16":
+        return []
+    product = replace(anchor, kernel=window.product(anchor.kernel, anchor.stages))
+    return blocked_product.candidates(product, target, stage)
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    window = None if anchor.stages is None else window_of(anchor.kernel, anchor.stages)
+    return candidates_of(window, anchor, target, stage)
+
+
+STRATEGY = Strategy("im2col_bf16", CONVOLUTIONS, _build, _applies, _candidates)

@@ -15,6 +15,7 @@ import numpy as np
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.loops.vectorize import instantiate
@@ -22,6 +23,7 @@ from graft.core.schedule.products.convolution import convolution_of, is_read
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.products.tiling import column_mask, ramp
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -83,7 +85,7 @@ def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
         return replace(inner, parameters=parameters, body=body)
 
     own = {(window.weights if buffer is weights else buffer): array for buffer, array in packed.items()}
-    return Scheduled(build, {window.weights: np.ascontiguousarray(contents), **own})
+    return Scheduled(build, {window.weights: np.ascontiguousarray(contents), **own}, knobs=scheduled.knobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +150,13 @@ def _window(kernel: Kernel, stages: Sequence[Stage]) -> _Window | None:
     if not window.stores_channels_last or not (window.reads_channels_last or b.dims(source)[-1] == window.inputs == 1):
         return None
     return _Window(source, weights, found.shape, windows.strides, windows.dilations)
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or found.anchor.value.type.dtype != "int32" or found.window.groups != 1:
+        return Reject("shape", "no convolution of integers without groups")
+    return True if found.window.stores_channels_last else Reject("layout", "channels are not last")
+
+
+STRATEGY = Strategy("im2col_integers", CONVOLUTIONS, of_kernel(schedule_patches), _applies)

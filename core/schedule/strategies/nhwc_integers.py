@@ -14,15 +14,13 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.tiling import column_mask, lanes_of, multiply_add, over, ramp, split_evenly, wide
-from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
-from graft.core.schedule.strategies.im2col_integers import schedule_patches
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
     Block,
@@ -44,16 +42,6 @@ HELD_WINDOW = 9
 """A window of at most so many positions has its weights in registers all along a row."""
 PIXELS = 8
 """Pixels that are summed side by side."""
-
-
-def schedule_integers(kernel: Kernel, target: Target) -> Scheduled:
-    """Return a product or a convolution of integers in loops: by rows if its channels are last."""
-    depthwise = schedule_depthwise_last(kernel, target)
-    if depthwise is not None:
-        return depthwise
-    if kernel.anchor is Trait.CONVOLUTION:
-        return schedule_patches(kernel, target) or schedule_convolution(kernel, target)
-    return schedule_contraction(kernel, target)
 
 
 def schedule_depthwise_last(kernel: Kernel, target: Target) -> Scheduled | None:
@@ -194,3 +182,13 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _Depthwise |
 def _is_widened(weight: Expression, source: Buffer) -> bool:
     """Whether a weight is an element of the constant made an int32."""
     return weight == b.cast(next(iter(loads(weight))), "int32") and weight.type.dtype != source.dtype
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or not found.window.is_depthwise or found.anchor.value.type.dtype != "int32":
+        return Reject("shape", "no depthwise convolution of integers")
+    return True if found.window.stores_channels_last else Reject("layout", "channels are not last")
+
+
+STRATEGY = Strategy("depthwise_integers_nhwc", CONVOLUTIONS, of_kernel(schedule_depthwise_last), _applies)

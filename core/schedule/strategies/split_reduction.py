@@ -7,12 +7,14 @@ from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.loop_frames import TASKS
 from graft.core.schedule.strategies.generic_nest import fuse, schedule_stages, space
+from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Axis, Binary, Buffer, Constant, Load, Reduction, Stage, Variable
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import INT64
@@ -67,3 +69,6 @@ def _split(stage: Stage, reduction: Reduction, position: int, parts: int, length
         structure=None,
     )
     return [first, second]
+
+
+STRATEGY = Strategy("split_reduction", frozenset({Trait.REDUCTION}), of_kernel(schedule_reduction))

@@ -15,11 +15,13 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import both
-from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Ahead,
     Reduced,
@@ -34,6 +36,7 @@ from graft.core.schedule.products.tiling import (
 )
 from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
 from graft.core.schedule.strategies.winograd_transform import WINDOW, bound, deinterleave, interleave
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -57,6 +60,8 @@ UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
 EXACT_TERMS = 64
 """Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
+PLANS = 6
+"""Plans that tuning measures in one stage."""
 
 
 def schedule_winograd(
@@ -79,24 +84,6 @@ def schedule_winograd(
     plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
     line = target.machine.cache(2).line
     return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan, line).scheduled()
-
-
-def winograd_plans(kernel: Kernel, stages: Sequence[Stage], target: Target) -> list[tuple[float, Plan]]:
-    """Return all plans for a kernel with the cycles that each is said to take, the fewest first."""
-    found = _analyse(kernel, stages)
-    if found is None:
-        return []
-    _, source, weights, windows = found
-    return ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
-
-
-def own_plan(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Plan | None:
-    """Return the plan that `schedule_winograd` would choose."""
-    found = _analyse(kernel, stages)
-    if found is None:
-        return None
-    _, source, weights, windows = found
-    return choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
 
 
 def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:
@@ -154,7 +141,11 @@ class _Scheduler:
 
     def scheduled(self) -> Scheduled:
         """Return the function, still to be built, and the transformed weights."""
-        return Scheduled(self._function, {self.weights: self._packed_weights()})
+        knobs = {
+            "pieces": self.transform.outputs, "lines": self.plan.rows, "rows": self.plan.tile.rows,
+            "vectors": self.plan.tile.vectors,
+        }  # fmt: skip
+        return Scheduled(self._function, {self.weights: self._packed_weights()}, knobs=knobs)
 
     def _function(self) -> Function:
         """Return the loops over images and blocks."""
@@ -405,3 +396,45 @@ class _Scheduler:
         row = b.add(b.multiply(b.add(place.first, line), m), inner)
         loop = For(inner, b.index(m), "serial", Let(y, row, body))
         return For(line, b.index(self.plan.rows), "serial", loop)
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if "winograd" in target.without:
+        return Reject("user-excluded", "Winograd's algorithm is switched off")
+    if target.precision != "float32" or of_family(anchor.parameters, ContractionParameters) is not None:
+        return Reject("accuracy" if target.precision != "float32" else "cost", "sums of products are wanted")
+    found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
+    if found is None:
+        return Reject("shape", "no float32 convolution of 3 x 3 windows that move by one or two pixels, without groups")
+    _, source, weights, windows = found
+    if of_family(anchor.parameters, WinogradParameters) is not None:
+        return True
+    plan = choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
+    return True if plan is not None else Reject("cost", "sums of products take fewer cycles")
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    assert anchor.stages is not None, anchor.kernel.name
+    wanted = of_family(anchor.parameters, WinogradParameters)
+    return schedule_winograd(anchor.kernel, anchor.stages, target, parameters=wanted) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
+    """Return the best plan of each size of pieces, then other plans of that size, then other register tiles."""
+    found = None if anchor.stages is None or "winograd" in target.without else _analyse(anchor.kernel, anchor.stages)
+    if found is None:
+        return []
+    _, source, weights, windows = found
+    ranked = ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
+    plans = [WinogradParameters(plan.transform.outputs, plan.rows) for _, plan in ranked]
+    if stage == 0:
+        return list({plan.pieces: plan for plan in reversed(plans)}.values())[::-1]
+    best = of_family(anchor.parameters, WinogradParameters) or plans[0]
+    if stage == 1:
+        return [plan for plan in plans if plan.pieces == best.pieces][:PLANS]
+    vectors = best.lines * -(-windows.target[-1] // best.pieces)
+    tiles = best_tiles(b.dims(weights)[0], vectors, "float32", target)
+    return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
+
+
+STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates)

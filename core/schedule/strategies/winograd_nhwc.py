@@ -15,8 +15,10 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded, widened
+from graft.core.schedule.parameters import ContractionParameters, of_family
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import (
@@ -33,6 +35,7 @@ from graft.core.schedule.products.tiling import (
 )
 from graft.core.schedule.strategies.im2col_bf16 import Window, window_of
 from graft.core.schedule.strategies.winograd_transform import WINDOW, Transform, bound
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -144,7 +147,9 @@ class _Scheduler:
         """Return the function, still to be built, and the transformed weights."""
         packed = self._packed_weights()
         weights = Buffer("transformed", "int32", (b.index(packed.size),))
-        return Scheduled(lambda: self._function(weights), {self.window.weights: packed})
+        tile = self.plan.tile
+        knobs = {"pieces": PIECE, "lines": self.plan.rows, "rows": tile.rows, "vectors": tile.vectors}
+        return Scheduled(lambda: self._function(weights), {self.window.weights: packed}, knobs=knobs)
 
     def _packed_weights(self) -> np.ndarray:
         """Return words of two channels: for each panel and product, ``[pairs of channels, columns]``."""
@@ -338,3 +343,14 @@ def _back_across(values: Sequence[Expression]) -> list[Expression]:
     """Return the pixels of a piece, row by row."""
     rows = [TRANSFORM.output_sums(values[INPUTS * row : INPUTS * (row + 1)]) for row in range(PIECE)]
     return [value for row in rows for value in row]
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if target.precision != "bf16" or "winograd" in target.without:
+        return Reject("user-excluded", "Winograd's algorithm in bfloat16 is not wanted")
+    if of_family(anchor.parameters, ContractionParameters) is not None:
+        return Reject("cost", "sums of products are wanted")
+    return True
+
+
+STRATEGY = Strategy("winograd_nhwc", CONVOLUTIONS, of_stages(schedule_winograd_last), _applies)

@@ -20,7 +20,7 @@ from graft.cli.common import (
 from graft.cli.output import print_json, print_table
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
-from graft.report.quantities import shape, size
+from graft.report.quantities import knobs, shape, size
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -96,6 +96,14 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     ]  # fmt: skip
     click.echo()
     print_table(("MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"), rows)
+    calls = [call for procedure in manifest["procedures"] for call in procedure["calls"] if "schedule" in call]
+    kernels = {call["function"]: dict(call["schedule"]) for call in calls}
+    if kernels:
+        click.echo()
+        print_table(
+            ("KERNEL", "STRATEGY", "KNOBS"),
+            [(name, one.get("strategy", ""), knobs(one)) for name, one in kernels.items()],
+        )
 
 
 def _model(

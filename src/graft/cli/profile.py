@@ -21,6 +21,7 @@ from graft.cli.common import (
 )
 from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.programs import input_option, open_program
+from graft.report.quantities import knobs
 
 
 @click.command("profile")
@@ -64,6 +65,8 @@ def command(
     ]
     for row, traffic in zip(rows, traffic_of(program.description), strict=True):
         row |= achieved(traffic, row["nanoseconds"], roofline)
+    for row, call in zip(rows, program.description.procedures[0].calls, strict=True):
+        row["schedule"] = dict(call.schedule)
     if output is not None:
         from graft.runtime.files import write
 
@@ -75,11 +78,11 @@ def command(
     total = sum(row["nanoseconds"] for row in rows) or 1
     slowest = sorted(rows, key=lambda row: -row["nanoseconds"])[:top]
     print_table(
-        ("MICROSECONDS", "SHARE %", "GFLOP/s", "GB/s", "OF LIMIT %", "FUNCTION", "NODES"),
+        ("MICROSECONDS", "SHARE %", "GFLOP/s", "GB/s", "OF LIMIT %", "FUNCTION", "STRATEGY", "NODES"),
         [
             (
                 row["nanoseconds"] / 1e3, 100 * row["nanoseconds"] / total, row["gflops"], row["gbytes"],
-                row["of_limit"], row["function"], _shortened(row["origin"]),
+                row["of_limit"], row["function"], _strategy(row["schedule"]), _shortened(row["origin"]),
             )
             for row in slowest
         ],
@@ -100,12 +103,16 @@ def trace(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         duration = row["nanoseconds"] / 1e3
         arguments: dict[str, Any] = {"nodes": row["origin"]}
-        arguments |= {key: row[key] for key in ("gflops", "gbytes", "of_limit")}
+        arguments |= {key: row[key] for key in ("gflops", "gbytes", "of_limit", "schedule")}
         events.append(
             {"name": row["function"], "ph": "X", "ts": start, "dur": duration, "pid": 0, "tid": 0, "args": arguments}
         )
         start += duration
     return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _strategy(schedule: dict[str, int | str]) -> str:
+    return f"{schedule['strategy']} {knobs(schedule)}".strip() if schedule else "-"
 
 
 def _shortened(names: list[str], limit: int = 3) -> str:

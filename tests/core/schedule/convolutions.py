@@ -14,7 +14,7 @@ from graft.core.operators import build as b
 from graft.core.operators.convolution import OPERATORS
 from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
+from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.machine_arithmetic import run_function
@@ -79,5 +79,5 @@ def outputs_of(
 
 def check(kernel: Kernel, arrays: list[np.ndarray], target: Target = WIDE) -> None:
     """The scheduled function computes what the stages say; inputs are small integers, so that sums are exact."""
-    for output, expected in zip(*outputs_of(kernel, schedule_convolution(kernel, target), arrays), strict=True):
+    for output, expected in zip(*outputs_of(kernel, schedule(kernel, target), arrays), strict=True):
         np.testing.assert_array_equal(output, expected)

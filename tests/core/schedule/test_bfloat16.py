@@ -11,8 +11,8 @@ from graft.core.machine.target import Target, target_named
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.core.tensor_ir.verifier import verify
@@ -92,7 +92,7 @@ CONVOLUTIONS = {
 def test_convolutions(case: tuple, constant: bool) -> None:
     source, weights, attributes = case
     kernel, arrays = convolution(source, weights, constant=constant, **attributes)
-    check(kernel, arrays, "xw", WIDE, schedule_convolution)
+    check(kernel, arrays, "xw", WIDE, schedule)
 
 
 def test_float64_stays_as_it_is() -> None:

@@ -19,7 +19,9 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.parameters import ContractionParameters
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
+from graft.core.schedule.select import schedule
+from graft.core.tensor_ir.ir import Allocate, For
+from graft.core.tensor_ir.visit import walk_statements
 from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution, outputs_of
 
@@ -59,13 +61,13 @@ def check(
     target: Target,
     parameters: ContractionParameters | None = None,
     apart: str = "w",
-) -> str:
-    """The scheduled function computes what the stages say; returns its text."""
+) -> Scheduled:
+    """The scheduled function computes what the stages say."""
     kernel, arrays = with_channels_last(*case, apart)
-    scheduled: Scheduled = schedule_convolution(kernel, target, parameters)
+    scheduled: Scheduled = schedule(kernel, target, parameters)
     for output, expected in zip(*outputs_of(kernel, scheduled, arrays), strict=True):
         np.testing.assert_array_equal(output, expected)
-    return str(scheduled.function)
+    return scheduled
 
 
 extent = st.integers(1, 9)
@@ -95,19 +97,21 @@ def test_windows_of_any_form_are_products_of_patches(
         return
     attributes = {"strides": list(strides), "dilations": list(dilations), "pads": list(pads)}
     case = convolution(image, (outputs, image[1], *window), residual=True, **attributes)
-    assert "dot2_bf16" in check(case, WIDE if wide else SHORT)
+    assert check(case, WIDE if wide else SHORT).knobs["dot"] == "dot2_bf16"
 
 
 @pytest.mark.parametrize("block_bytes", [None, 4000])
 def test_patches_are_copied_a_block_at_a_time(block_bytes: int | None) -> None:
     case = convolution((1, 33, 11, 6), (40, 33, 3, 3), strides=[2, 2], **SAME)
-    text = check(case, replace(WIDE, threads=1), ContractionParameters(block_bytes=block_bytes))
+    text = str(check(case, replace(WIDE, threads=1), ContractionParameters(block_bytes=block_bytes)).function)
     assert ("block" in text) == (block_bytes is not None)
 
 
 def test_a_window_of_one_pixel_is_read_where_it_lies() -> None:
-    text = check(convolution((2, 16, 3, 5), (20, 16, 1, 1), residual=True), WIDE)
-    assert "dot2_bf16" in text and "rows" not in text
+    scheduled = check(convolution((2, 16, 3, 5), (20, 16, 1, 1), residual=True), WIDE)
+    assert (scheduled.strategy, scheduled.knobs["dot"]) == ("im2col_bf16", "dot2_bf16")
+    memories = {one.buffer.memory for one in walk_statements(scheduled.function.body) if isinstance(one, Allocate)}
+    assert memories == {"register"}
 
 
 @settings(max_examples=8, deadline=None)
@@ -130,8 +134,8 @@ def test_first_convolutions_read_planes(
 def test_a_first_convolution_is_a_product_where_that_pays() -> None:
     large = convolution((1, 3, 5, 30), (64, 3, 7, 7), pads=[3, 3, 3, 3], strides=[2, 2])
     small = convolution((1, 3, 5, 30), (16, 3, 3, 3), **SAME)
-    assert "dot2_bf16" in check(large, WIDE, apart="wx")
-    assert "dot2_bf16" not in check(small, WIDE, apart="wx")
+    assert check(large, WIDE, apart="wx").strategy == "first_convolution_bf16"
+    assert check(small, WIDE, apart="wx").strategy == "first_convolution"
 
 
 @settings(max_examples=6, deadline=None)
@@ -154,7 +158,7 @@ def test_winograd_of_any_extent(
 
 
 def test_winograd_is_for_windows_of_3x3_with_whole_vectors_of_channels() -> None:
-    assert "transformed" in check(convolution((1, 32, 6, 6), (48, 32, 3, 3), **SAME), WIDE)
+    assert check(convolution((1, 32, 6, 6), (48, 32, 3, 3), **SAME), WIDE).strategy == "winograd_nhwc"
     for source, weights, attributes in (
         ((1, 32, 14, 14), (48, 32, 3, 3), {**SAME, "strides": [2, 2]}),
         ((1, 32, 14, 14), (48, 32, 3, 3), {**SAME, "dilations": [2, 2]}),
@@ -163,14 +167,16 @@ def test_winograd_is_for_windows_of_3x3_with_whole_vectors_of_channels() -> None
         ((1, 32, 14, 14), (48, 32, 3, 2), {}),
     ):
         kernel, _ = with_channels_last(*convolution(source, weights, **attributes))
-        assert "transformed" not in str(schedule_convolution(kernel, WIDE).function)
+        assert schedule(kernel, WIDE).strategy == "im2col_bf16"
     kernel, _ = with_channels_last(*convolution((1, 32, 14, 14), (48, 32, 3, 3), **SAME))
-    assert "transformed" not in str(schedule_convolution(kernel, DIRECT).function)
+    assert schedule(kernel, DIRECT).strategy == "im2col_bf16"
 
 
 def test_many_blocks_of_pieces_are_shared_out_whole() -> None:
-    text = check(convolution((8, 32, 4, 6), (32, 32, 3, 3), **SAME), replace(WIDE, threads=2))
-    assert text.index("parallel") < text.index("allocate images")
+    scheduled = check(convolution((8, 32, 4, 6), (32, 32, 3, 3), **SAME), replace(WIDE, threads=2))
+    assert scheduled.strategy == "winograd_nhwc"
+    outer = next(walk_statements(scheduled.function.body))
+    assert isinstance(outer, For) and outer.kind == "parallel"
 
 
 def test_winograd_rounds_little_more_than_the_direct_sum() -> None:
@@ -181,7 +187,7 @@ def test_winograd_rounds_little_more_than_the_direct_sum() -> None:
     kernel = replace(kernel, constants=dict(zip(kernel.inputs[1:], arrays[1:], strict=True)))
     errors = []
     for target in (WIDE, DIRECT):
-        (output,), (expected,) = outputs_of(kernel, schedule_convolution(kernel, target), arrays)
+        (output,), (expected,) = outputs_of(kernel, schedule(kernel, target), arrays)
         errors.append(np.sqrt(np.mean((output.astype(np.float64) - expected.astype(np.float64)) ** 2)))
     assert errors[1] < errors[0] < 2 * errors[1]
     assert b.dims(kernel.outputs[0]) == (1, 6, 6, 16)

@@ -150,19 +150,22 @@ def test_parameters_of_another_family_change_nothing(parameters: Parameters | No
 
 def test_parameters_are_what_the_schedule_does() -> None:
     kernel, _ = matmul((40, 8), (8, 64), constant=True)
-    body = str(schedule(kernel, WIDE, ContractionParameters(rows=3, vectors=2)).function)
-    assert "totals: float32[3, 32]" in body
-    assert "totals: float32[3, 32]" not in str(schedule(kernel, WIDE).function)
+    knobs = schedule(kernel, WIDE, ContractionParameters(rows=3, vectors=2)).knobs
+    assert (knobs["rows"], knobs["vectors"]) == (3, 2)
+    assert schedule(kernel, WIDE).knobs["rows"] != 3
     image, _ = convolution((1, 4, 12, 12), (16, 4, 3, 3), pads=[1] * 4)
-    assert "images: float32[36, " in str(schedule(image, WIDE, WinogradParameters(4, 1)).function)
-    assert "images: float32[16, " in str(schedule(image, WIDE, WinogradParameters(2, 1)).function)
-    assert "images" not in str(schedule(image, WIDE, ContractionParameters()).function)
+    for pieces in (2, 4):
+        scheduled = schedule(image, WIDE, WinogradParameters(pieces, 1))
+        assert (scheduled.strategy, scheduled.knobs["pieces"]) == ("winograd_nchw", pieces)
+    assert schedule(image, WIDE, ContractionParameters()).strategy == "direct_convolution"
 
 
 def test_winograds_algorithm_stays_switched_off() -> None:
     image, _ = convolution((1, 4, 12, 12), (16, 4, 3, 3), pads=[1] * 4)
     without = replace(WIDE, without=frozenset({"winograd"}))
-    assert "images" not in str(schedule(image, without, WinogradParameters(4, 1)).function)
+    scheduled = schedule(image, without, WinogradParameters(4, 1))
+    assert scheduled.strategy == "direct_convolution"
+    assert str(scheduled.refusals["winograd_nchw"]) == "user-excluded: Winograd's algorithm is switched off"
 
 
 @given(parameters=anything)

@@ -17,9 +17,10 @@ from graft.core.schedule.parameters import (
     Parameters,
     WinogradParameters,
 )
+from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import split_evenly
 from graft.core.schedule.select import schedule
-from graft.core.tuning.candidates import STAGES, best_tiles, candidates, is_tunable
+from graft.core.tuning.candidates import STAGES, candidates, is_tunable
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
 from tests.core.schedule.strategies.test_blocked_product import matmul
 from tests.core.schedule.strategies.test_fused_attention import attention_kernel

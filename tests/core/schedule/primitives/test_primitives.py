@@ -249,6 +249,17 @@ def test_a_line_that_is_no_step_is_an_error_with_its_number(line, message):
         parse_schedule(line)
 
 
+def test_a_stage_with_an_order_of_its_own_has_no_plain_nest():
+    text = """
+    input x: float32[4]
+    carry s: float32[4]
+    stage s: float32[4] at (t) = s[t - 1] + x[t]
+      scan t from float32(0.0)
+    """
+    with pytest.raises(ScheduleError, match=r"^the stage of 's' is a scan, which has an order of its own$"):
+        nest(text)
+
+
 # ---- Any sequence of primitives keeps the result -------------------------------------------------------------------
 
 SUBJECTS = {

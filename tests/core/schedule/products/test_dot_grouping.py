@@ -20,8 +20,8 @@ from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.products.dot_grouping import group_bytes
+from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.machine_arithmetic import run_function
@@ -194,4 +194,4 @@ CONVOLUTIONS = {
 def test_convolutions_of_bytes_are_exact(case: tuple, points: tuple[str, str], dtypes: tuple[str, str]) -> None:
     source, weights, attributes = case
     kernel, arrays = conv_integer(source, weights, dtypes, points, **attributes)
-    check(kernel, arrays, VNNI, schedule_convolution)
+    check(kernel, arrays, VNNI, schedule)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.products import transposed_store
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
+from graft.core.schedule.select import schedule
 from tests.core.schedule.convolutions import WIDE, convolution, outputs_of
 
 CHANNELS = ContractionParameters(columns="channels")
@@ -37,7 +37,7 @@ def test_sums_are_turned_and_finished_as_they_should_be(
     source, weights = (batch, channels, *size), (outputs, channels, window, window)
     options = {"pads": [window // 2] * 4, "strides": [stride] * 2}
     kernel, arrays = convolution(source, weights, residual=residual, **options)
-    found = schedule_convolution(kernel, replace(WIDE, threads=threads), CHANNELS)
+    found = schedule(kernel, replace(WIDE, threads=threads), CHANNELS)
     for output, expected in zip(*outputs_of(kernel, found, arrays), strict=True):
         np.testing.assert_array_equal(output, expected)
 
@@ -46,6 +46,6 @@ def test_sums_are_turned_and_finished_as_they_should_be(
 def test_pixels_are_stored_in_runs(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     kernel, _ = convolution((1, 8, 7, 7), (32, 8, 1, 1))
     target = replace(WIDE, threads=threads)
-    assert "turned" in str(schedule_convolution(kernel, target, CHANNELS).function)
+    assert "turned" in str(schedule(kernel, target, CHANNELS).function)
     monkeypatch.setattr(transposed_store, "SUMS_SHARE", (1 << 10) / (1 << 20))
-    assert "turned" not in str(schedule_convolution(kernel, target, CHANNELS).function)
+    assert "turned" not in str(schedule(kernel, target, CHANNELS).function)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies import blocked_product
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
 from graft.core.tensor_ir.ir import Constant, Store
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import FLOAT32
@@ -35,7 +35,7 @@ def test_a_convolution_of_any_shape_is_computed(
 def test_a_pointwise_convolution_reads_its_input_in_place() -> None:
     kernel, arrays = convolution((2, 3, 5, 7), (18, 3, 1, 1), residual=True)
     check(kernel, arrays)
-    function = schedule_convolution(kernel, WIDE).function
+    function = schedule(kernel, WIDE).function
     assert "panels" not in repr(function.body)
 
 
@@ -85,7 +85,7 @@ def test_what_lies_behind_the_last_pixel_is_cleared() -> None:
     kernel, arrays = convolution((1, 2, 5, 5), (3, 2, 3, 3), pads=[1, 1, 1, 1])
     (store,) = [
         statement
-        for statement in walk_statements(schedule_convolution(kernel, WIDE).function.body)
+        for statement in walk_statements(schedule(kernel, WIDE).function.body)
         if isinstance(statement, Store) and statement.buffer.name == "panels" and isinstance(statement.value, Constant)
     ]
     assert store.value == Constant(0.0, FLOAT32.with_lanes(16))
@@ -108,7 +108,7 @@ def test_few_pixels_are_computed_with_channels_on_the_lanes(
     channels = weights[1] * int(str(attributes.get("group", 1)))
     kernel, arrays = convolution((2, channels, 7, 5), weights, residual=True, **attributes)
     check(kernel, arrays)
-    packed = schedule_convolution(kernel, WIDE).packed
+    packed = schedule(kernel, WIDE).packed
     assert [buffer.name for buffer in packed] == ["w"]
 
 
@@ -121,9 +121,9 @@ def test_channels_on_the_lanes_need_constant_weights_if_patches_are_copied() -> 
 def test_weights_of_the_next_tile_are_fetched_ahead(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     kernel, arrays = convolution((1, 16, 6, 8), (40, 16, window, window), pads=[window // 2] * 4)
     direct = replace(WIDE, without=frozenset({"winograd"}))
-    assert "prefetch" not in str(schedule_convolution(kernel, direct).function)
+    assert "prefetch" not in str(schedule(kernel, direct).function)
     monkeypatch.setattr(blocked_product, "AHEAD_SHARE", 0)
-    found = schedule_convolution(kernel, direct)
+    found = schedule(kernel, direct)
     assert "call prefetch(w_packed[" in str(found.function)
     (result,), (expected,) = outputs_of(kernel, found, arrays)
     np.testing.assert_allclose(result, expected, atol=1e-4)

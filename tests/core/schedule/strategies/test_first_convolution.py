@@ -7,11 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.products.epilogue import fused_stages
-from graft.core.schedule.strategies.direct_convolution import schedule_convolution
+from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies.first_convolution import schedule_few_channels
 from graft.core.tensor_ir.ir import Buffer
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
@@ -71,7 +70,7 @@ def test_a_first_convolution_of_any_shape_is_computed(
 def test_other_first_convolutions_are_left_to_other_schedules(case: tuple[Kernel, list[np.ndarray]]) -> None:
     kernel, arrays = stored_last(*case)
     assert schedule_few_channels(kernel, fused_stages(kernel) or (), WIDE) is None
-    (result,), (expected,) = outputs_of(kernel, schedule_convolution(kernel, WIDE), arrays)
+    (result,), (expected,) = outputs_of(kernel, schedule(kernel, WIDE), arrays)
     np.testing.assert_array_equal(result, expected)
 
 
@@ -89,10 +88,9 @@ def test_a_pointwise_convolution_with_channels_last_is_a_product_of_rows(
 ) -> None:
     case = convolution((batch, channels, *size), (outputs, channels, 1, 1), residual=True)
     kernel, arrays = stored_last(*case, "x", "other")
-    scheduled = schedule_convolution(kernel, NARROW if narrow else WIDE)
+    scheduled = schedule(kernel, NARROW if narrow else WIDE)
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_array_equal(result, expected)
     if channels == 1:
         return
-    rows = [parameter for parameter in scheduled.function.input_buffers if parameter.name == "x"]
-    assert b.dims(rows[0]) == (batch * size[0] * size[1], channels)
+    assert scheduled.strategy == "pointwise_nhwc"

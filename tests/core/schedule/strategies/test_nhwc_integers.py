@@ -18,7 +18,7 @@ from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.loops.inline import reordered
-from graft.core.schedule.strategies.nhwc_integers import schedule_integers
+from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.tensor_ir.verifier import verify
 from tests.core.schedule.convolutions import outputs_of
@@ -73,12 +73,12 @@ def convolution(
 
 
 def check(kernel: Kernel, arrays: list[np.ndarray], target: Target) -> str:
-    """The scheduled function computes exactly what the stages say; returned as text."""
-    scheduled = schedule_integers(kernel, target)
+    """The scheduled function computes exactly what the stages say; returns its strategy."""
+    scheduled = schedule(kernel, target)
     verify(scheduled.function)
     for found, expected in zip(*outputs_of(kernel, scheduled, arrays), strict=True):
         np.testing.assert_array_equal(found, expected)
-    return str(scheduled.function)
+    return scheduled.strategy
 
 
 @settings(max_examples=15, deadline=None)
@@ -93,7 +93,7 @@ def test_convolutions_of_any_shape_are_products_of_patches(
 ) -> None:  # fmt: skip
     attributes = {"strides": [stride] * 2, "dilations": [dilation] * 2}
     kernel, arrays = convolution((batch, *size, 4 * channels), (outputs, 4 * channels, *window), **attributes)
-    assert "patches" in check(kernel, arrays, target)
+    assert check(kernel, arrays, target) == "im2col_integers"
 
 
 @settings(max_examples=15, deadline=None)
@@ -108,7 +108,7 @@ def test_depthwise_convolutions_of_any_shape_are_vectors_of_channels(
     size = (size[0] + 4, size[1])
     attributes = {"strides": [stride] * 2, "dilations": [dilation, 1], "group": channels}
     kernel, arrays = convolution((1, *size, channels), (channels, 1, *window), **attributes)
-    assert "w_packed" in check(kernel, arrays, target)
+    assert check(kernel, arrays, target) == "depthwise_integers_nhwc"
 
 
 @pytest.mark.parametrize("weights", [(8, 2, 3, 3), (4, 2, 1, 1)])

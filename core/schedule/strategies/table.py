@@ -1,0 +1,58 @@
+"""The table of strategies, in order of preference."""
+
+from __future__ import annotations
+
+from graft.core.schedule.strategies import (
+    blocked_product,
+    clipped_windows,
+    depthwise_nchw,
+    depthwise_nhwc,
+    direct_convolution,
+    first_convolution,
+    first_convolution_bf16,
+    fused_attention,
+    fused_elementwise,
+    fused_rows,
+    generic_nest,
+    im2col_bf16,
+    im2col_integers,
+    nhwc_integers,
+    pointwise_nhwc,
+    recurrent_layers,
+    sequential_loops,
+    split_reduction,
+    winograd_nchw,
+    winograd_nhwc,
+)
+from graft.core.schedule.strategy import StrategyTable
+
+TABLE = StrategyTable(
+    (
+        # stages whose elements depend on each other
+        recurrent_layers.STRATEGY,
+        sequential_loops.STRATEGY,
+        fused_attention.STRATEGY,
+        # convolutions in bfloat16
+        winograd_nhwc.STRATEGY,
+        im2col_bf16.STRATEGY,
+        first_convolution_bf16.STRATEGY,
+        # convolutions of integers
+        nhwc_integers.STRATEGY,
+        im2col_integers.STRATEGY,
+        # convolutions whose channels are last, at least in the result
+        depthwise_nhwc.STRATEGY,
+        pointwise_nhwc.STRATEGY,
+        first_convolution.STRATEGY,
+        # convolutions whose channels come first
+        depthwise_nchw.STRATEGY,
+        winograd_nchw.STRATEGY,
+        direct_convolution.STRATEGY,
+        # everything else
+        blocked_product.STRATEGY,
+        fused_elementwise.STRATEGY,
+        split_reduction.STRATEGY,
+        clipped_windows.STRATEGY,
+        fused_rows.STRATEGY,
+        generic_nest.STRATEGY,
+    )
+)

@@ -1,0 +1,125 @@
+"""Strategies as rows: what each applies to, its knobs, and how it builds loops.
+
+A kernel is asked row by row (`graft.core.schedule.strategies.table.TABLE`): the first that applies and can be built
+makes its loops, and the refusals of those before it say why it was not one of them. Selection, tuning and reports
+read these rows; there is no second list of strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.products.convolution import Convolution, convolution_of
+from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.tensor_ir.ir import Stage
+from graft.core.tensor_ir.verifier import verify
+from graft.errors import CompileError, GraftError
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What strategies are asked about: a kernel, and the knobs that are wanted for it (None: their own choice)."""
+
+    kernel: Kernel
+    parameters: Parameters | None = None
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...] | None:
+        """The sum of products and what is fused behind it; None if the kernel is of another form."""
+        return fused_stages(self.kernel)
+
+    @cached_property
+    def convolution(self) -> Convolution | None:
+        """The convolution that the sum of products says it is."""
+        return None if self.stages is None else convolution_of(self.stages[0])
+
+
+Answer = Literal[True] | Reject
+Candidates = Callable[[Anchor, Target, int], Sequence[Parameters]]
+"""What is worth measuring in a stage of tuning, around the anchor's parameters."""
+Build = Callable[[Anchor, Target], Scheduled | Reject]
+CONVOLUTIONS = frozenset({Trait.CONVOLUTION})
+OTHER_FORM = Reject("no-pattern", "its stages are of another form")
+
+
+def always(anchor: Anchor, target: Target) -> Answer:
+    """Apply to every anchor of a strategy's traits."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to compute kernels around anchors of some traits.
+
+    ``applies`` looks at structure and cost alone; ``build`` may still refuse for what is found out on the way. With
+    ``candidates`` it has knobs. ``is_checked`` says that what it builds is verified before it is taken.
+    """
+
+    name: str
+    anchors: frozenset[Trait]
+    build: Build
+    applies: Callable[[Anchor, Target], Answer] = always
+    candidates: Candidates | None = None
+    is_checked: bool = False
+
+    def schedule(self, anchor: Anchor, target: Target) -> Scheduled | Reject:
+        """Return the kernel in loops, or why this strategy does not take it."""
+        answer = self.applies(anchor, target)
+        if not answer:
+            return answer if isinstance(answer, Reject) else OTHER_FORM
+        scheduled = self.build(anchor, target)
+        if isinstance(scheduled, Reject) or not self.is_checked:
+            return scheduled
+        function = scheduled.function
+        try:
+            verify(function)
+        except CompileError as error:
+            return Reject("compile-failed", f"strategy '{self.name}' built what is not valid: {error.message}")
+        return replace(scheduled, source=function)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyTable:
+    """Strategies in order of preference; the last takes every kernel."""
+
+    rows: tuple[Strategy, ...]
+
+    def __post_init__(self) -> None:
+        names = [row.name for row in self.rows]
+        for name in names:
+            if names.count(name) > 1:
+                raise GraftError(f"strategy '{name}' is in the table twice; give one of them another name", name=name)
+
+    def of(self, trait: Trait) -> Iterator[Strategy]:
+        """Yield the strategies for anchors of a trait."""
+        return (row for row in self.rows if trait in row.anchors)
+
+    def with_rows(self, rows: Sequence[Strategy]) -> StrategyTable:
+        """Return the table with rows of a plugin before its own; what they build is verified."""
+        return StrategyTable((*(replace(row, is_checked=True) for row in rows), *self.rows))
+
+    def checked(self) -> StrategyTable:
+        """Return the table with all rows verified: for tests, since it takes time."""
+        return StrategyTable(tuple(replace(row, is_checked=True) for row in self.rows))
+
+
+def of_kernel(function: Callable[[Kernel, Target], Scheduled | None]) -> Build:
+    """Return the builder of a function that takes any kernel; None means that it is of another form."""
+    return lambda anchor, target: function(anchor.kernel, target) or OTHER_FORM
+
+
+def of_stages(function: Callable[[Kernel, tuple[Stage, ...], Target], Scheduled | None]) -> Build:
+    """Return the builder of a function that takes a sum of products and what is fused behind it."""
+
+    def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+        return (anchor.stages and function(anchor.kernel, anchor.stages, target)) or OTHER_FORM
+
+    return build

@@ -17,6 +17,7 @@ import numpy as np
 from graft.core.tensor_ir.exact_rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
     BinaryOperator,
     Bitcast,
@@ -31,8 +32,11 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Statement,
     Store,
     Unary,
@@ -117,6 +121,10 @@ class FunctionLowering:
                 return Block(tuple(map(self.statement, statements)))
             case CallExtern(name, arguments):
                 return CallExtern(name, tuple(map(self.expression, arguments)))
+            case Issue(queue, body):
+                return Issue(queue, self.statement(body))
+            case Barrier() | Push() | Pop():
+                return statement
 
     # ---- Expressions ----
 

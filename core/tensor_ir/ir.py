@@ -18,16 +18,24 @@ Invariants, checked by `verify`:
 6. A stage writes each element of its buffer once, unless its order says otherwise; only masked loads may point
    outside. A stage of a scan reads the buffers of its loop at its own position or the one before, nowhere else. What a
    stage says of its structure is true.
+7. A loop with a binding is ``parallel`` and stands in no other of that binding. A `Barrier` stands inside loops that
+   are bound below its scope, and no condition around it differs between their iterations.
+8. A `Push` stands in an `Issue` to its source, a `Pop` in one to its target; an `Issue` stands in none, nor in a
+   parallel loop but one over virtual threads.
 
-Memories: ``host`` (caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small,
-indexed by constants after unrolling), and any name that a backend defines for its device (``device``, ``shared``,
-``sram.input``, ...). Semantics of every node: `graft.core.tensor_ir.interpreter`.
+Memories and levels are those of a machine, and `verify` refuses what the machine it is given lacks. Memories: ``host``
+(caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small, indexed by constants
+after unrolling), and what a device has (``shared``, ``sram.input``, ...). Who sees a buffer is where its `Allocate`
+stands: outside of a bound loop all iterations share it, inside each has its own. Levels, as loops are bound to them:
+``thread``, ``block``, ``warp``, ``lane``, ..., with an axis where a level has several (``block.x``), and ``vthread``,
+whose iterations one unit interleaves. Semantics of every node: `graft.core.tensor_ir.interpreter`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from graft.core.tensor_ir.anchors import Structure
 from graft.core.types import INT64, Type, element_bits
@@ -264,7 +272,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """``variable`` runs over ``[0, extent)``. ``binding`` names a hardware index (``block.x``) or virtual thread."""
+    """``variable`` runs over ``[0, extent)``.
+
+    With a ``binding`` (a level of the machine, ``block.x``) its iterations are units of that level and run at the same
+    time: what one writes another may touch only behind a `Barrier`. The loop ends when all of them have ended.
+    """
 
     variable: Variable
     extent: Expression
@@ -319,7 +331,51 @@ class CallExtern:
     arguments: tuple[Expression, ...]
 
 
-Statement: TypeAlias = Store | For | If | Let | Allocate | Block | CallExtern
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Waits until all units within one unit of the level ``scope`` are here: ``block`` for the threads of a block.
+
+    All of them reach the same barriers in the same order. Outside of bound loops, ``scope`` is ``queue``: the function
+    waits until everything issued is done and no token is left.
+    """
+
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Hands ``body``, with the values that its variables have now, to a queue of the machine and goes on.
+
+    A queue works on one body after another, queues at the same time: only tokens order what two of them do. The
+    function ends when all queues have.
+    """
+
+    queue: str
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Puts a token for the queue ``target`` behind what the queue ``source`` has done."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """Lets the queue ``target`` wait for a token of the queue ``source`` and takes it."""
+
+    source: str
+    target: str
+
+
+Statement: TypeAlias = Store | For | If | Let | Allocate | Block | CallExtern | Barrier | Issue | Push | Pop
+
+
+def level_of(binding: str) -> str:
+    """Return the level of a binding: ``block`` of ``block.x``."""
+    return binding.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,11 +394,11 @@ class Function:
     origin: tuple[str, ...] = ()
     in_place: tuple[int, ...] = ()
     is_exact: bool = False
+    to_text: ClassVar[Callable[[Function], str]] = object.__repr__
+    """What ``str`` returns: set by `graft.core.tensor_ir`, so that this module need not know the text form."""
 
     def __str__(self) -> str:
-        from graft.core.tensor_ir.printer import print_function
-
-        return print_function(self)
+        return type(self).to_text(self)
 
     @property
     def input_buffers(self) -> tuple[Buffer, ...]:
@@ -462,11 +518,10 @@ class Stage:
     structure: Structure | None = None
     """What the stage is, where the lowering has said it (`graft.core.tensor_ir.anchors`)."""
     order: Order | None = None
+    to_text: ClassVar[Callable[[Stage], str]] = object.__repr__
 
     def __str__(self) -> str:
-        from graft.core.tensor_ir.printer import print_stages
-
-        return print_stages([self])
+        return type(self).to_text(self)
 
 
 def _type_below(expression: Expression) -> Type:

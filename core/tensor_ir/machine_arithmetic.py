@@ -2,7 +2,8 @@
 
 Nothing is reordered or skipped, so a result that differs from the stages' is a fault of the schedule. To bring faults
 to light, parallel loops run backwards, memory that nothing wrote holds NaN or odd numbers, and every access is
-checked against its buffer. A statement becomes a closure and an expression a tape of operations over registers; there,
+checked against its buffer; things that are done at the same time (`graft.core.tensor_ir.concurrency`) are checked for
+races. A statement becomes a closure and an expression a tape of operations over registers; there,
 int64 and bool scalars are Python's own (index arithmetic is most of the work) and all else is NumPy arrays.
 """
 
@@ -14,35 +15,43 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from graft.core.tensor_ir import numerics
+from graft.core.tensor_ir.concurrency import Context, Queues, Steps, lockstep, text
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
-    Bitcast,
     Block,
-    Broadcast,
     Buffer,
     CallExtern,
-    Cast,
     Constant,
     Expression,
     For,
     Function,
-    Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Ramp,
     Select,
-    Shuffle,
     Statement,
     Store,
-    Unary,
     Variable,
     access_lanes,
+    level_of,
+)
+from graft.core.tensor_ir.machine_operations import (
+    INDEX_OPERATIONS,
+    active_lanes,
+    as_array,
+    as_python,
+    elements,
+    pure,
 )
 from graft.core.tensor_ir.numerics import Array
-from graft.core.tensor_ir.visit import children, unknown
+from graft.core.tensor_ir.visit import children, statement_children, unknown, walk_statements
 from graft.core.types import BOOL, INT64, Type
 
 Extern: TypeAlias = Callable[..., Any]
@@ -67,9 +76,40 @@ def run_function(
     results = [poisoned(buffer.dtype, shape) for buffer, shape in zip(function.output_buffers, shapes, strict=True)]
     for buffer, array in zip(function.parameters, [*inputs, *results], strict=True):
         machine.bind(buffer, np.asarray(array))
+    statements = list(walk_statements(function.body))
+    if any(isinstance(one, Issue) for one in statements):
+        machine.queues.begin()
+    machine.tracked = _tracked(statements)
     with np.errstate(all="ignore"):
         machine.statement(function.body)()
+        machine.queues.drain()
     return results
+
+
+def _tracked(statements: Sequence[Statement]) -> frozenset[Buffer]:
+    """Return the buffers that are written by a function in which things are done at the same time."""
+    if not any(isinstance(one, Issue) or (isinstance(one, For) and one.binding) for one in statements):
+        return frozenset()
+    calls = (one.arguments for one in statements if isinstance(one, CallExtern))
+    called = {argument.buffer for arguments in calls for argument in arguments if isinstance(argument, Load)}
+    return frozenset(one.buffer for one in statements if isinstance(one, Store)) | called
+
+
+def _waits(statement: Statement) -> bool:
+    """Whether a statement may have to wait; what it issues does not count."""
+    if isinstance(statement, Issue):
+        return False
+    if isinstance(statement, Barrier | Pop):
+        return not isinstance(statement, Barrier) or statement.scope != "queue"
+    return any(map(_waits, statement_children(statement)))
+
+
+def _once(action: _Action) -> Callable[[], Steps]:
+    def steps() -> Steps:
+        action()
+        yield from ()
+
+    return steps
 
 
 def _fail_index(index: int, axis: int, extent: int, low: int, high: int) -> None:
@@ -98,9 +138,16 @@ class _Machine:
 
     def __init__(self, externs: Mapping[str, Extern]) -> None:
         self.externs = externs
-        self.memory: dict[Buffer, Array] = {}
-        self.registers: list[Any] = []
+        self.context = Context()
+        self.registers = self.context.registers
+        self.queues = Queues(self.context)
         self.homes: dict[Variable, int] = {}
+        self.levels = [""]
+        """The levels of the bound loops around what is compiled."""
+        self.tracked: frozenset[Buffer] = frozenset()
+        """The buffers whose accesses may be in a race."""
+        self.current: Statement = Block(())
+        """The statement that is compiled."""
 
     def bind(self, buffer: Buffer, array: Array) -> None:
         """Give a parameter its memory and symbolic extents their values."""
@@ -111,7 +158,7 @@ class _Machine:
                 self.registers[self.home(extent)] = size
             elif isinstance(extent, Constant):
                 assert extent.value == size, f"'{buffer.name}' has shape {array.shape}, expected {extent.value}"
-        self.memory[buffer] = array
+        self.context.memory[buffer] = array
 
     def register(self, value: Any = None) -> int:
         """Return a fresh register."""
@@ -128,9 +175,12 @@ class _Machine:
 
     def statement(self, statement: Statement) -> _Action:
         """Return the closure that executes a statement."""
+        self.current = statement
         match statement:
             case Store():
                 return self._store(statement)
+            case For(binding=binding) if binding:
+                return self._to_the_end(statement)
             case For():
                 return self._loop(statement)
             case If(condition, then_body, else_body):
@@ -151,8 +201,93 @@ class _Machine:
                 return run_all
             case CallExtern(name, arguments):
                 return self._call(name, arguments)
+            case Barrier():
+                assert statement.scope == "queue", f"'{text(statement)}' stands outside of its level"
+                return self.queues.drain
+            case Issue(_, body):
+                steps = self.steps(body)
+                return lambda: self.queues.issue(statement, steps)
+            case Push():
+                return lambda: self.queues.push(statement)
+            case Pop():
+                return self._to_the_end(statement)
             case _:
                 assert_never(statement)
+
+    def _to_the_end(self, statement: Statement) -> _Action:
+        steps = self.steps(statement)
+
+        def run() -> None:
+            for wait in steps():
+                raise AssertionError(f"'{text(wait)}' stands outside of its level")
+
+        return run
+
+    # ---- Statements that wait
+
+    def steps(self, statement: Statement) -> Callable[[], Steps]:
+        """Return what runs a statement and yields where it must wait."""
+        self.current = statement
+        match statement:
+            case For(binding=binding) if binding:
+                return self._lockstep(statement)
+            case Barrier(scope) if scope != "queue":
+                return lambda: iter((statement,))
+            case Pop():
+                return lambda: self.queues.pop(statement)
+            case For() | Let() | Allocate() | If() | Block() if _waits(statement):
+                return self._steps_inside(statement)
+            case _:
+                return _once(self.statement(statement))
+
+    def _lockstep(self, loop: For) -> Callable[[], Steps]:
+        home, extent, parent = self.home(loop.variable), self.expression(loop.extent), self.levels[-1]
+        self.levels.append(level_of(loop.binding))
+        body = self.steps(loop.body)
+        self.levels.pop()
+        return lambda: lockstep(self.context, loop, home, extent(), body, parent)
+
+    def _steps_inside(self, statement: For | Let | Allocate | If | Block) -> Callable[[], Steps]:
+        registers = self.registers
+        match statement:
+            case Block(statements):
+                parts = [self.steps(inner) for inner in statements]
+                return lambda: (wait for part in parts for wait in part())
+            case If(condition, then_body, else_body):
+                test, arms = self.expression(condition), [self.steps(else_body or Block(())), self.steps(then_body)]
+                return lambda: arms[test()]()
+            case Let(variable, value, body):
+                compute, home, inner = self.expression(value), self.home(variable), self.steps(body)
+
+                def bind() -> Steps:
+                    registers[home] = compute()
+                    yield from inner()
+
+                return bind
+            case For(variable, count, _, body):
+                extent, home, inner = self.expression(count), self.home(variable), self.steps(body)
+
+                def run() -> Steps:
+                    for index in range(extent()):
+                        registers[home] = index
+                        yield from inner()
+
+                return run
+            case Allocate(buffer, body):
+                extents, inner = [self.expression(extent) for extent in buffer.shape], self.steps(body)
+
+                def allocate() -> Steps:
+                    self._take(buffer, tuple(extent() for extent in extents))
+                    yield from inner()
+                    del self.context.memory[buffer]
+
+                return allocate
+            case _:
+                assert_never(statement)
+
+    def _take(self, buffer: Buffer, shape: tuple[int, ...]) -> None:
+        array = self.context.memory[buffer] = poisoned(buffer.dtype, shape)
+        self.context.own(array)
 
     def _loop(self, loop: For) -> _Action:
         registers, home = self.registers, self.home(loop.variable)
@@ -180,9 +315,9 @@ class _Machine:
         extents, inner = [self.expression(extent) for extent in buffer.shape], self.statement(body)
 
         def run() -> None:
-            self.memory[buffer] = poisoned(buffer.dtype, tuple(extent() for extent in extents))
+            self._take(buffer, tuple(extent() for extent in extents))
             inner()
-            del self.memory[buffer]
+            del self.context.memory[buffer]
 
         return run
 
@@ -191,15 +326,18 @@ class _Machine:
         operands = (*store.indices, store.value, *(() if store.mask is None else (store.mask,)))
         run, homes = self._tape(operands)
         registers, buffer, rank = self.registers, store.buffer, len(store.indices)
+        tracked = buffer in self.tracked
 
         def write() -> None:
             run()
             places, value = [registers[home] for home in homes[:rank]], registers[homes[rank]]
             array = self._memory(buffer, rank)
             mask = registers[homes[rank + 1]] if store.mask is not None else True
-            active, on = _active(places, mask, lanes)
+            active, on = active_lanes(places, mask, lanes)
             if active is not None:
                 numerics.check_bounds(buffer.name, map(np.asarray, active), array.shape)
+                if tracked:
+                    self.context.touch(buffer, array, elements(active, lanes), store, True)
                 array[tuple(active)] = value if on is None else value[on]
 
         return write
@@ -228,8 +366,8 @@ class _Machine:
         return view
 
     def _memory(self, buffer: Buffer, rank: int) -> Array:
-        assert buffer in self.memory, f"buffer '{buffer.name}' is not allocated here"
-        array = self.memory[buffer]
+        assert buffer in self.context.memory, f"buffer '{buffer.name}' is not allocated here"
+        array = self.context.memory[buffer]
         assert array.ndim == rank, f"'{buffer.name}' has rank {array.ndim}, {rank} indices given"
         return array
 
@@ -270,7 +408,7 @@ class _Machine:
             if isinstance(node, Variable):
                 home = self.home(node)
             elif isinstance(node, Constant):
-                home = self.register(_python(numerics.constant(node.value, node.type.dtype), node.type))
+                home = self.register(as_python(numerics.constant(node.value, node.type.dtype), node.type))
             else:
                 home = self.register()
                 tape.append((home, self._operation(node), tuple([known[id(child)] for child in children(node)])))
@@ -279,8 +417,8 @@ class _Machine:
 
     def _operation(self, expression: Expression) -> Callable[..., Any]:
         match expression:
-            case Binary(operator, left) if left.type == INT64 and operator in _INDEX_OPERATIONS:
-                return _INDEX_OPERATIONS[operator]
+            case Binary(operator, left) if left.type == INT64 and operator in INDEX_OPERATIONS:
+                return INDEX_OPERATIONS[operator]
             case Load(buffer, indices, mask):
                 return self._load(buffer, len(indices), mask is not None, expression.type)
             case Ramp(_, stride, lanes):
@@ -293,100 +431,28 @@ class _Machine:
             case Constant() | Variable():
                 raise AssertionError("constants and variables are not operations")
             case _:
-                function = _pure(expression)
+                function = pure(expression)
                 types = tuple(child.type for child in children(expression))
-                return lambda *values: _python(
-                    function(*[_array(value, kind) for value, kind in zip(values, types, strict=True)]), expression.type
+                return lambda *values: as_python(
+                    function(*[as_array(value, kind) for value, kind in zip(values, types, strict=True)]),
+                    expression.type,
                 )
 
     def _load(self, buffer: Buffer, rank: int, masked: bool, kind: Type) -> Callable[..., Any]:
+        tracked, statement = buffer in self.tracked, self.current
+
         def read(*operands: Any) -> Any:
             array = self._memory(buffer, rank)
-            places, on = _active(list(operands[:rank]), operands[rank] if masked else True, kind.lanes)
+            places, on = active_lanes(list(operands[:rank]), operands[rank] if masked else True, kind.lanes)
             if places is None:
-                return _python(np.zeros((kind.lanes,) if kind.lanes > 1 else (), array.dtype), kind)
+                return as_python(np.zeros((kind.lanes,) if kind.lanes > 1 else (), array.dtype), kind)
             numerics.check_bounds(buffer.name, map(np.asarray, places), array.shape)
+            if tracked:
+                self.context.touch(buffer, array, elements(places, kind.lanes), statement, False)
             if on is None:
-                return _python(np.asarray(array[tuple(places)]), kind)
+                return as_python(np.asarray(array[tuple(places)]), kind)
             full = np.zeros(kind.lanes, array.dtype)
             full[on] = array[tuple(places)]
             return full
 
         return read
-
-
-def _active(places: list[Any], mask: Any, lanes: int) -> tuple[list[Any] | None, Array | None]:
-    """Return the indices of the lanes that are on (None if there are none), and which those are (None for all)."""
-    if mask is True or (mask is not False and np.all(mask)):
-        return ([np.broadcast_to(place, lanes) for place in places] if lanes > 1 else places), None
-    if not np.any(mask):
-        return None, None
-    return [np.broadcast_to(place, lanes)[mask] for place in places], mask
-
-
-def _wrap(value: int) -> int:
-    return value if -(1 << 63) <= value < 1 << 63 else (value + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def _truncating(left: int, right: int) -> int:
-    if right == 0:
-        return 0
-    quotient = abs(left) // abs(right)
-    return quotient if (left < 0) == (right < 0) else -quotient
-
-
-_INDEX_OPERATIONS: dict[str, Callable[[int, int], int | bool]] = {
-    "add": lambda left, right: _wrap(left + right),
-    "sub": lambda left, right: _wrap(left - right),
-    "mul": lambda left, right: _wrap(left * right),
-    "div": lambda left, right: _wrap(_truncating(left, right)),
-    "mod": lambda left, right: left - _truncating(left, right) * right if right else 0,
-    "min": min,
-    "max": max,
-    "eq": lambda left, right: left == right,
-    "ne": lambda left, right: left != right,
-    "lt": lambda left, right: left < right,
-    "le": lambda left, right: left <= right,
-    "gt": lambda left, right: left > right,
-    "ge": lambda left, right: left >= right,
-}
-
-
-def _pure(expression: Expression) -> Callable[..., Array]:
-    """Return the function on arrays behind an operation that touches no memory."""
-    match expression:
-        case Broadcast(_, lanes):
-            return lambda value: np.repeat(np.reshape(value, 1), lanes)
-        case Unary():
-            return lambda array: numerics.unary(expression.operator, array, expression.type.dtype)
-        case Binary():
-            return lambda left, right: numerics.binary(expression.operator, left, right)
-        case Select():
-            return lambda condition, on_true, on_false: np.asarray(np.where(condition, on_true, on_false))
-        case Cast(value, dtype):
-            return lambda array: numerics.cast(array, value.type.dtype, dtype)
-        case Bitcast(_, dtype):
-            return lambda array: numerics.bitcast(array, dtype)
-        case Intrinsic(name, _, kind):
-            return lambda *arrays: numerics.intrinsic(name, arrays, kind.dtype)
-        case Shuffle(_, lanes):
-            return lambda *arrays: np.concatenate([array.reshape(-1) for array in arrays])[list(lanes)].reshape(
-                (len(lanes),) if len(lanes) > 1 else ()
-            )
-        case Horizontal():
-            return lambda array: numerics.reduce(expression.operator, array.reshape(-1), (0,))
-        case Constant() | Variable() | Load() | Ramp():
-            raise AssertionError(f"{type(expression).__name__} is not a pure operation")
-        case _:
-            assert_never(expression)
-
-
-def _array(value: Any, kind: Type) -> Array:
-    return np.asarray(value, np.int64 if kind.dtype == "int64" else None)
-
-
-def _python(value: Array, kind: Type) -> Any:
-    """Return int64 and bool scalars as Python's own, everything else as it is."""
-    if kind == INT64:
-        return int(value)
-    return bool(value) if kind == BOOL else value

@@ -12,6 +12,7 @@ from graft.core.tensor_ir.anchors import STRUCTURES
 from graft.core.tensor_ir.ir import (
     Allocate,
     Axis,
+    Barrier,
     Binary,
     Bitcast,
     Block,
@@ -26,10 +27,13 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
     LoopKind,
     Order,
+    Pop,
+    Push,
     Ramp,
     Reduction,
     Scan,
@@ -155,9 +159,13 @@ class _Parser:
             raise self.error("expected an integer")
         return int(text)
 
+    def string(self) -> str:
+        """Read a string."""
+        return str(json.loads(self.take("string")))
+
     def strings(self) -> tuple[str, ...]:
         """Read strings with commas between."""
-        return tuple(json.loads(text) for text in self.many(lambda: self.take("string")))
+        return tuple(self.many(self.string))
 
     def many(self, item: Callable[[], _Item], closing: str = "") -> list[_Item]:
         """Read items with commas between, up to a closing token if one is given."""
@@ -354,9 +362,23 @@ class _Parser:
             name = self.name()
             self.expect("(")
             return CallExtern(name, tuple(self.many(self.expression, ")")))
+        if self.accept("barrier"):
+            return Barrier(self.string())
+        if self.accept("issue"):
+            return Issue(self.string(), self.block())
+        if self.accept("push"):
+            return Push(*self.queues())
+        if self.accept("pop"):
+            return Pop(*self.queues())
         buffer, indices, mask = self.access()
         self.expect("=")
         return Store(buffer, indices, self.expression(), mask)
+
+    def queues(self) -> tuple[str, str]:
+        """Read the queues of a token: from, to."""
+        source = self.string()
+        self.expect("->")
+        return source, self.string()
 
     def scope(self) -> Statement:
         """Read what a ``let`` or ``allocate`` holds for: the braces that follow, or the rest of the block."""
@@ -368,7 +390,7 @@ class _Parser:
         name = self.name()
         self.expect("<")
         extent = self.expression()
-        binding = json.loads(self.take("string")) if self.accept("bind") else ""
+        binding = self.string() if self.accept("bind") else ""
         variable = self.variables[name] = Variable(name)
         return For(variable, extent, kind, self.block(), binding)
 

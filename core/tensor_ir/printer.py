@@ -9,8 +9,9 @@
 
 Plain numbers are int64. A mask stands behind a semicolon: ``x[i; i < 7]``. Two variables (or buffers) of one name are
 told apart by a suffix, a name that is no identifier stands in backquotes. ``let`` and ``allocate`` hold to the end of
-the block around them, or for the braces that follow. What a stage is stands behind it,
-``as contraction()``, and its order:
+the block around them, or for the braces that follow. Levels and queues are strings:
+``parallel i < 4 bind "block.x"``, ``barrier "block"``, ``issue "load" { push "load" -> "mac" }``. What a stage is
+stands behind it, ``as contraction()``, and its order:
 
     carry state: float32[9, 4]
     stage sum: float32[9, 4] at (t, i) = reduce add over k < 4 from x[t, i]: state[t - 1, k] * r[k, i]
@@ -30,6 +31,7 @@ from typing import assert_never
 from graft.core.tensor_ir.anchors import STRUCTURES, Structure, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
     Bitcast,
     Block,
@@ -44,9 +46,12 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
     Order,
+    Pop,
+    Push,
     Ramp,
     Scan,
     Scatter,
@@ -60,11 +65,8 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.ordered_stages import stage_expressions
-from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import BOOL, INT64
-
-__all__ = ["parse_function", "parse_stages", "print_expression", "print_function", "print_stages", "print_statement"]
 
 INFIX = {
     "or": ("|", 1), "xor": ("^", 2), "and": ("&", 3), "eq": ("==", 4), "ne": ("!=", 4), "lt": ("<", 5),
@@ -77,6 +79,7 @@ KEYWORDS = frozenset(
         *("function", "from", "in", "align", "strides", "input", "stage", "at", "reduce", "over", "then"),
         *("carry", "scan", "scatter", "choose"),
         *("as", "let", "allocate", "if", "else", "call", "serial", "parallel", "vector", "unrolled", "bind"),
+        *("barrier", "issue", "push", "pop"),
         *("ramp", "broadcast", "select", "shuffle", "cast", "bitcast", "horizontal", "intrinsic", "true", "false"),
     }
 )
@@ -109,6 +112,11 @@ def print_stages(stages: Sequence[Stage]) -> str:
                 lines.append(f"carry {printer.declare(load.buffer)}")
         lines += printer.stage(stage)
     return "\n".join([*lines, ""])
+
+
+def print_stage(stage: Stage) -> str:
+    """Return the text of one stage."""
+    return print_stages([stage])
 
 
 def print_statement(statement: Statement) -> str:
@@ -201,6 +209,14 @@ class _Printer:
                 raise AssertionError("blocks are printed flat")
             case CallExtern(name, arguments):
                 return [f"{indent}call {quoted(name)}({self.joined(arguments)})"]
+            case Barrier(scope):
+                return [f"{indent}barrier {json.dumps(scope)}"]
+            case Issue(queue, body):
+                return self.braces(f"issue {json.dumps(queue)}", body, indent)
+            case Push(source, target):
+                return [f"{indent}push {json.dumps(source)} -> {json.dumps(target)}"]
+            case Pop(source, target):
+                return [f"{indent}pop {json.dumps(source)} -> {json.dumps(target)}"]
             case _:
                 assert_never(statement)
 

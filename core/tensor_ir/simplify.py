@@ -100,7 +100,7 @@ def _simplify_statement(statement: Statement, simplifier: Simplifier) -> Stateme
                 return Block(())
             inner = simplifier.with_range(variable, None if bounds is None else (0, bounds[1] - 1))
             new_body = _simplify_statement(body, inner)
-            if new_body == Block(()) or count == Constant(1, INT64):
+            if new_body == Block(()) or (count == Constant(1, INT64) and not binding):
                 return new_body
             return For(variable, count, kind, new_body, binding)
         case If(condition, then_body, else_body):

@@ -16,6 +16,7 @@ from graft.core.tensor_ir.anchor_rules import structure_fault
 from graft.core.tensor_ir.ir import (
     Allocate,
     Axis,
+    Barrier,
     Binary,
     Block,
     Buffer,
@@ -26,8 +27,11 @@ from graft.core.tensor_ir.ir import (
     Function,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Scan,
     Scatter,
     Selection,
@@ -36,6 +40,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
     access_lanes,
+    level_of,
 )
 from graft.core.tensor_ir.machine_check import machine_faults
 from graft.core.tensor_ir.ordered_stages import (
@@ -58,7 +63,7 @@ from graft.errors import CompileError
 def verify(function: Function, machine: Machine | None = None) -> None:
     """Raise CompileError, saying what and where, if a function breaks an invariant of the IR.
 
-    With a ``machine``, its own instructions are known, and what it lacks (`machine_faults`) is an error.
+    With a ``machine``, its own instructions are known, levels nest as there, and what it lacks is an error.
     """
     verifier = _Verifier(f"function '{function.name}'", machine)
     verifier.function(function)
@@ -110,6 +115,22 @@ def _same_bytes(left: Buffer, right: Buffer) -> bool:
     return left.shape == right.shape and element_bits(left.dtype) == element_bits(right.dtype)
 
 
+def machine_fault(statement: Statement, machine: Abilities) -> str | None:
+    """Return what a statement asks of a machine that it lacks, None if it has all."""
+    match statement:
+        case For(binding=binding) if binding:
+            kind, name, known = "level", level_of(binding), [level.name for level in machine.levels]
+        case Barrier(name) | Issue(name):
+            kind, known = "level", [level.name for level in machine.levels]
+        case Allocate(buffer):
+            kind, name, known = "memory", buffer.memory, list(machine.places)
+        case _:
+            return None
+    if name in known:
+        return None
+    return f"no {kind} '{name}' on the machine '{machine.name}', which has {', '.join(known) or 'none'}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """What may be used at a place: buffers, variables, and which of them depend on parallel loops."""
@@ -122,6 +143,12 @@ class _Scope:
     """For variables that are not loop indices: the variables that their value depends on."""
     exact: bool = True
     """Whether every iteration gets here, so that the bounds of indices are reached."""
+    loops: tuple[For, ...] = ()
+    """The parallel loops around the place, bound ones included."""
+    decided: frozenset[Variable] = frozenset()
+    """What decides whether, or how often, the place is reached."""
+    queue: str = ""
+    """The queue that the place is issued to."""
 
 
 @dataclass(slots=True)
@@ -162,6 +189,9 @@ class _Verifier:
 
     def statement(self, statement: Statement, scope: _Scope) -> None:
         """Check a statement."""
+        fault = None if self.machine is None else machine_fault(statement, self.machine)
+        if fault is not None:
+            self.fail(fault, print_statement(statement))
         match statement:
             case Store():
                 self.store(statement, scope)
@@ -171,7 +201,7 @@ class _Verifier:
                 self.expressions(statement, scope, condition)
                 if condition.type != BOOL:
                     self.fail(f"the condition is {condition.type}, not bool", print_statement(statement))
-                inner = replace(scope, exact=False)
+                inner = replace(scope, exact=False, decided=scope.decided | self.depends(scope, condition))
                 self.statement(then_body, inner)
                 if else_body is not None:
                     self.statement(else_body, inner)
@@ -196,8 +226,38 @@ class _Verifier:
                 self.expressions(statement, scope, *indices, *rest)
             case CallExtern(_, arguments):
                 self.expressions(statement, scope, *arguments)
+            case Barrier():
+                self.barrier(statement, scope)
+            case Issue(queue, body):
+                around = [loop for loop in scope.loops if level_of(loop.binding) != "vthread"]
+                if scope.queue or around:
+                    what = (
+                        f"an issue to '{scope.queue}'" if scope.queue else f"parallel loop '{around[-1].variable.name}'"
+                    )
+                    self.fail(f"an issue inside of {what}", print_statement(statement))
+                self.statement(body, replace(scope, queue=queue))
+            case Push(source=own) | Pop(target=own):
+                if own != scope.queue:
+                    where = f"an issue to '{scope.queue}'" if scope.queue else "no issue"
+                    self.fail(f"it is for the queue '{own}' and stands in {where}", print_statement(statement))
             case _:
                 assert_never(statement)
+
+    def barrier(self, barrier: Barrier, scope: _Scope) -> None:
+        """Check that a barrier has units to wait for, and that all of them reach it."""
+        levels = [level_of(loop.binding) for loop in scope.loops]
+        if barrier.scope == "queue" and not levels and not scope.queue:
+            return
+        inside = levels.index(barrier.scope) if barrier.scope in levels and not scope.queue else len(levels)
+        while inside < len(levels) and levels[inside] == barrier.scope:
+            inside += 1
+        if inside == len(levels) or "" in levels[inside:]:
+            what = f"a barrier outside of its level: no loop is bound below '{barrier.scope}' around it"
+            self.fail(what, print_statement(barrier))
+        for loop in scope.loops[inside:]:
+            if loop.variable in scope.decided:
+                what = f"a barrier that not all iterations of '{loop.variable.name}' reach"
+                self.fail(what, print_statement(barrier))
 
     def bind(self, variable: Variable, statement: Statement, scope: _Scope) -> _Scope:
         """Return the scope inside a binder."""
@@ -217,6 +277,9 @@ class _Verifier:
         if loop.kind == "vector" and constant is None:
             self.fail("the extent of a vector loop must be constant", print_statement(loop))
         inner = self.bind(loop.variable, loop, scope)
+        decided = inner.decided | self.depends(scope, loop.extent)
+        inner = replace(inner, decided=decided, loops=(*scope.loops, loop) if loop.kind == "parallel" else scope.loops)
+        self.binding(loop, scope)
         if constant is not None:
             self.counted.add(loop.variable)
             self.simplifier.with_range(loop.variable, (0, max(0, int(constant) - 1)))
@@ -224,6 +287,20 @@ class _Verifier:
         if loop.kind == "parallel" and constant != 1:
             inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
         self.statement(loop.body, inner)
+
+    def binding(self, loop: For, scope: _Scope) -> None:
+        """Check that a loop may be bound where it stands."""
+        if not loop.binding:
+            return
+        if loop.kind != "parallel":
+            self.fail(f"a {loop.kind} loop is bound; bind a parallel one", print_statement(loop))
+        bindings = [other.binding for other in scope.loops]
+        if loop.binding in bindings:
+            self.fail(f"two loops, one in the other, are bound to '{loop.binding}'", print_statement(loop))
+        order = [] if self.machine is None else [level.name for level in self.machine.levels]
+        for other in map(level_of, bindings):
+            if order and other and order.index(other) > order.index(level_of(loop.binding)):
+                self.fail(f"level '{level_of(loop.binding)}' inside of level '{other}'", print_statement(loop))
 
     def store(self, store: Store, scope: _Scope) -> None:
         """Check a store."""

@@ -12,6 +12,7 @@ from typing import assert_never, get_args
 
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
     Bitcast,
     Block,
@@ -25,8 +26,11 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Ramp,
     Select,
     Shuffle,
@@ -168,6 +172,10 @@ def map_statement(
             return rule(Block(tuple(map(walk, statements))))
         case CallExtern(name, arguments):
             return rule(CallExtern(name, tuple(map(address, arguments))))
+        case Issue(queue, body):
+            return rule(Issue(queue, walk(body)))
+        case Barrier() | Push() | Pop():
+            return rule(statement)
         case _:
             assert_never(statement)
 
@@ -185,7 +193,7 @@ def statement_expressions(statement: Statement) -> tuple[Expression, ...]:
             return (value,)
         case Allocate(buffer):
             return buffer.shape
-        case Block():
+        case Block() | Barrier() | Issue() | Push() | Pop():
             return ()
         case CallExtern(_, arguments):
             return arguments
@@ -196,13 +204,13 @@ def statement_expressions(statement: Statement) -> tuple[Expression, ...]:
 def statement_children(statement: Statement) -> tuple[Statement, ...]:
     """Return the statements directly inside a statement."""
     match statement:
-        case For() | Let() | Allocate():
+        case For() | Let() | Allocate() | Issue():
             return (statement.body,)
         case If(_, then_body, else_body):
             return (then_body,) if else_body is None else (then_body, else_body)
         case Block(statements):
             return statements
-        case Store() | CallExtern():
+        case Store() | CallExtern() | Barrier() | Push() | Pop():
             return ()
         case _:
             assert_never(statement)

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Block,
     Buffer,
     CallExtern,
@@ -18,12 +19,16 @@ from graft.core.tensor_ir.ir import (
     For,
     Function,
     If,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Statement,
     Store,
     Variable,
 )
+from graft.core.tensor_ir.verifier import machine_fault
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
@@ -86,6 +91,7 @@ class FunctionEmitter(ExpressionEmitter):
                 self.variables[variable] = self.value(value)
                 self.statement(body)
             case Allocate(buffer, body):
+                self._check(statement)
                 self.pointers[buffer] = self._allocate(buffer)
                 self._registers += [buffer] if buffer.memory == "register" else []
                 self.statement(body)
@@ -95,11 +101,21 @@ class FunctionEmitter(ExpressionEmitter):
                     self.statement(inner)
             case CallExtern():
                 self._call(statement)
+            case Barrier() | Issue() | Push() | Pop():
+                self._check(statement)
+                raise CompileError(f"function '{self.name}': no threads in step and no queues on a processor")
             case _:
                 assert_never(statement)
         self.begin_statement()
 
+    def _check(self, statement: Statement) -> None:
+        """Refuse what the machine lacks."""
+        fault = machine_fault(statement, self.module.target.machine)
+        if fault is not None:
+            raise CompileError(f"function '{self.name}': {fault}", function=self.name)
+
     def _for(self, loop: For) -> None:
+        self._check(loop)
         if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= self._task:
             self._parallel(loop)
             return

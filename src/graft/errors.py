@@ -72,6 +72,10 @@ class CompileError(GraftError):
     """A region could not be compiled."""
 
 
+class ScheduleError(GraftError):
+    """A step of a schedule cannot be taken: it names the step and the reason."""
+
+
 class ArtifactError(GraftError):
     """An artifact is damaged, of another version, or needs a plugin that is missing."""
 

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
     Block,
     Broadcast,
@@ -23,8 +24,11 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
     Load,
+    Pop,
+    Push,
     Ramp,
     Select,
     Shuffle,
@@ -154,6 +158,8 @@ def vectorize_statement(
             return Block(tuple(map(walk, statements)))
         case CallExtern(name):
             raise AssertionError(f"a call of '{name}' cannot be vectorised")
+        case Barrier() | Issue() | Push() | Pop():
+            raise AssertionError(f"{type(statement).__name__} inside of a vector loop")
         case _:
             assert_never(statement)
 
@@ -230,5 +236,9 @@ def _instantiate(statement: Statement, values: dict[Variable, Expression], buffe
             return Block(tuple(_instantiate(inner, values, buffers) for inner in statements))
         case CallExtern(name, arguments):
             return CallExtern(name, tuple(map(expression, arguments)))
+        case Issue(queue, body):
+            return Issue(queue, _instantiate(body, values, buffers))
+        case Barrier() | Push() | Pop():
+            return statement
         case _:
             assert_never(statement)

@@ -7,7 +7,8 @@ from graft.core.schedule.loops.inline import inline_into, relaid, reordered
 from graft.core.tensor_ir.anchor_rules import element_of, factors_of, image_and_weights
 from graft.core.tensor_ir.anchors import Contraction, Elementwise, Pooling, RowReduction, Window, Windows, weakened
 from graft.core.tensor_ir.ir import Binary, Constant, Load, Stage
-from graft.core.tensor_ir.printer import parse_stages, print_stages
+from graft.core.tensor_ir.parser import parse_stages
+from graft.core.tensor_ir.printer import print_stages
 from graft.core.tensor_ir.verifier import verify_stages
 from graft.core.types import INT64
 from graft.errors import CompileError, GraftError

@@ -3,7 +3,8 @@ import re
 import pytest
 
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Load, Ramp, Shuffle, Store, Variable
-from graft.core.tensor_ir.printer import parse_function, parse_stages, print_expression, print_statement
+from graft.core.tensor_ir.parser import parse_function, parse_stages
+from graft.core.tensor_ir.printer import print_expression, print_statement
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import GraftError
 
@@ -112,3 +113,24 @@ def test_vectors_print_with_their_lanes():
     assert print_expression(Shuffle((Load(x, lanes),), (3, 2))) == "shuffle([x[ramp(0, 2, 4)]], [3, 2])"
     assert print_expression(Constant(1.5, Type("bfloat16", 8))) == "bfloat16x8(1.5)"
     assert print_expression(Constant(1.5, FLOAT32)) == "float32(1.5)"
+
+
+CONCURRENT = """\
+function f(x: float32[4]) -> (`push`: float32[4]) {
+  parallel b < 4 bind "block.x" {
+    parallel t < 1 bind "thread.x" {
+      barrier "block"
+    }
+  }
+  issue "load" {
+    pop "compute" -> "load"
+    push "load" -> "compute"
+  }
+  barrier "queue"
+  `push`[0] = x[0]
+}
+"""
+
+
+def test_barriers_and_tokens_print_as_they_were_read():
+    assert str(parse_function(CONCURRENT)) == CONCURRENT

@@ -1,9 +1,10 @@
 import re
+from typing import NamedTuple
 
 import pytest
 
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, For, Function, Load, Stage, Store, Variable
-from graft.core.tensor_ir.printer import parse_function, parse_stages
+from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.verifier import verify, verify_stage, verify_stages
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import CompileError
@@ -143,3 +144,120 @@ def test_a_stage_has_an_axis_for_each_dimension_and_one_type():
     ):
         verify_stage(Stage(y, (i,), Load(x, (i,))))
     verify_stage(Stage(y, (i,), Cast(Binary("add", Load(x, (i,)), Constant(1.0, FLOAT32)), Type("int8").dtype)))
+
+
+class Level(NamedTuple):
+    name: str
+
+
+class Card(NamedTuple):
+    """A machine as `verify` sees it."""
+
+    name: str = "card"
+    places: tuple[str, ...] = ("host", "shared", "register")
+    levels: tuple[Level, ...] = (Level("block"), Level("thread"), Level("load"))
+
+
+BLOCKS = """
+  parallel b < 2 bind "block.x" {
+    allocate t: float32[4] in shared
+    parallel k < 4 bind "thread.x" {
+      t[k] = x[b * 4 + k]
+      barrier "block"
+      y[b * 4 + k] = t[3 - k]
+    }
+  }
+  issue "load" {
+    push "load" -> "compute"
+  }
+"""
+
+
+def test_a_function_may_ask_for_what_the_machine_has():
+    verify(function(BLOCKS), Card())
+    verify(function(BLOCKS))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "in shared",
+            "in sram",
+            "no memory 'sram' on the machine 'card', which has host, shared, register, in 'allocate t: float32[4] in "
+            "sram'",
+        ),
+        (
+            "block.x",
+            "warp",
+            "no level 'warp' on the machine 'card', which has block, thread, load, in 'parallel b < 2 bind \"warp\" {'",
+        ),
+        (
+            'issue "load"',
+            'issue "store"',
+            "no level 'store' on the machine 'card', which has block, thread, load, in 'issue \"store\" {'",
+        ),
+        (
+            'barrier "block"',
+            'barrier "warp"',
+            "no level 'warp' on the machine 'card', which has block, thread, load, in 'barrier \"warp\"'",
+        ),
+        (
+            'barrier "block"',
+            'barrier "thread"',
+            "a barrier outside of its level: no loop is bound below 'thread' around it, in 'barrier \"thread\"'",
+        ),
+        (
+            'barrier "block"',
+            'if k < 2 { barrier "block" }',
+            "a barrier that not all iterations of 'k' reach, in 'barrier \"block\"'",
+        ),
+        (
+            'barrier "block"',
+            'serial n < k { barrier "block" }',
+            "a barrier that not all iterations of 'k' reach, in 'barrier \"block\"'",
+        ),
+        (
+            "thread.x",
+            "block.x",
+            "two loops, one in the other, are bound to 'block.x', in 'parallel k < 4 bind \"block.x\" {'",
+        ),
+        (
+            'parallel b < 2 bind "block.x"',
+            'parallel b < 2 bind "thread.y"',
+            "a barrier outside of its level: no loop is bound below 'block' around it, in 'barrier \"block\"'",
+        ),
+        (
+            "parallel k < 4",
+            "serial k < 4",
+            "a serial loop is bound; bind a parallel one, in 'serial k < 4 bind \"thread.x\" {'",
+        ),
+        (
+            'issue "load" {',
+            'pop "compute" -> "load" issue "load" {',
+            "it is for the queue 'load' and stands in no issue, in 'pop \"compute\" -> \"load\"'",
+        ),
+        (
+            'push "load" -> "compute"',
+            'push "store" -> "compute"',
+            "it is for the queue 'store' and stands in an issue to 'load', in 'push \"store\" -> \"compute\"'",
+        ),
+        (
+            'push "load" -> "compute"',
+            'issue "load" { }',
+            "an issue inside of an issue to 'load', in 'issue \"load\" {'",
+        ),
+    ],
+)
+def test_what_a_machine_lacks_or_nothing_orders_is_an_error(old, new, message):
+    message = f"function 'f': {message}"
+    with pytest.raises(CompileError, match=f"^{re.escape(message)}$"):
+        verify(function(BLOCKS.replace(old, new)), Card())
+
+
+def test_levels_nest_as_those_of_the_machine():
+    text = 'parallel k < 4 bind "thread.x" { parallel b < 2 bind "block.x" { y[b * 4 + k] = x[0] } }'
+    message = "function 'f': level 'block' inside of level 'thread', in 'parallel b < 2 bind \"block.x\" {'"
+    with pytest.raises(CompileError, match=f"^{re.escape(message)}$"):
+        verify(function(text), Card())
+    verify(function(text))

@@ -29,6 +29,7 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.parser import parse_function
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import CompileError
 from graft.plugins.llvm.emit import compile_functions, emit_ir
@@ -490,6 +491,25 @@ def test_a_call_of_an_external_symbol_is_refused() -> None:
         "function 'kernel' calls the external symbol 'puts'; native code of the built-in compiler has no external "
         "symbols"
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "lacking"),
+    [
+        ('parallel i < 4 bind "block.x" { y[i] = x[i] }', "level 'block' on the machine 'native', which has thread"),
+        ('barrier "queue"', "level 'queue' on the machine 'native', which has thread"),
+        ('issue "load" { }', "level 'load' on the machine 'native', which has thread"),
+        (
+            "allocate t: float32[4] in shared",
+            "memory 'shared' on the machine 'native', which has scratch, host, register",
+        ),
+    ],
+)
+def test_levels_and_memories_that_a_processor_lacks_are_refused(body: str, lacking: str) -> None:
+    function = parse_function(f"function kernel(x: float32[4]) -> (y: float32[4]) {{ {body} }}")
+    with pytest.raises(CompileError) as error:
+        compile_functions([function], host_target())
+    assert str(error.value) == f"function 'kernel': no {lacking}"
 
 
 def test_an_unknown_intrinsic_is_refused() -> None:

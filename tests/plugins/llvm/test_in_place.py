@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graft.core.machine.target import CompileOptions, host_target
-from graft.core.tensor_ir.printer import parse_function
+from graft.core.tensor_ir.parser import parse_function
 from graft.plugins.backend import CompiledRegion
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.plugins.llvm.emit import emit_ir

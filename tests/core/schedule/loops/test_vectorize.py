@@ -14,7 +14,8 @@ from graft.core.tensor_ir.ir import (
     Ramp,
     Variable,
 )
-from graft.core.tensor_ir.printer import parse_function, parse_stages, print_expression, print_stages
+from graft.core.tensor_ir.parser import parse_function, parse_stages
+from graft.core.tensor_ir.printer import print_expression, print_stages
 from graft.core.tensor_ir.verifier import verify
 from graft.core.types import FLOAT32, INT64
 

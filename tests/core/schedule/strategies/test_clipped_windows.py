@@ -7,7 +7,8 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies.clipped_windows import clip_windows
 from graft.core.tensor_ir.interpreter import run_function, run_stages
-from graft.core.tensor_ir.printer import parse_stages, print_stages
+from graft.core.tensor_ir.parser import parse_stages
+from graft.core.tensor_ir.printer import print_stages
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import loads
 

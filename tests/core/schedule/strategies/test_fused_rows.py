@@ -9,7 +9,8 @@ from graft.core.schedule.strategies.fused_rows import keep_costly, with_reciproc
 from graft.core.schedule.strategies.split_reduction import split
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Let, Load, Shuffle
-from graft.core.tensor_ir.printer import parse_stages, print_stages
+from graft.core.tensor_ir.parser import parse_stages
+from graft.core.tensor_ir.printer import print_stages
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import loads, walk_expressions, walk_statements
 

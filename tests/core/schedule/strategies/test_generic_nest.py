@@ -24,7 +24,7 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.printer import parse_function
+from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import FLOAT32, INT64

@@ -1,0 +1,1 @@
+"""Schedule primitives: steps that change the loops of a function and keep what it computes."""

@@ -1,0 +1,193 @@
+"""Which iterations of loops touch the same element: what must stay in order, and what may run at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    Let,
+    Load,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.linear import Linear
+from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, substitute, walk_statements
+
+Distance: TypeAlias = Mapping[Variable, int | None]
+"""By loop, how many iterations lie between two accesses to one element; None for any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A read or a write of a buffer; ``indices`` is None where any element may be meant."""
+
+    buffer: Buffer
+    indices: tuple[Expression, ...] | None
+    writes: bool
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses of one element, of which one writes, in iterations ``distance`` apart."""
+
+    first: Access
+    second: Access
+    distance: Distance
+
+    @property
+    def reassociates(self) -> bool:
+        """Whether the two are one accumulation whose order does not matter, not even in the last bit."""
+        if self.first.statement is not self.second.statement or not isinstance(self.first.statement, Store):
+            return False
+        store = self.first.statement
+        match store.value:
+            case Binary(operator, Load(buffer, indices), term) if buffer is store.buffer and indices == store.indices:
+                exact = operator in ("min", "max") or (operator in ("add", "mul") and not store.value.type.is_float)
+                return exact and not store.value.type.is_custom and all(one.buffer is not buffer for one in loads(term))
+        return False
+
+    def __str__(self) -> str:
+        return f"'{self.first.buffer.name}'"
+
+
+def accesses(body: Statement) -> list[Access]:
+    """Return the accesses in a statement to buffers that come from outside of it, ``let`` of sums inlined."""
+    own = {one.buffer for one in walk_statements(body) if isinstance(one, Allocate)}
+    values: dict[Variable, Expression] = {}
+    found: list[Access] = []
+    for one in walk_statements(body):
+        if isinstance(one, Let) and not _is_division(one.value):
+            values[one.variable] = substitute(one.value, values)
+        for load in loads(*statement_expressions(one)):
+            inlined = tuple(substitute(place, values) for place in load.indices)
+            called = isinstance(one, CallExtern) and load in one.arguments
+            found.append(Access(load.buffer, None if called else inlined, called, one))
+        if isinstance(one, Store):
+            found.append(Access(one.buffer, tuple(substitute(place, values) for place in one.indices), True, one))
+    return [one for one in found if one.buffer not in own]
+
+
+def conflicts(body: Statement, chain: Sequence[For], simplifier: Simplifier) -> Iterator[Conflict]:
+    """Yield the pairs of accesses in a statement that may touch one element in different iterations of ``chain``.
+
+    ``simplifier`` knows the bounds of all loops; those that are neither in ``chain`` nor in ``body`` stand still.
+    """
+    inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)}
+    known = accesses(body)
+    for number, first in enumerate(known):
+        for second in known[number:]:
+            if first.buffer is second.buffer and (first.writes or second.writes):
+                distance = _distance(first, second, chain, inner, simplifier)
+                if distance is not None:
+                    distance = _through_divisions(distance, body)
+                    yield Conflict(first, second, {loop.variable: distance[loop.variable] for loop in chain})
+
+
+def in_order(conflict: Conflict, before: Sequence[For], after: Sequence[For]) -> bool:
+    """Whether two accesses stay in order when loops change theirs; both sequences have the same loops."""
+    moved = [loop.variable for loop in before if conflict.distance[loop.variable] != 0]
+    now = [loop.variable for loop in after if conflict.distance[loop.variable] != 0]
+    signs = [conflict.distance[order[0]] for order in (moved, now) if order]
+    if None not in conflict.distance.values() and signs:
+        return (signs[0] or 0) * (signs[1] or 0) > 0
+    return moved == now or conflict.reassociates
+
+
+def carried(body: Statement, loop: For, simplifier: Simplifier) -> Conflict | None:
+    """Return accesses in which two iterations of a loop meet, None if its iterations are independent."""
+    return next((one for one in conflicts(body, [loop], simplifier) if one.distance[loop.variable] != 0), None)
+
+
+def _is_division(value: Expression) -> bool:
+    return isinstance(value, Binary) and value.operator in ("div", "mod")
+
+
+def _distance(
+    first: Access, second: Access, chain: Sequence[For], inner: set[Variable], simplifier: Simplifier
+) -> dict[Variable, int | None] | None:
+    """Return how far apart in each loop two accesses of one element are; None if they never meet."""
+    moving = {loop.variable for loop in chain} | inner
+    found: dict[Variable, int | None] = dict.fromkeys(moving)
+    for variable in moving:
+        if (bounds := simplifier.ranges.get(variable)) is not None and bounds[0] == bounds[1]:
+            found[variable] = 0
+    if first.indices is None or second.indices is None:
+        return found
+    for _ in range(2):  # what one dimension says of a loop helps with another
+        for one, other in zip(first.indices, second.indices, strict=True):
+            forms = simplifier.form(simplifier(one)), simplifier.form(simplifier(other))
+            if not _solve(*forms, moving, found, simplifier):
+                return None
+    for variable, distance in found.items():
+        bounds = simplifier.ranges.get(variable)
+        if distance and bounds and abs(distance) > bounds[1] - bounds[0]:
+            return None
+    return found
+
+
+def _solve(
+    one: Linear, other: Linear, moving: set[Variable], found: dict[Variable, int | None], simplifier: Simplifier
+) -> bool:
+    """Note what equal indices say of the distances in the loops; return whether they can be equal at all."""
+    known = all(_is_known(number, moving, simplifier) for number in {*one.terms, *other.terms})
+    if one.lane or other.lane or not known:
+        return True
+    # The distances must make up for what the accesses differ by: sum(factor * distance) in [low, high].
+    low = high = one.constant - other.constant
+    unknown: dict[Variable, tuple[int, int]] = {}  # factor, largest distance
+    for number in {**one.terms, **other.terms}:
+        atom, factor, second = simplifier.atom(number), one.terms.get(number, 0), other.terms.get(number, 0)
+        if not isinstance(atom, Variable) or atom not in moving:
+            if factor != second:
+                return True
+            continue
+        distance, bounds = found[atom], simplifier.ranges.get(atom)
+        if factor == second and distance is not None:
+            low, high = low - factor * distance, high - factor * distance
+        elif bounds is None:
+            return True
+        elif factor == second:
+            unknown[atom] = (factor, bounds[1] - bounds[0])
+        else:
+            ends = [left * factor - right * second for left in bounds for right in bounds]
+            low, high = low + min(ends), high + max(ends)
+    while unknown:
+        variable = max(unknown, key=lambda one: abs(unknown[one][0]))
+        factor, most = unknown.pop(variable)
+        rest = sum(abs(size) * other for size, other in unknown.values())
+        possible = [d for d in range(-most, most + 1) if low - rest <= factor * d <= high + rest]
+        if len(possible) != 1:
+            return bool(possible)
+        found[variable] = possible[0]
+        low, high = low - factor * possible[0], high - factor * possible[0]
+    return low <= 0 <= high
+
+
+def _is_known(number: int, moving: set[Variable], simplifier: Simplifier) -> bool:
+    """Whether an atom is a variable or stands still."""
+    atom = simplifier.atom(number)
+    return isinstance(atom, Variable) or (free_variables(atom).isdisjoint(moving) and not loads(atom))
+
+
+def _through_divisions(distance: dict[Variable, int | None], body: Statement) -> dict[Variable, int | None]:
+    """Return the distances with those of loops whose quotient and rest are both known to be the same."""
+    known: dict[tuple[Expression, Expression], set[str]] = {}
+    for one in walk_statements(body):
+        match one:
+            case Let(variable, Binary(operator, Variable() as value, Constant() as divisor)):
+                if operator in ("div", "mod") and distance.get(variable) == 0:
+                    known.setdefault((value, divisor), set()).add(operator)
+    same = {value: 0 for (value, _), operators in known.items() if len(operators) == 2}
+    return {**distance, **{variable: 0 for variable in same if isinstance(variable, Variable)}}

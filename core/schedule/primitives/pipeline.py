@@ -1,0 +1,121 @@
+"""The primitive that fetches for the next iteration while this one computes: pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.primitives.dependence import accesses
+from graft.core.schedule.primitives.staging import buffer_named
+from graft.core.schedule.primitives.step import Step, around, combine, constant_extent, find_place, index, with_body
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Barrier,
+    Binary,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    If,
+    Load,
+    Statement,
+    Store,
+)
+from graft.core.tensor_ir.visit import ExpressionMap, map_statement, walk_statements
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Step):
+    """Gives caches of a loop's body two places: one is filled for the next iteration while the other is used.
+
+    The body must begin with what fills the caches (`CacheRead`). Where units fill them together, one barrier an
+    iteration remains.
+    """
+
+    form = "pipeline {loop} {caches}"
+    loop: str
+    caches: tuple[str, ...]
+
+    def change(self, function: Function) -> Function:
+        """Return the function with the first fill before the loop and the next one in each iteration."""
+        loop = find_place(self, function.body, self.loop)
+        count, variable = constant_extent(self, loop), loop.variable
+        if loop.kind != "serial" or count < 1:
+            self.fail(f"'{self.loop}' is {loop.kind}, of {count} iterations; it takes a serial loop that runs")
+        caches = {buffer_named(self, function, name): name for name in self.caches}
+        doubled = {one: replace(one, shape=(index(2), *one.shape)) for one in caches}
+        own, parts = _opened(loop.body, caches)
+        fills = [one for one in parts if _fills(one, caches)]
+        if not fills or parts[: len(fills)] != fills or {_filled(one) for one in fills} != set(caches):
+            self.fail(f"the body of '{self.loop}' does not begin with what fills {', '.join(map(repr, self.caches))}")
+        rest = parts[len(fills) :]
+        written = {one.buffer for part in rest for one in accesses(part) if one.writes}
+        if not rest or any(one.buffer in written for fill in fills for one in accesses(fill)):
+            self.fail(f"'{self.loop}' writes what the next iteration would be filled from too early")
+        barrier = rest[0] if isinstance(rest[0], Barrier) else None
+        rest = [one for one in rest if barrier is None or one != barrier]
+        fill = Block(tuple(fills))
+        slot = Binary("mod", variable, index(2))
+        following = combine("add", variable, index(1))
+        first = instantiate(_placed(fill, doubled, index(0)), {variable: index(0)})
+        ahead = instantiate(_placed(fill, doubled, slot), {variable: following})
+        used = _placed(Block(tuple(rest)), doubled, slot)
+        met = () if barrier is None else (barrier,)
+        body = Block((If(Binary("lt", following, index(count)), ahead), used, *met))
+        new: Statement = Block((first, *met, replace(loop, body=body)))
+        for cache in own:
+            new = Allocate(doubled[cache], new)
+        return with_body(function, self._replaced(function.body, loop, new, doubled))
+
+    def _replaced(self, body: Statement, loop: For, new: Statement, doubled: dict[Buffer, Buffer]) -> Statement:
+        """Return a body with the loop replaced, and the caches around it doubled."""
+        outside = {one.buffer for one in around(body, loop.variable) if isinstance(one, Allocate)}
+
+        def rule(one: Statement) -> Statement:
+            if isinstance(one, For) and one.variable is loop.variable:
+                return new
+            if isinstance(one, Allocate) and one.buffer in outside and one.buffer in doubled:
+                return Allocate(doubled[one.buffer], one.body)
+            return one
+
+        return map_statement(body, lambda expression: expression, rule)
+
+
+def _opened(body: Statement, caches: Collection[Buffer]) -> tuple[list[Buffer], list[Statement]]:
+    """Return the caches that a body allocates, and its statements without these."""
+    if isinstance(body, Allocate) and body.buffer in caches:
+        own, statements = _opened(body.body, caches)
+        return [body.buffer, *own], statements
+    if not isinstance(body, Block):
+        return [], [body]
+    own, last = [], [body.statements[-1]]
+    if isinstance(last[0], Allocate):
+        own, last = _opened(last[0], caches)
+    return own, [*body.statements[:-1], *last]
+
+
+def _filled(statement: Statement) -> Buffer | None:
+    stores = [one.buffer for one in walk_statements(statement) if isinstance(one, Store)]
+    return stores[0] if len(stores) == 1 else None
+
+
+def _fills(statement: Statement, caches: dict[Buffer, str]) -> bool:
+    return _filled(statement) in caches
+
+
+def _placed(statement: Statement, doubled: dict[Buffer, Buffer], slot: Expression) -> Statement:
+    """Return a statement that uses one of the two places of each cache."""
+
+    def load(node: Expression) -> Expression:
+        if isinstance(node, Load) and node.buffer in doubled:
+            return replace(node, buffer=doubled[node.buffer], indices=(slot, *node.indices))
+        return node
+
+    def store(one: Statement) -> Statement:
+        if isinstance(one, Store) and one.buffer in doubled:
+            return replace(one, buffer=doubled[one.buffer], indices=(slot, *one.indices))
+        return one
+
+    return map_statement(statement, ExpressionMap(load), store)

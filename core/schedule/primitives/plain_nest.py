@@ -1,0 +1,92 @@
+"""Stages as the plainest loops: where a schedule begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.visit import substitute
+from graft.errors import ScheduleError
+
+
+def plain_nest(name: str, stages: Sequence[Stage], inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Function:
+    """Return the stages one after another, each loop with a name of its own.
+
+    A reduction is three nests: ``i.first`` sets the initial value, ``i`` and ``k`` reduce, ``i.last`` is the epilogue.
+    Raises ScheduleError for a stage with an order of its own: a scan, a scatter, a selection.
+    """
+    for stage in stages:
+        if stage.order is not None:
+            what = type(stage.order).__name__.lower()
+            raise ScheduleError(f"the stage of '{stage.buffer.name}' is a {what}, which has an order of its own")
+    names = _Names()
+    body: Statement = Block(tuple(nest for stage in stages for nest in _nests(stage, names)))
+    kept = [stage.buffer for stage in stages if stage.buffer not in outputs]
+    for buffer in (*reversed(kept), *names.totals.values()):
+        body = Allocate(buffer, body)
+    origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
+    return Function(name, (*inputs, *outputs), len(outputs), body, origin)
+
+
+class _Names:
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.totals: dict[Buffer, Buffer] = {}
+
+    def variables(self, axes: Sequence[Variable], suffix: str = "") -> list[Variable]:
+        """Return variables for axes, whose names nothing else has."""
+        made = []
+        for axis in axes:
+            name, number = axis.name + suffix, 1
+            while name in self.taken:
+                number += 1
+                name = f"{axis.name}{suffix}.{number}"
+            self.taken.add(name)
+            made.append(Variable(name))
+        return made
+
+
+def _nests(stage: Stage, names: _Names) -> list[Statement]:
+    def nest(
+        suffix: str, target: Buffer, value: Expression, reduced: Sequence[tuple[Variable, Expression]] = ()
+    ) -> Statement:
+        own = names.variables([*stage.axes, *(axis for axis, _ in reduced)], suffix)
+        place = tuple(own[: len(stage.axes)])
+        moved = substitute(value, dict(zip([*stage.axes, *(axis for axis, _ in reduced)], own, strict=True)))
+        body: Statement = Store(target, place, moved)
+        extents = [*stage.buffer.shape, *(extent for _, extent in reduced)]
+        for variable, extent in reversed(list(zip(own, extents, strict=True))):
+            body = For(variable, extent, "serial", body)
+        return body
+
+    reduction = stage.reduction
+    if reduction is None:
+        return [nest("", stage.buffer, stage.value)]
+    total = stage.buffer
+    if stage.epilogue is not None:
+        dtype = stage.value.type.dtype
+        total = names.totals[stage.buffer] = Buffer(
+            f"{stage.buffer.name}.total", dtype, stage.buffer.shape, None, "scratch"
+        )
+    sums = Binary(reduction.operator, Load(total, stage.axes), stage.value)
+    found = [
+        nest(".first", total, reduction.initial),
+        nest("", total, sums, [(axis.variable, axis.extent) for axis in reduction.axes]),
+    ]
+    if stage.epilogue is not None and stage.epilogue_variable is not None:
+        result = substitute(stage.epilogue, {stage.epilogue_variable: Load(total, stage.axes)})
+        found.append(nest(".last", stage.buffer, result))
+    return found

@@ -1,0 +1,75 @@
+"""Schedules as text: a step per line, which prints and reads back.
+
+split i 16 -> i0 i1
+reorder i0 j i1
+cache_read a at i0 in shared -> near
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import fields
+
+from graft.core.schedule.primitives.loop_kinds import Bind, Parallel, Unroll, Vectorize
+from graft.core.schedule.primitives.loop_order import Fuse, Reorder, Split
+from graft.core.schedule.primitives.pipeline import Pipeline
+from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
+from graft.core.schedule.primitives.step import Step
+from graft.core.schedule.primitives.tensorize import Tensorize
+from graft.core.tensor_ir.ir import Function
+from graft.errors import ScheduleError
+
+PRIMITIVES: tuple[type[Step], ...] = (
+    Split, Reorder, Fuse, Vectorize, Unroll, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
+)  # fmt: skip
+
+
+def apply_schedule(function: Function, schedule: str | Sequence[Step]) -> Function:
+    """Return the function after all steps; raise ScheduleError for the first that cannot be taken."""
+    for step in parse_schedule(schedule) if isinstance(schedule, str) else schedule:
+        function = step.apply(function)
+    return function
+
+
+def print_schedule(steps: Sequence[Step]) -> str:
+    """Return the text of a schedule."""
+    return "".join(f"{step}\n" for step in steps)
+
+
+def parse_schedule(text: str) -> tuple[Step, ...]:
+    """Return the steps of a text, of which empty lines are no part; raise ScheduleError with the line."""
+    lines = enumerate(text.splitlines(), 1)
+    return tuple(_parse(line.split(), number) for number, line in lines if line.strip())
+
+
+def _parse(words: list[str], line: int) -> Step:
+    names = {primitive.form.split()[0]: primitive for primitive in PRIMITIVES}
+    primitive = names.get(words[0])
+    if primitive is None:
+        near = difflib.get_close_matches(words[0], names, 1)
+        hint = f"did you mean '{near[0]}'" if near else f"there are {', '.join(names)}"
+        raise ScheduleError(f"schedule, line {line}: there is no primitive '{words[0]}'; {hint}", line=line)
+    values: dict[str, str | int | tuple[str, ...]] = {}
+    kinds = {field.name: str(field.type) for field in fields(primitive)}
+    form, given = primitive.form.split(), list(words)
+    for position, word in enumerate(form):
+        name = word[1:-1]
+        if word[0] != "{":
+            # The word before a tuple that is empty may be left out.
+            if not given and form[position + 1 :] and kinds[form[position + 1][1:-1]].startswith("tuple"):
+                break
+            good = bool(given) and given.pop(0) == word
+        elif kinds[name].startswith("tuple"):
+            good, values[name], given = bool(given), tuple(given), []
+        else:
+            good = bool(given) and (kinds[name] != "int" or given[0].isdigit())
+            values[name] = (int(given.pop(0)) if kinds[name] == "int" else given.pop(0)) if good else ""
+        if not good:
+            break
+    else:
+        good = not given
+    if not good:
+        shown = primitive.form.replace("{", "").replace("}", "")
+        raise ScheduleError(f"schedule, line {line}: '{' '.join(words)}' is not of the form '{shown}'", line=line)
+    return primitive(**values)

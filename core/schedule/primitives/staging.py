@@ -1,0 +1,400 @@
+"""Primitives that keep part of a buffer near: cache_read, cache_write, compute_at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from graft.core.schedule.primitives.dependence import accesses, carried, conflicts
+from graft.core.schedule.primitives.step import (
+    Step,
+    around,
+    bounded,
+    combine,
+    constant_extent,
+    find,
+    find_place,
+    fresh,
+    index,
+    with_body,
+    with_loop,
+)
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Barrier,
+    Binary,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Statement,
+    Store,
+    Variable,
+    level_of,
+)
+from graft.core.tensor_ir.linear import Linear
+from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.visit import (
+    ExpressionMap,
+    free_variables,
+    map_statement,
+    substitution,
+    walk_statements,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The part of a buffer that a statement touches: where it begins in each dimension, and how long it is."""
+
+    buffer: Buffer
+    begin: tuple[Expression, ...]
+    size: tuple[int, ...]
+
+    def place(self, offsets: Sequence[Expression]) -> tuple[Expression, ...]:
+        """Return the indices of an element of the region in the buffer."""
+        return tuple(combine("add", begin, offset) for begin, offset in zip(self.begin, offsets, strict=True))
+
+    def inside(self, offsets: Sequence[Expression], simplifier: Simplifier) -> Expression | None:
+        """Return the condition that an element lies in the buffer, None if each does."""
+        condition: Expression | None = None
+        for place, extent in zip(self.place(offsets), self.buffer.shape, strict=True):
+            bounds = simplifier.interval(simplifier(place))
+            below, above = Binary("ge", place, index(0)), Binary("lt", place, extent)
+            least = bounds is not None and bounds[0] >= 0
+            most = bounds is not None and isinstance(extent, Constant) and bounds[1] < extent.value
+            for known, one in ((least, below), (most, above)):
+                if not known:
+                    condition = one if condition is None else Binary("and", condition, one)
+        return condition
+
+    def cache(self, name: str, memory: str) -> Buffer:
+        """Return a buffer for the region."""
+        return Buffer(name, self.buffer.dtype, tuple(map(index, self.size)), None, memory)
+
+
+def region_of(
+    step: Step, body: Statement, buffer: Buffer, simplifier: Simplifier, moving: Collection[Variable] = ()
+) -> Region:
+    """Return the region of a buffer that a statement touches while the loops around it, but ``moving``, stand still."""
+    inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)} | set(moving)
+    touched = [one.indices for one in accesses(body) if one.buffer is buffer]
+    if not touched:
+        step.fail(f"'{buffer.name}' is not used there")
+    begins, sizes = [], []
+    for dimension in range(len(buffer.shape)):
+        base: Linear | None = None
+        low = high = 0
+        for indices in touched:
+            form = simplifier.form(simplifier(indices[dimension])) if indices is not None else Linear(lanes=0)
+            still, least, most = _parted(step, form, inner, simplifier, buffer)
+            difference = Linear() if base is None else still.plus(base, -1)
+            if base is None:
+                base, low, high = replace(still, constant=0), least + still.constant, most + still.constant
+            elif difference.terms:
+                step.fail(f"the places in '{buffer.name}' that are used have no fixed distance")
+            else:
+                low = min(low, difference.constant + least)
+                high = max(high, difference.constant + most)
+        assert base is not None, buffer.name
+        begins.append(simplifier.build(base.plus(Linear(low))))
+        sizes.append(high - low + 1)
+    return Region(buffer, tuple(begins), tuple(sizes))
+
+
+def _parted(
+    step: Step, form: Linear, inner: Collection[Variable], simplifier: Simplifier, buffer: Buffer
+) -> tuple[Linear, int, int]:
+    """Return the part of an index that stands still, and the bounds of the rest."""
+    still = {n: f for n, f in form.terms.items() if free_variables(simplifier.atom(n)).isdisjoint(inner)}
+    moving = {number: factor for number, factor in form.terms.items() if number not in still}
+    bounds = simplifier.interval(simplifier.build(Linear(0, moving))) if moving else (0, 0)
+    if bounds is None or form.lanes != 1:
+        step.fail(f"the places in '{buffer.name}' that are used have no bounds")
+    return Linear(form.constant, still), *bounds
+
+
+def redirected(body: Statement, region: Region, cache: Buffer, simplifier: Simplifier) -> Statement:
+    """Return a statement that uses a cache where it used the region of the buffer."""
+
+    def own(indices: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        pairs = zip(indices, region.begin, strict=True)
+        return tuple(simplifier(combine("sub", place, begin)) for place, begin in pairs)
+
+    def load(node: Expression) -> Expression:
+        if isinstance(node, Load) and node.buffer is region.buffer:
+            return replace(node, buffer=cache, indices=own(node.indices))
+        return node
+
+    def store(inner: Statement) -> Statement:
+        if isinstance(inner, Store) and inner.buffer is region.buffer:
+            return replace(inner, buffer=cache, indices=own(inner.indices))
+        return inner
+
+    return map_statement(body, ExpressionMap(load), store)
+
+
+def copied(names: str, region: Region, cache: Buffer, simplifier: Simplifier, back: bool = False) -> Statement:
+    """Return the loops that fill a cache from its region, or write it ``back``."""
+    offsets = [Variable(f"{names}.{number}") for number in range(len(region.size))]
+    for offset, size in zip(offsets, region.size, strict=True):
+        simplifier.with_range(offset, (0, size - 1))
+    body = _copy(region, cache, offsets, simplifier, back)
+    for offset, size in reversed(list(zip(offsets, region.size, strict=True))):
+        body = For(offset, index(size), "serial", body)
+    return body
+
+
+def _copy(
+    region: Region, cache: Buffer, offsets: Sequence[Expression], simplifier: Simplifier, back: bool
+) -> Statement:
+    inside = region.inside(offsets, simplifier)
+    if not back:
+        return Store(cache, tuple(offsets), Load(region.buffer, region.place(offsets), inside))
+    written = Store(region.buffer, region.place(offsets), Load(cache, tuple(offsets)))
+    return written if inside is None else If(inside, written)
+
+
+def buffer_named(step: Step, function: Function, name: str) -> Buffer:
+    """Return the buffer of a name."""
+    own = [one.buffer for one in walk_statements(function.body) if isinstance(one, Allocate)]
+    known = [buffer for buffer in (*function.parameters, *own) if buffer.name == name]
+    if len(known) != 1:
+        names = ", ".join(buffer.name for buffer in (*function.parameters, *own))
+        step.fail(f"{len(known) or 'no'} buffers are called '{name}'; there are {names}")
+    return known[0]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead(Step):
+    """Copies what one iteration of a loop reads of a buffer into another memory first.
+
+    ``units`` are bound loops around it whose iterations fill the cache together, between barriers, and share it.
+    """
+
+    form = "cache_read {buffer} at {loop} in {memory} -> {cache} by {units}"
+    buffer: str
+    loop: str
+    memory: str
+    cache: str
+    units: tuple[str, ...] = ()
+
+    def change(self, function: Function) -> Function:
+        """Return the function with a copy in front of the loop's body."""
+        loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
+        if any(one.writes for one in accesses(loop.body) if one.buffer is buffer):
+            self.fail(f"'{self.buffer}' is written inside of '{self.loop}'")
+        units = [find(self, function.body, unit) for unit in self.units]
+        simplifier = bounded(function.body)
+        region = region_of(self, loop.body, buffer, simplifier, {unit.variable for unit in units})
+        cache = region.cache(self.cache, self.memory)
+        used = redirected(loop.body, region, cache, simplifier)
+        if not units:
+            new: Statement = Allocate(cache, Block((copied(self.cache, region, cache, simplifier), used)))
+            return with_body(function, with_loop(function.body, loop.variable, lambda one: replace(one, body=new)))
+        barrier, outermost = self._meeting(function, loop, units)
+        together = self._together(function, region, cache, units, simplifier)
+        met = isinstance(used, Block) and used.statements.count(barrier) > 1
+        parts = (together, *used.statements) if met and isinstance(used, Block) else (together, barrier, used, barrier)
+        changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=Block(parts)))
+        return with_body(function, with_loop(changed, outermost.variable, lambda one: Allocate(cache, one)))
+
+    def _meeting(self, function: Function, loop: For, units: list[For]) -> tuple[Barrier, For]:
+        """Return the barrier of the units, and the outermost of them."""
+        path = [one for one in around(function.body, loop.variable) if isinstance(one, For)]
+        bound = [one for one in path if one.binding]
+        if any(unit not in bound for unit in units):
+            self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}'")
+        first = min(bound.index(unit) for unit in units)
+        if set(map(id, bound[first:])) != set(map(id, units)) or first == 0:
+            self.fail("the units are not all that one unit of the level around them has")
+        return Barrier(level_of(bound[first - 1].binding)), bound[first]
+
+    def _together(
+        self, function: Function, region: Region, cache: Buffer, units: list[For], simplifier: Simplifier
+    ) -> Statement:
+        """Return the copy of a region by several units, each taking every so-manieth element."""
+        (turn,) = fresh(self, function.body, f"{self.cache}.turn")
+        number: Expression = index(0)
+        for unit in units:
+            number = combine("add", combine("mul", number, constant_extent(self, unit)), unit.variable)
+        many, total = prod(constant_extent(self, unit) for unit in units), prod(region.size)
+        simplifier.with_range(turn, (0, -(-total // many) - 1))
+        element = combine("add", combine("mul", turn, index(many)), number)
+        offsets: list[Expression] = []
+        for position, size in enumerate(region.size):
+            below = prod(region.size[position + 1 :])
+            place = Binary("div", element, index(below)) if below > 1 else element
+            offsets.append(Binary("mod", place, index(size)) if position else place)
+        body = _copy(region, cache, offsets, simplifier, False)
+        if total % many:
+            body = If(Binary("lt", element, index(total)), body)
+        return For(turn, index(-(-total // many)), "serial", body)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWrite(Step):
+    """Lets one iteration of a loop work on a copy of what it writes of a buffer, which is written back at its end."""
+
+    form = "cache_write {buffer} at {loop} in {memory} -> {cache}"
+    buffer: str
+    loop: str
+    memory: str
+    cache: str
+
+    def change(self, function: Function) -> Function:
+        """Return the function with copies around the loop's body."""
+        loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
+        used = [one for one in accesses(loop.body) if one.buffer is buffer]
+        if not any(one.writes for one in used):
+            self.fail(f"'{self.buffer}' is not written inside of '{self.loop}'")
+        simplifier = bounded(function.body)
+        region = region_of(self, loop.body, buffer, simplifier)
+        cache = region.cache(self.cache, self.memory)
+        parts = [
+            redirected(loop.body, region, cache, simplifier),
+            copied(f"{self.cache}.out", region, cache, simplifier, back=True),
+        ]
+        if not self._is_set(loop.body, region, simplifier):
+            parts.insert(0, copied(f"{self.cache}.in", region, cache, simplifier))
+        new = Allocate(cache, Block(tuple(parts)))
+        changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))
+        known = bounded(changed)
+        for one in around(changed, loop.variable):
+            if isinstance(one, For) and one.kind == "parallel" and carried(one.body, one, known) is not None:
+                self.fail(f"iterations of '{one.variable.name}' would write back what others write")
+        return with_body(function, changed)
+
+    def _is_set(self, body: Statement, region: Region, simplifier: Simplifier) -> bool:
+        """Whether a body begins with a nest that sets every element of the region."""
+        first = inner = body.statements[0] if isinstance(body, Block) and body.statements else body
+        own: list[Variable] = []
+        while isinstance(inner, For):
+            own.append(inner.variable)
+            inner = inner.body
+        if not isinstance(inner, Store) or inner.buffer is not region.buffer or inner.mask is not None:
+            return False
+        steps: list[tuple[Expression, int]] = []  # one loop for each dimension, in steps of one
+        for place in inner.indices:
+            terms = simplifier.form(simplifier(place)).terms.items()
+            moving = [
+                (simplifier.atom(n), f) for n, f in terms if not free_variables(simplifier.atom(n)).isdisjoint(own)
+            ]
+            if len(moving) > 1 or any(step not in [(variable, 1) for variable in own] for step in moving):
+                return False
+            steps += moving
+        reads = [one for one in accesses(first) if one.buffer is region.buffer and not one.writes]
+        whole = len(set(steps)) == len(steps) and region_of(self, first, region.buffer, simplifier) == region
+        return whole and not reads
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAt(Step):
+    """Moves the nests that compute a buffer into a loop that uses it: each iteration computes what it needs.
+
+    If the loop goes on to write the buffer, as a reduction does, no two iterations may share an element. Otherwise the
+    buffer shrinks to what one iteration reads, and elements that several read are computed again.
+    """
+
+    form = "compute_at {buffer} at {loop}"
+    buffer: str
+    loop: str
+
+    def change(self, function: Function) -> Function:
+        """Return the function with the nests inside of the loop."""
+        loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
+        path = around(function.body, loop.variable)
+        block, position = next(((one, n) for n, one in enumerate(path) if isinstance(one, Block)), (None, 0))
+        if block is None:
+            self.fail(f"nothing stands before the nest of '{self.loop}'")
+        here = next(n for n, one in enumerate(block.statements) if one is path[position + 1])
+        makers = [one for one in block.statements[:here] if _touches(one, buffer)]
+        if not makers or any(isinstance(one, Block) for one in path[position + 1 :]):
+            self.fail(
+                f"no nest before that of '{self.loop}' computes '{self.buffer}', or more than loops stand between"
+            )
+        self._check(function, block.statements, here, makers, buffer)
+        simplifier = bounded(function.body)
+        region = region_of(self, loop.body, buffer, simplifier)
+        nests = [self._moved(maker, region, simplifier, number) for number, maker in enumerate(makers)]
+        is_updated = any(one.writes for one in accesses(loop.body) if one.buffer is buffer)
+        new: Statement = Block((*nests, loop.body))
+        if is_updated:
+            self._check_own(path, position, buffer, simplifier)
+        else:
+            cache = region.cache(buffer.name, buffer.memory)
+            new = Allocate(cache, redirected(new, region, cache, simplifier))
+        nest = with_loop(block.statements[here], loop.variable, lambda one: replace(one, body=new))
+        others = [one for one in block.statements[:here] if one not in makers]
+        joined = Block((*others, nest, *block.statements[here + 1 :]))
+
+        def rule(statement: Statement) -> Statement:
+            if isinstance(statement, Allocate) and statement.buffer is buffer and not is_updated:
+                return statement.body
+            return statement
+
+        # The block is on the way down from the function's body, so it is replaced on the way up.
+        rebuilt: Statement = joined
+        for one in reversed(path[:position]):
+            assert isinstance(one, Allocate), one
+            rebuilt = rule(Allocate(one.buffer, rebuilt))
+        return with_body(function, rebuilt)
+
+    def _check(
+        self, function: Function, statements: Sequence[Statement], here: int, makers: list[Statement], buffer: Buffer
+    ) -> None:
+        """Check that nothing else needs the buffer, and that what it is made of stays as it is."""
+        read = {one.buffer for maker in makers for one in accesses(maker) if one.buffer is not buffer}
+        between = statements[statements.index(makers[0]) : here]
+        for one in [*between, statements[here]]:
+            if one not in makers and any(other.writes and other.buffer in read for other in accesses(one)):
+                self.fail(f"what '{self.buffer}' is made of is written before '{self.loop}' is done")
+        updated = any(one.writes for one in accesses(statements[here]) if one.buffer is buffer)
+        needed = buffer in function.parameters or any(_touches(one, buffer) for one in statements[here + 1 :])
+        if needed and not updated:
+            self.fail(f"'{self.buffer}' is needed as a whole elsewhere")
+
+    def _check_own(self, path: list[Statement], position: int, buffer: Buffer, simplifier: Simplifier) -> None:
+        """Check that no two iterations of the loops down to the place touch one element."""
+        chain = [one for one in path[position + 1 :] if isinstance(one, For)]
+        for conflict in conflicts(chain[-1].body, chain, simplifier):
+            apart = [name.name for name, distance in conflict.distance.items() if distance != 0]
+            if conflict.first.buffer is buffer and apart:
+                self.fail(f"iterations of '{apart[0]}' share elements of '{self.buffer}'")
+
+    def _moved(self, maker: Statement, region: Region, simplifier: Simplifier, number: int) -> Statement:
+        """Return a nest that computes the region instead of all."""
+        chain: list[For] = []
+        inner = maker
+        while isinstance(inner, For):
+            chain.append(inner)
+            inner = inner.body
+        own = {loop.variable: loop for loop in chain}
+        if not isinstance(inner, Store) or any(loop.kind != "serial" for loop in chain):
+            self.fail(f"what computes '{self.buffer}' is more than serial loops around one store")
+        if len({*inner.indices}) != len(inner.indices) or any(place not in own for place in inner.indices):
+            self.fail(f"the loops that compute '{self.buffer}' do not run over its dimensions")
+        offsets = [Variable(f"{place.name}.at{number or ''}") for place in inner.indices if isinstance(place, Variable)]
+        for offset, size in zip(offsets, region.size, strict=True):
+            simplifier.with_range(offset, (0, size - 1))
+        places = dict(zip(inner.indices, region.place(offsets), strict=True))
+        body = map_statement(inner, substitution({v: p for v, p in places.items() if isinstance(v, Variable)}))
+        inside = region.inside(offsets, simplifier)
+        body = body if inside is None else If(inside, body)
+        for loop in reversed(chain):
+            if loop.variable in inner.indices:
+                at = inner.indices.index(loop.variable)
+                body = For(offsets[at], index(region.size[at]), "serial", body)
+            else:
+                body = replace(loop, body=body)
+        return body
+
+
+def _touches(statement: Statement, buffer: Buffer) -> bool:
+    return any(one.buffer is buffer for one in accesses(statement))

@@ -1,0 +1,161 @@
+"""The primitive that puts an instruction in the place of the loops that it means: tensorize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graft.core.machine.instructions import DOTS
+from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Buffer,
+    CallExtern,
+    Cast,
+    Constant,
+    Expression,
+    For,
+    Function,
+    Intrinsic,
+    Load,
+    Ramp,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.parser import parse_function
+from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.visit import free_variables
+
+
+def dot_meaning(name: str) -> Function:
+    """Return what a dot product of the tensor IR means: a loop over the elements of a group."""
+    total, left, right, width = DOTS[name]
+    return parse_function(
+        f"function {name}(a: {left}[{width}], b: {right}[{width}]) -> (c: {total}[1]) {{ serial k < {width} {{ "
+        f"c[0] = c[0] + cast<{total}>(a[k]) * cast<{total}>(b[k]) }} }}"
+    )
+
+
+MEANINGS: Mapping[str, Function] = {name: dot_meaning(name) for name in DOTS}
+"""What instructions mean: loops over their operands, of which the last is read and written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensorize(Step):
+    """Puts an instruction in the place of a loop, and those in it, that do what the instruction means.
+
+    A dot product of the tensor IR becomes its intrinsic. Any other instruction of ``meanings`` becomes a call with the
+    addresses of its operands, which must lie in one piece: their last dimensions are those of the instruction's.
+    """
+
+    form = "tensorize {loop} {instruction}"
+    loop: str
+    instruction: str
+    meanings: Mapping[str, Function] | None = None
+
+    def change(self, function: Function) -> Function:
+        """Return the function with the instruction."""
+        loop = find(self, function.body, self.loop)
+        known = {**MEANINGS, **(self.meanings or {})}
+        if self.instruction not in known:
+            self.fail(f"there is no instruction '{self.instruction}'; there are {', '.join(known)}")
+        meaning = known[self.instruction]
+        matcher = _Matcher()
+        reason = matcher.statement(meaning.body, loop)
+        if reason is not None:
+            self.fail(f"'{self.loop}' is not what '{self.instruction}' means: {reason}")
+        operands = [matcher.operands[buffer] for buffer in meaning.parameters]
+        new = self._call(meaning, operands)
+        return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
+
+    def _call(self, meaning: Function, operands: list[Load]) -> Statement:
+        *inputs, total = operands
+        if self.instruction not in DOTS:
+            return CallExtern(self.instruction, (total, *inputs))
+        width = DOTS[self.instruction].width
+        groups = [Load(one.buffer, (*one.indices[:-1], Ramp(one.indices[-1], 1, width))) for one in inputs]
+        return Store(total.buffer, total.indices, Intrinsic(self.instruction, (total, *groups), total.type))
+
+
+class _Matcher:
+    """Compares what an instruction means with loops; each method returns the first difference, if any."""
+
+    def __init__(self) -> None:
+        self.variables: dict[Variable, Variable] = {}
+        self.operands: dict[Buffer, Load] = {}
+        self.simplifier = Simplifier()
+
+    def statement(self, meant: Statement, given: Statement) -> str | None:
+        """Compare statements."""
+        match meant, given:
+            case For(), For():
+                if meant.extent != given.extent:
+                    return f"'{given.variable.name}' has another extent"
+                if given.kind != "serial":
+                    return f"'{given.variable.name}' is {given.kind}"
+                self.variables[given.variable] = meant.variable
+                return self.statement(meant.body, given.body)
+            case Store(), Store():
+                if given.mask is not None:
+                    return "the store has a mask"
+                return self.access(
+                    Load(meant.buffer, meant.indices), Load(given.buffer, given.indices)
+                ) or self.expression(meant.value, given.value)
+        return f"a {type(given).__name__.lower()} stands where it has a {type(meant).__name__.lower()}"
+
+    def expression(self, meant: Expression, given: Expression) -> str | None:
+        """Compare expressions."""
+        match meant, given:
+            case Load(), Load():
+                return self.access(meant, given)
+            case Binary(operator, left, right), Binary(other, first, second) if operator == other:
+                straight = self._both((left, first), (right, second))
+                turned = operator in ("add", "mul") and self._both((left, second), (right, first)) is None
+                return None if turned else straight
+            case Cast(value, dtype), Cast(inner, other) if dtype == other:
+                return self.expression(value, inner)
+            case Constant(), Constant() if meant == given:
+                return None
+        return "the values differ"
+
+    def _both(self, *pairs: tuple[Expression, Expression]) -> str | None:
+        known = dict(self.operands)
+        for meant, given in pairs:
+            reason = self.expression(meant, given)
+            if reason is not None:
+                self.operands = known
+                return reason
+        return None
+
+    def access(self, meant: Load, given: Load) -> str | None:
+        """Compare two accesses: the given one goes through the last dimensions as the meant one through all."""
+        if meant.buffer.dtype != given.buffer.dtype:
+            return f"'{given.buffer.name}' is {given.buffer.dtype}, not {meant.buffer.dtype}"
+        if given.mask is not None:
+            return f"'{given.buffer.name}' is read with a mask"
+        own = set(self.variables)
+        moving = [position for position, index in enumerate(meant.indices) if isinstance(index, Variable)]
+        base = list(given.indices)
+        for back in range(1, len(given.indices) + 1):
+            place = given.indices[-back]
+            wanted = meant.indices[-back] if back <= len(moving) else None
+            used = [one for one in free_variables(place) if one in own]
+            if wanted is None:
+                if used:
+                    return f"'{used[0].name}' moves through '{given.buffer.name}' in another dimension"
+                continue
+            if len(used) != 1 or self.variables[used[0]] is not wanted:
+                return f"the last dimension of '{given.buffer.name}' is gone through otherwise"
+            rest = self.simplifier(combine("sub", place, used[0]))
+            if used[0] in free_variables(rest):
+                return f"'{given.buffer.name}' is not gone through in steps of one"
+            whole = given.buffer.shape[-back] == meant.buffer.shape[-back]
+            if back < len(moving) and not whole:
+                return f"'{given.buffer.name}' does not lie in one piece"
+            base[-back] = rest
+        operand = Load(given.buffer, tuple(base))
+        if given.buffer.strides is not None:
+            return f"'{given.buffer.name}' has strides"
+        known = self.operands.setdefault(meant.buffer, operand)
+        return None if known == operand else f"'{given.buffer.name}' is used at two places"

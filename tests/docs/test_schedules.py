@@ -1,0 +1,23 @@
+"""docs/schedules.md: its blocks run, and its table names every primitive."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from graft.core.schedule.primitives.schedule_text import PRIMITIVES
+from tests.docs.blocks import ROOT, blocks, execute
+
+PAGE = ROOT / "docs" / "schedules.md"
+
+
+def test_the_blocks_run_in_order() -> None:
+    names: dict[str, Any] = {"__name__": "schedules"}
+    for block in blocks(PAGE.read_text(encoding="utf-8")):
+        execute(block, "docs/schedules.md", names)
+
+
+def test_the_table_has_every_primitive() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    named = {step.split()[0] for row in rows for step in re.findall(r"`([^`]+)`", row)}
+    assert {primitive.form.split()[0] for primitive in PRIMITIVES} <= named

@@ -15,6 +15,7 @@ from itertools import chain, count
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.machine.rows import GENERIC
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.normalize import normalize
 from graft.core.model.shapes import require_static
@@ -24,7 +25,8 @@ from graft.core.operators.lower import lower, lowering_of
 from graft.core.operators.table import CUSTOM_DOMAIN, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
-from graft.core.tensor_ir.ir import Function
+from graft.core.schedule.strategies.sequential_loops import loops_of
+from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.types import is_custom, parse_custom, storage_dtype
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower_function import FunctionLowering, require
@@ -278,11 +280,11 @@ def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: 
         return set()
     lowering = FunctionLowering(registry, backend)
     result = lower(lowering_of(node))
-    if isinstance(result, Function):
-        lowering.statement(result.body)
-        return lowering.missing
     buffers = tuple(dict.fromkeys(stage.buffer for stage in result))
     kernel = Kernel(node.name, (), buffers, result, Trait.ELEMENTWISE, node, len(result) - 1)
+    if any(map(is_sequential, result)):
+        lowering.statement(loops_of(result, buffers, GENERIC))
+        return lowering.missing
     for stage in prepare(kernel, accumulation([node]), registry).kernel.stages:
         for expression in stage_expressions(stage):
             lowering.expression(expression)

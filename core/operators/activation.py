@@ -13,7 +13,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.elementwise import ELEMENTWISE, unary
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator
-from graft.core.tensor_ir.ir import Expression, Function, Stage
+from graft.core.tensor_ir.ir import Expression, Stage
 
 Activation = Callable[[Expression], Expression]
 Rule = Callable[[NodeView], Activation]
@@ -107,7 +107,7 @@ def _hard_swish(x: Expression) -> Expression:
 
 
 def _lower(rule: Rule) -> LowerFunction:
-    def lower(lowering: Lowering) -> tuple[Stage, ...] | Function:
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
         return unary(rule(lowering.node))(lowering)
 
     return lower

@@ -1,22 +1,22 @@
-"""Short names for writing loops over vectors: what lowerings that give a function use.
-
-A row of such a function is padded to whole vectors of `LANES` in scratch memory; only accesses to the caller's
-tensors need a mask, in the last vector of a row. LLVM splits vectors that are wider than the machine's.
-"""
+"""Short names for writing loops, and vectors of as many lanes as the machine wants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
+from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import (
     Allocate,
+    BinaryOperator,
     Block,
     Broadcast,
     Buffer,
     Expression,
     For,
+    Horizontal,
     Intrinsic,
     Let,
     Load,
@@ -28,14 +28,13 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.types import INT64
 
-LANES = 16
 Rows = Sequence[Expression]
 Place = TypeVar("Place")
 
 
-def padded(extent: int) -> int:
-    """Return ``extent`` rounded up to whole vectors."""
-    return -(-extent // LANES) * LANES
+ROW_TILE = 4
+COLUMN_TILES = {1: 8, 2: 8, 3: 5, 4: 4}
+"""Vectors of a tile, by its rows: enough sums to hide the latency of an addition, in 32 registers."""
 
 
 def loop(extent: int, body: Callable[[Expression], Statement], kind: LoopKind = "serial", name: str = "i") -> Statement:
@@ -57,85 +56,6 @@ def let(value: Expression, body: Callable[[Expression], Statement], name: str = 
     return Let(variable, value, body(variable))
 
 
-def splat(value: Expression) -> Expression:
-    """Return a scalar in every lane."""
-    return Broadcast(value, LANES)
-
-
-def zeros(dtype: str) -> Expression:
-    """Return a vector of zeros."""
-    return splat(b.constant(0, dtype))
-
-
-def ramp(base: Expression, stride: int = 1) -> Expression:
-    """Return the positions of a vector."""
-    return Ramp(base, stride, LANES)
-
-
-def vector(buffer: Buffer, row: Rows, column: Expression) -> Expression:
-    """Return the vector at ``[*row, column ...]`` of a buffer whose rows are padded."""
-    return Load(buffer, (*row, ramp(column)))
-
-
-def set_vector(buffer: Buffer, row: Rows, column: Expression, value: Expression) -> Statement:
-    """Return the store of a vector to a buffer whose rows are padded."""
-    return Store(buffer, (*row, ramp(column)), value)
-
-
-def tail_mask(column: Expression, extent: int, width: int = 0) -> Expression | None:
-    """Return which lanes from ``column`` on lie below ``extent``; None if they all do for columns below ``width``.
-
-    By default the columns end with the vector in which ``extent`` does.
-    """
-    if extent == max(width, padded(extent)):
-        return None
-    return b.less(ramp(column), b.literal(extent, INT64.with_lanes(LANES)))
-
-
-def part(buffer: Buffer, row: Rows, start: int, column: Expression, extent: int, width: int = 0) -> Expression:
-    """Return the vector of elements ``start + column ...`` of a row, zero in lanes at or past ``extent``."""
-    return Load(buffer, (*row, ramp(b.add(column, start))), tail_mask(column, extent, width))
-
-
-def set_part(
-    buffer: Buffer, row: Rows, column: Expression, extent: int, value: Expression, width: int = 0
-) -> Statement:
-    """Return the store of the lanes below ``extent`` to a row of the caller's tensor."""
-    return Store(buffer, (*row, ramp(column)), value, tail_mask(column, extent, width))
-
-
-ROW_TILE = 4
-COLUMN_TILES = {1: 8, 2: 8, 3: 5, 4: 4}
-"""Vectors of a tile, by its rows: enough sums to hide the latency of an addition, in 32 registers."""
-
-
-def product(
-    rows: int,
-    columns: int,
-    depth: int,
-    left: Callable[[Expression, Expression], Expression],
-    right: Callable[[Expression, Expression], Expression],
-    initial: Callable[[Expression, Expression], Expression],
-    sink: Callable[[Expression, Expression, Expression], Statement],
-    kind: LoopKind = "serial",
-) -> Statement:
-    """Return ``sink(row, column, initial(row, column) + sum over k of left(row, k) * right(k, column))``.
-
-    ``columns`` is whole vectors; ``left`` is scalar, the others are vectors from ``column`` on. Tiles of up to
-    `ROW_TILE` rows by `COLUMN_TILES` vectors are held in registers.
-    """
-
-    def row_tile(row: Expression, height: int) -> Statement:
-        def column_tile(number: Expression, width: int) -> Statement:
-            places = [b.multiply(b.add(number, j), LANES) for j in range(width)]
-            lines = [b.add(row, i) for i in range(height)]
-            return tile(lines, places, depth, left, right, initial, sink)
-
-        return tiles(columns // LANES, COLUMN_TILES[height], column_tile)
-
-    return tiles(rows, ROW_TILE, row_tile, kind)
-
-
 def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind = "serial") -> Statement:
     """Return ``body(begin, size)`` for tiles of ``step`` out of ``count``, and for the smaller one that is left."""
     whole, rest = divmod(count, step)
@@ -147,42 +67,134 @@ def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], k
     return block(*parts)
 
 
-def tile(
-    lines: Sequence[Expression],
-    places: Sequence[Place],
-    depth: int,
-    left: Callable[[Expression, Expression], Expression],
-    right: Callable[[Expression, Place], Expression],
-    initial: Callable[[Expression, Place], Expression],
-    sink: Callable[[Expression, Place, Expression], Statement],
-) -> Statement:
-    """Return one tile of `product` in registers; ``places`` says where its vectors of columns stand."""
-    first = initial(lines[0], places[0])
-    cells = [(i, j) for i in range(len(lines)) for j in range(len(places))]
-    sums = Buffer("sums", first.type.dtype, (b.index(len(cells)), b.index(LANES)), memory="register")
-
-    def cell(i: int, j: int) -> tuple[Expression, Expression]:
-        return b.index(i * len(places) + j), ramp(b.index(0))
-
-    def step(k: Expression) -> Statement:
-        columns = [Variable(f"w{j}", first.type) for j in range(len(places))]
-        scalars = [Variable(f"a{i}", first.type) for i in range(len(lines))]
-        body = block(
-            *(Store(sums, cell(i, j), _added(scalars[i], columns[j], Load(sums, cell(i, j)))) for i, j in cells)
-        )
-        for i, scalar in enumerate(scalars):
-            body = Let(scalar, splat(left(lines[i], k)), body)
-        for j, column in enumerate(columns):
-            body = Let(column, right(k, places[j]), body)
-        return body
-
-    start = [Store(sums, cell(i, j), initial(lines[i], places[j])) for i, j in cells]
-    finish = [sink(lines[i], places[j], Load(sums, cell(i, j))) for i, j in cells]
-    return Allocate(sums, block(*start, loop(depth, step, name="k"), *finish))
-
-
 def _added(left: Expression, right: Expression, total: Expression) -> Expression:
     """Return ``total + left * right``: fused, but in custom types, which round each operation."""
     if total.type.is_custom:
         return b.add(total, b.multiply(left, right))
     return Intrinsic("fma", (left, right, total), total.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Vectors of ``count`` elements; with one lane they are scalars.
+
+    A row of a function that uses them is padded to whole vectors in scratch memory; only accesses to the caller's
+    tensors need a mask, in the last vector of a row.
+    """
+
+    count: int
+
+    @staticmethod
+    def of(target: Target) -> Lanes:
+        """Return the lanes for a target: as many float32 as a register holds; wider elements take more registers."""
+        return Lanes(max(1, target.vector_bytes // 4))
+
+    def padded(self, extent: int) -> int:
+        """Return ``extent`` rounded up to whole vectors."""
+        return -(-extent // self.count) * self.count
+
+    def splat(self, value: Expression) -> Expression:
+        """Return a scalar in every lane."""
+        return value if self.count == 1 else Broadcast(value, self.count)
+
+    def zeros(self, dtype: str) -> Expression:
+        """Return a vector of zeros."""
+        return self.splat(b.constant(0, dtype))
+
+    def ramp(self, base: Expression, stride: int = 1) -> Expression:
+        """Return the positions of a vector."""
+        return base if self.count == 1 else Ramp(base, stride, self.count)
+
+    def joined(self, operator: BinaryOperator, value: Expression) -> Expression:
+        """Return the elements of a vector combined to a scalar."""
+        return value if self.count == 1 else Horizontal(operator, value)
+
+    def vector(self, buffer: Buffer, row: Rows, column: Expression) -> Expression:
+        """Return the vector at ``[*row, column ...]`` of a buffer whose rows are padded."""
+        return Load(buffer, (*row, self.ramp(column)))
+
+    def set_vector(self, buffer: Buffer, row: Rows, column: Expression, value: Expression) -> Statement:
+        """Return the store of a vector to a buffer whose rows are padded."""
+        return Store(buffer, (*row, self.ramp(column)), value)
+
+    def tail_mask(self, column: Expression, extent: int, width: int = 0) -> Expression | None:
+        """Return which lanes from ``column`` on are below ``extent``; None if all are, for columns below ``width``.
+
+        By default the columns end with the vector in which ``extent`` does.
+        """
+        if extent == max(width, self.padded(extent)):
+            return None
+        return b.less(self.ramp(column), b.literal(extent, INT64.with_lanes(self.count)))
+
+    def part(
+        self, buffer: Buffer, row: Rows, start: int, column: Expression, extent: int, width: int = 0
+    ) -> Expression:
+        """Return the vector of elements ``start + column ...`` of a row, zero in lanes at or past ``extent``."""
+        return Load(buffer, (*row, self.ramp(b.add(column, start))), self.tail_mask(column, extent, width))
+
+    def set_part(
+        self, buffer: Buffer, row: Rows, column: Expression, extent: int, value: Expression, width: int = 0
+    ) -> Statement:
+        """Return the store of the lanes below ``extent`` to a row of the caller's tensor."""
+        return Store(buffer, (*row, self.ramp(column)), value, self.tail_mask(column, extent, width))
+
+    def product(
+        self,
+        rows: int,
+        columns: int,
+        depth: int,
+        left: Callable[[Expression, Expression], Expression],
+        right: Callable[[Expression, Expression], Expression],
+        initial: Callable[[Expression, Expression], Expression],
+        sink: Callable[[Expression, Expression, Expression], Statement],
+        kind: LoopKind = "serial",
+    ) -> Statement:
+        """Return ``sink(row, column, initial(row, column) + sum over k of left(row, k) * right(k, column))``.
+
+        ``columns`` is whole vectors; ``left`` is scalar, the others are vectors from ``column`` on. Tiles of up to
+        `ROW_TILE` rows by `COLUMN_TILES` vectors are held in registers.
+        """
+
+        def row_tile(row: Expression, height: int) -> Statement:
+            def column_tile(number: Expression, width: int) -> Statement:
+                places = [b.multiply(b.add(number, j), self.count) for j in range(width)]
+                lines = [b.add(row, i) for i in range(height)]
+                return self.tile(lines, places, depth, left, right, initial, sink)
+
+            return tiles(columns // self.count, COLUMN_TILES[height], column_tile)
+
+        return tiles(rows, ROW_TILE, row_tile, kind)
+
+    def tile(
+        self,
+        lines: Sequence[Expression],
+        places: Sequence[Place],
+        depth: int,
+        left: Callable[[Expression, Expression], Expression],
+        right: Callable[[Expression, Place], Expression],
+        initial: Callable[[Expression, Place], Expression],
+        sink: Callable[[Expression, Place, Expression], Statement],
+    ) -> Statement:
+        """Return one tile of `product` in registers; ``places`` says where its vectors of columns stand."""
+        first = initial(lines[0], places[0])
+        cells = [(i, j) for i in range(len(lines)) for j in range(len(places))]
+        sums = Buffer("sums", first.type.dtype, (b.index(len(cells)), b.index(self.count)), memory="register")
+
+        def cell(i: int, j: int) -> tuple[Expression, Expression]:
+            return b.index(i * len(places) + j), self.ramp(b.index(0))
+
+        def step(k: Expression) -> Statement:
+            columns = [Variable(f"w{j}", first.type) for j in range(len(places))]
+            scalars = [Variable(f"a{i}", first.type) for i in range(len(lines))]
+            body = block(
+                *(Store(sums, cell(i, j), _added(scalars[i], columns[j], Load(sums, cell(i, j)))) for i, j in cells)
+            )
+            for i, scalar in enumerate(scalars):
+                body = Let(scalar, self.splat(left(lines[i], k)), body)
+            for j, column in enumerate(columns):
+                body = Let(column, right(k, places[j]), body)
+            return body
+
+        start = [Store(sums, cell(i, j), initial(lines[i], places[j])) for i, j in cells]
+        finish = [sink(lines[i], places[j], Load(sums, cell(i, j))) for i, j in cells]
+        return Allocate(sums, block(*start, loop(depth, step, name="k"), *finish))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from graft.core.operators import build as b
 from graft.core.operators.bounds import IndexBound
-from graft.core.operators.control_loops import LANES, block, let, loop, ramp, splat
+from graft.core.operators.control_loops import Lanes, block, let, loop
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -19,10 +19,8 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Function,
-    Horizontal,
     If,
     Load,
-    Ramp,
     Statement,
     Store,
     Variable,
@@ -33,26 +31,28 @@ BLOCK = 1024
 DTYPES = ("int32", "int64")
 
 
-def index_check(name: str, dtype: str, count: int, columns: int, bounds: Sequence[IndexBound]) -> Function:
+def index_check(
+    name: str, dtype: str, count: int, columns: int, bounds: Sequence[IndexBound], lanes: Lanes
+) -> Function:
     """Return the function ``name`` that fails if one of ``count`` indices lies outside of what ``bounds`` say.
 
     ``columns`` is the extent of the last axis, where bounds are of one column of it.
     """
     assert dtype in DTYPES, dtype
     indices = Buffer("indices", dtype, (b.index(count),))
-    parts = [_checked(indices, bound, 1 if bound.column is None else columns) for bound in bounds]
+    parts = [_checked(indices, bound, 1 if bound.column is None else columns, lanes) for bound in bounds]
     return Function(name, (indices,), 0, block(*parts))
 
 
-def _checked(indices: Buffer, bound: IndexBound, stride: int) -> Statement:
+def _checked(indices: Buffer, bound: IndexBound, stride: int, lanes: Lanes) -> Statement:
     count = b.dims(indices)[0] // stride
-    vectors, rest = divmod(count, LANES)
+    vectors, rest = divmod(count, lanes.count)
     blocks, more = divmod(vectors, BLOCK)
     column = bound.column or 0
 
     def vector(number: Expression, mask: Expression | None = None) -> Expression:
-        place = b.add(b.multiply(number, LANES * stride), column)
-        return Load(indices, (Ramp(place, stride, LANES),), mask)
+        place = b.add(b.multiply(number, lanes.count * stride), column)
+        return Load(indices, (lanes.ramp(place, stride),), mask)
 
     parts: list[Statement] = []
     if blocks:
@@ -63,22 +63,26 @@ def _checked(indices: Buffer, bound: IndexBound, stride: int) -> Statement:
                 number,
                 b.index(blocks),
                 "parallel",
-                _span(bound, indices.dtype, BLOCK, lambda i: vector(b.add(first, i))),
+                _span(bound, lanes, indices.dtype, BLOCK, lambda i: vector(b.add(first, i))),
             )
         )
     if more:
-        parts.append(_span(bound, indices.dtype, more, lambda i: vector(b.add(i, blocks * BLOCK))))
+        parts.append(_span(bound, lanes, indices.dtype, more, lambda i: vector(b.add(i, blocks * BLOCK))))
     if rest:
-        mask = b.less(ramp(b.index(0)), splat(b.index(rest)))
-        parts.append(_span(bound, indices.dtype, 1, lambda i: vector(b.index(vectors), mask)))
+        mask = b.less(lanes.ramp(b.index(0)), lanes.splat(b.index(rest)))
+        parts.append(_span(bound, lanes, indices.dtype, 1, lambda i: vector(b.index(vectors), mask)))
     return Block(tuple(parts))
 
 
-def _span(bound: IndexBound, dtype: str, count: int, vector: Callable[[Expression], Expression]) -> Statement:
+def _span(
+    bound: IndexBound, lanes: Lanes, dtype: str, count: int, vector: Callable[[Expression], Expression]
+) -> Statement:
     """Return the check of ``vector(i)`` for i in ``[0, count)``; lanes that are masked off read as a legal 0."""
-    least, greatest = (Buffer(name, dtype, (b.index(LANES),), memory="register") for name in ("least", "greatest"))
-    whole = (ramp(b.index(0)),)
-    start = splat(b.constant(0, dtype))
+    least, greatest = (
+        Buffer(name, dtype, (b.index(lanes.count),), memory="register") for name in ("least", "greatest")
+    )
+    whole = (lanes.ramp(b.index(0)),)
+    start = lanes.zeros(dtype)
 
     def step(i: Expression) -> Statement:
         return let(
@@ -97,9 +101,9 @@ def _span(bound: IndexBound, dtype: str, count: int, vector: Callable[[Expressio
         Store(least, whole, start),
         Store(greatest, whole, start),
         loop(count, step),
-        let(Horizontal("min", Load(least, whole)), lambda x: test(x, b.less(b.cast(x, "int64"), bound.low)), "low"),
+        let(lanes.joined("min", Load(least, whole)), lambda x: test(x, b.less(b.cast(x, "int64"), bound.low)), "low"),
         let(
-            Horizontal("max", Load(greatest, whole)),
+            lanes.joined("max", Load(greatest, whole)),
             lambda x: test(x, b.greater(b.cast(x, "int64"), bound.high)),
             "high",
         ),

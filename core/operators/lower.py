@@ -10,7 +10,7 @@ from graft.core.operators.build import index
 from graft.core.operators.cost import elements
 from graft.core.operators.table import OPERATORS, Lowering, OperatorTable, Trait
 from graft.core.tensor_ir.anchors import Elementwise
-from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Stage
 from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
 
@@ -51,20 +51,18 @@ def neutral_stage(stage: Stage) -> Stage:
     """Return a stage that reduces over no elements as one that stores what the reduction starts from."""
     assert stage.reduction is not None, stage.buffer.name
     initial = stage.reduction.initial
-    if stage.epilogue is None or stage.epilogue_variable is None:
-        return Stage(stage.buffer, stage.axes, initial, origin=stage.origin)
-    finished = substitution({stage.epilogue_variable: initial})(stage.epilogue)
-    return Stage(stage.buffer, stage.axes, finished, origin=stage.origin)
+    if stage.epilogue is not None and stage.epilogue_variable is not None:
+        initial = substitution({stage.epilogue_variable: initial})(stage.epilogue)
+    return replace(stage, value=initial, reduction=None, epilogue_variable=None, epilogue=None)
 
 
-def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...] | Function:
-    """Return the stages (with the node's name as origin) or the function of a node whose operator has a lowering."""
+def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, ...]:
+    """Return the stages, with the node's name as origin, of a node whose operator has a lowering."""
     operator = table.of(lowering.node)
     assert operator is not None, f"{lowering.node.where} is not in the table"
     assert operator.lower is not None, f"{lowering.node.where} has no lowering"
-    result = operator.lower(lowering)
-    origin = (lowering.node.name,)
-    if isinstance(result, Function):
-        return Function(result.name, result.parameters, result.outputs, result.body, origin)
     structure = Elementwise() if Trait.ELEMENTWISE in operator.traits else None
-    return tuple(replace(stage, origin=origin, structure=stage.structure or structure) for stage in result)
+    return tuple(
+        replace(stage, origin=(lowering.node.name,), structure=stage.structure or structure)
+        for stage in operator.lower(lowering)
+    )

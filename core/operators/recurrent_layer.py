@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from graft.core.model.view import NodeView
 from graft.core.operators import activation
 from graft.core.operators import build as b
-from graft.core.operators.control_loops import LANES, padded
-from graft.core.operators.table import Lowering
-from graft.core.tensor_ir.ir import Expression
+from graft.core.tensor_ir.ir import Buffer, Expression
 
 Activation = Callable[[Expression], Expression]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -24,8 +22,6 @@ NEED_ALPHA = {
     "ScaledTanh": 1.0,
 }
 NEED_BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
-CHUNK_TILES = {1: (8, 7, 6, 5, 4), 3: (4, 3), 4: (4, 3, 2)}
-"""Vectors of hidden units that are computed together, by the number of gates: with all gates one or two tiles."""
 PLAIN = frozenset({"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus"})
 
 
@@ -37,7 +33,7 @@ class Layer:
     dtype: str
     steps: int
     batch: int
-    inputs: int
+    features: int
     hidden: int
     reverse: tuple[bool, ...]
     functions: tuple[tuple[Activation, ...], ...]
@@ -45,34 +41,46 @@ class Layer:
     batch_first: bool
     linear_before_reset: bool
     couple: bool
-    lowering: Lowering
+    inputs: tuple[Buffer | None, ...]
+    outputs: tuple[Buffer | None, ...]
 
     @property
     def gates(self) -> int:
         """The number of gates."""
         return GATES[self.kind]
 
-    @property
-    def chunk(self) -> int:
-        """The vectors of hidden units that a step computes together: the number that pads least, the larger one."""
-        vectors = padded(self.hidden) // LANES
-        if vectors <= max(CHUNK_TILES[self.gates]):
-            return vectors
-        return min(CHUNK_TILES[self.gates], key=lambda size: (-vectors % size, -size))
+    def input(self, number: int) -> Buffer:
+        """Return the buffer of an input that must be present."""
+        buffer = self.optional(number)
+        assert buffer is not None, f"input {number} is absent"
+        return buffer
 
-    @property
-    def chunks(self) -> int:
-        """The number of such chunks."""
-        return -(-self.hidden // (self.chunk * LANES))
+    def optional(self, number: int) -> Buffer | None:
+        """Return the buffer of an optional input, None when it is absent."""
+        return self.inputs[number] if number < len(self.inputs) else None
 
-    @property
-    def width(self) -> int:
-        """The hidden size padded to whole chunks: the distance between two gates."""
-        return self.chunks * self.chunk * LANES
+    def output(self, number: int) -> Buffer | None:
+        """Return the buffer of an output, None when nobody wants it."""
+        return self.outputs[number] if number < len(self.outputs) else None
 
     def sequence(self, step: Expression, row: Expression) -> tuple[Expression, Expression]:
         """Return the leading indices of X for one step of one batch row."""
         return (row, step) if self.batch_first else (step, row)
+
+    def time(self, direction: int, step: Expression, row: Expression) -> tuple[Expression, Expression | None]:
+        """Return the position in the sequence at a step, and whether the row still runs (None: always)."""
+        lengths, backward = self.optional(4), self.reverse[direction]
+        if lengths is None:
+            return (b.subtract(b.index(self.steps - 1), step) if backward else step), None
+        length = b.minimum(b.cast(b.load(lengths, row), "int64"), self.steps)
+        place = b.maximum(b.subtract(b.subtract(length, 1), step), 0) if backward else step
+        return place, b.less(step, length)
+
+    def apply(self, direction: int, function: int, x: Expression) -> Expression:
+        """Return a gate's function of its sum, which is clipped first."""
+        if self.clip is not None:
+            x = b.minimum(b.maximum(x, -self.clip), self.clip)
+        return self.functions[direction][function](x)
 
     def state(self, direction: int, row: Expression) -> tuple[Expression, Expression]:
         """Return the leading indices of an initial or final state."""
@@ -120,16 +128,17 @@ def activations(node: NodeView, directions: int) -> tuple[tuple[Activation, ...]
     return tuple(tuple(chosen[d * each : (d + 1) * each]) for d in range(directions))
 
 
-def layer_of(lowering: Lowering) -> Layer:
-    """Return the layer that a node describes."""
-    node, x = lowering.node, b.dims(lowering.input(0))
-    directions, _, hidden = b.dims(lowering.input(2))
+def layer_of(node: NodeView, inputs: tuple[Buffer | None, ...], outputs: tuple[Buffer | None, ...]) -> Layer:
+    """Return the layer that a node describes, over the buffers of its inputs and outputs."""
+    source, weights = inputs[0], inputs[2]
+    assert source is not None and weights is not None, node.where
+    x, (directions, _, hidden) = b.dims(source), b.dims(weights)
     batch_first = bool(node.attribute("layout", 0))
     batch, steps = (x[0], x[1]) if batch_first else (x[1], x[0])
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     return Layer(
         node.op_type,
-        lowering.input(0).dtype,
+        source.dtype,
         steps,
         batch,
         x[2],
@@ -140,13 +149,6 @@ def layer_of(lowering: Lowering) -> Layer:
         batch_first,
         bool(node.attribute("linear_before_reset", 0)),
         bool(node.attribute("input_forget", 0)),
-        lowering,
+        inputs,
+        outputs,
     )
-
-
-def packed_shape(layer: Layer, number: int) -> tuple[int, ...]:
-    """Return the shape of the transposed W (``number`` 0) or R (1): R chunk by chunk, all gates of a chunk together."""
-    directions, columns = len(layer.reverse), layer.gates * layer.width
-    if number == 0:
-        return directions, layer.inputs, columns
-    return directions, layer.chunks, layer.hidden, columns // layer.chunks

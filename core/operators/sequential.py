@@ -1,69 +1,50 @@
-"""Operators whose steps depend on each other: cumulative sums, scatters, TopK. They lower to functions in loops."""
+"""Operators whose elements depend on each other: cumulative sums and products, scatters, TopK."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
-from graft.core.operators.control_loops import block, let, loop
 from graft.core.operators.cost import moved, per_input
 from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Allocate, Buffer, Constant, Expression, Function, If, Load, Statement, Store
+from graft.core.tensor_ir.ir import (
+    Axis,
+    Expression,
+    Load,
+    Scan,
+    Scatter,
+    ScatterOperator,
+    Selection,
+    Stage,
+    Variable,
+)
 
 SEQUENTIAL = frozenset({Trait.RECURRENT})
-Indices = Sequence[Expression]
-
-
-def nest(extents: Sequence[int], body: Callable[[list[Expression]], Statement]) -> Statement:
-    """Return nested serial loops over ``extents``."""
-
-    def level(place: list[Expression]) -> Statement:
-        if len(place) == len(extents):
-            return body(place)
-        return loop(extents[len(place)], lambda i: level([*place, i]), name=f"i{len(place)}")
-
-    return level([])
-
-
-def function_of(lowering: Lowering, body: Statement) -> Function:
-    """Return the function of a node: its present inputs and outputs, and ``body``."""
-    inputs = dict.fromkeys(buffer for buffer in lowering.inputs if buffer is not None)
-    outputs = [buffer for buffer in lowering.outputs if buffer is not None]
-    name = f"{lowering.node.op_type.lower()}_{outputs[0].name}"
-    return Function(name, (*inputs, *outputs), len(outputs), body, (lowering.node.name,))
-
 
 # ---- Cumulative sums and products ---------------------------------------------------------------------------------
 
 
 def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], neutral: int) -> LowerFunction:
-    def lower(lowering: Lowering) -> Function:
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        """``total[t] = total[t - 1] + x[t]``, and the result is it or, exclusively, the one before."""
         source, target = lowering.input(0), lowering.output()
-        shape, known = b.dims(source), integers(lowering.constant(1))
+        known, kind = integers(lowering.constant(1)), b.wide(source.dtype)
         assert known is not None
-        axis, kind = normal_axis(known[0], len(shape)), b.wide(source.dtype)
-        reverse = bool(lowering.node.attribute("reverse", 0))
+        axis = normal_axis(known[0], len(source.shape))
         exclusive = bool(lowering.node.attribute("exclusive", 0))
-        total = Buffer("total", kind, (b.index(1),), memory="register")
-        zero = (b.index(0),)
-
-        def step(outer: list[Expression], t: Expression) -> Statement:
-            place = b.subtract(b.index(shape[axis] - 1), t) if reverse else t
-            at = (*outer[:axis], place, *outer[axis:])
-            add = Store(total, zero, combine(Load(total, zero), b.cast(Load(source, at), kind)))
-            write = Store(target, at, b.cast(Load(total, zero), target.dtype))
-            return block(write, add) if exclusive else block(add, write)
-
-        def line(outer: list[Expression]) -> Statement:
-            start = Store(total, zero, b.constant(neutral, kind))
-            return block(start, loop(shape[axis], lambda t: step(outer, t), name="t"))
-
-        rows = [extent for dimension, extent in enumerate(shape) if dimension != axis]
-        return function_of(lowering, Allocate(total, nest(rows, line)))
+        shape, axes = b.dims(source), b.variables(len(source.shape))
+        total = target if kind == target.dtype and not exclusive else lowering.temporary(kind, shape)
+        scan = Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
+        before = Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
+        sums = Stage(total, axes, combine(before, b.cast(Load(source, axes), kind)), order=scan)
+        if total is target:
+            return (sums,)
+        result = b.cast(before if exclusive else Load(total, axes), target.dtype)
+        return sums, Stage(target, axes, result, order=Scan(scan.carried, None, scan.reverse))
 
     return lower
 
@@ -74,48 +55,40 @@ OPERATORS.add(Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), 
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
-_COMBINE: dict[str, Callable[[Expression, Expression], Expression]] = {
-    "none": lambda old, new: new,
-    "add": b.add,
-    "mul": b.multiply,
-    "min": b.minimum,
-    "max": b.maximum,
-}
+_OPERATORS: dict[str, ScatterOperator] = {"none": "set", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
-def _copied(source: Buffer, target: Buffer) -> Statement:
-    return nest(b.dims(source), lambda i: Store(target, tuple(i), Load(source, tuple(i))))
+def _scattered(
+    lowering: Lowering, extents: tuple[int, ...], place: Callable[[tuple[Variable, ...]], tuple[Expression, ...]]
+) -> tuple[Stage, ...]:
+    """The data with element ``k`` of the updates, which are as many as ``extents`` say, at ``place(k)``."""
+    source, updates, target = lowering.input(0), lowering.input(2), lowering.output()
+    axes, loops = b.variables(len(source.shape)), b.variables(len(extents), "k")
+    over = tuple(Axis(variable, b.index(extent)) for variable, extent in zip(loops, extents, strict=True))
+    operator = _OPERATORS[lowering.node.attribute("reduction", "none")]
+    scatter = Scatter(over, place(loops), operator, Load(updates, loops))
+    return (Stage(target, axes, Load(source, axes), order=scatter),)
 
 
-def _updated(lowering: Lowering, at: tuple[Expression, ...], update: Expression) -> Statement:
-    combine = _COMBINE[lowering.node.attribute("reduction", "none")]
-    target = lowering.output()
-    return Store(target, at, combine(Load(target, at), update))
+def _lower_scatter_elements(lowering: Lowering) -> tuple[Stage, ...]:
+    source, indices = lowering.input(0), lowering.input(1)
+    axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
+
+    def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
+        return (*k[:axis], position(Load(indices, k), b.dims(source)[axis]), *k[axis + 1 :])
+
+    return _scattered(lowering, b.dims(indices), place)
 
 
-def _lower_scatter_elements(lowering: Lowering) -> Function:
-    source, indices, updates = (lowering.input(number) for number in range(3))
-    shape = b.dims(source)
-    axis = normal_axis(lowering.node.attribute("axis", 0), len(shape))
-
-    def write(i: list[Expression]) -> Statement:
-        place = position(Load(indices, tuple(i)), shape[axis])
-        return _updated(lowering, (*i[:axis], place, *i[axis + 1 :]), Load(updates, tuple(i)))
-
-    body = block(_copied(source, lowering.output()), nest(b.dims(indices), write))
-    return function_of(lowering, body)
-
-
-def _lower_scatter_nd(lowering: Lowering) -> Function:
+def _lower_scatter_nd(lowering: Lowering) -> tuple[Stage, ...]:
     source, indices, updates = (lowering.input(number) for number in range(3))
     shape, depth, rank = b.dims(source), b.dims(indices)[-1], len(indices.shape) - 1
 
-    def write(i: list[Expression]) -> Statement:
-        chosen = [position(Load(indices, (*i[:rank], b.index(d))), shape[d]) for d in range(depth)]
-        return _updated(lowering, (*chosen, *i[rank:]), Load(updates, tuple(i)))
+    def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
+        chosen = [position(Load(indices, (*k[:rank], b.index(d))), shape[d]) for d in range(depth)]
+        return (*chosen, *k[rank:])
 
-    body = block(_copied(source, lowering.output()), nest(b.dims(updates), write))
-    return function_of(lowering, body)
+    return _scattered(lowering, b.dims(updates), place)
 
 
 OPERATORS.add(Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved))
@@ -124,51 +97,22 @@ OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved))
 # ---- TopK ---------------------------------------------------------------------------------------------------------
 
 
-def _lower_top_k(lowering: Lowering) -> Function:
-    """One pass per result: the best element that comes after the previous one in the order (value, then position).
-
-    NaN is greater than any number, as where NumPy sorts.
-    """
-    source, values, indices = lowering.input(0), lowering.output(0), lowering.output(1)
+def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
+    """The positions of the best elements, then the elements there."""
+    source, values, found = lowering.input(0), lowering.optional_output(0), lowering.optional_output(1)
     shape = b.dims(source)
     axis = normal_axis(lowering.node.attribute("axis", -1), len(shape))
+    axes, candidate = b.variables(len(shape)), Variable("k")
+    if found is None:
+        assert values is not None, lowering.node.where
+        found = lowering.temporary("int64", b.dims(values))
     largest = bool(lowering.node.attribute("largest", 1))
-    best = Buffer("best", source.dtype, (b.index(1),), memory="register")
-    where = Buffer("where", "int64", (b.index(1),), memory="register")
-    zero = (b.index(0),)
-
-    def before(x: Expression, y: Expression) -> Expression:
-        x, y = (x, y) if largest else (y, x)
-        greater = b.greater(x, y)
-        if not x.type.is_float:
-            return greater
-        return b.either(greater, b.both(b.is_nan(x), b.equal(y, y)))
-
-    def consider(outer: list[Expression], j: Expression, i: Expression) -> Statement:
-        x = Load(source, (*outer[:axis], i, *outer[axis:]))
-        last_at = (*outer[:axis], b.maximum(b.subtract(j, 1), 0), *outer[axis:])
-        last, last_place = Load(values, last_at), Load(indices, last_at)
-        after = b.either(before(last, x), b.both(b.same(last, x), b.greater(i, last_place)))
-        free = after if not isinstance(j, Constant) else b.constant(True, "bool")
-        better = b.either(b.equal(Load(where, zero), -1), before(x, Load(best, zero)))
-        return If(b.both(free, better), block(Store(best, zero, x), Store(where, zero, i)))
-
-    def result(outer: list[Expression], j: Expression) -> Statement:
-        at = (*outer[:axis], j, *outer[axis:])
-        return block(
-            Store(where, zero, b.index(-1)),
-            loop(shape[axis], lambda i: consider(outer, j, i), name="i"),
-            Store(values, at, Load(best, zero)),
-            Store(indices, at, Load(where, zero)),
-        )
-
-    def line(outer: list[Expression]) -> Statement:
-        count = b.dims(values)[axis]
-        rest = loop(count - 1, lambda j: let(b.add(j, 1), lambda k: result(outer, k), "j"), name="j")
-        return block(result(outer, b.index(0)), rest) if count > 1 else result(outer, b.index(0))
-
-    rows = [extent for dimension, extent in enumerate(shape) if dimension != axis]
-    return function_of(lowering, Allocate(best, Allocate(where, nest(rows, line))))
+    selection = Selection(axes[axis], Axis(candidate, b.index(shape[axis])), largest)
+    positions = Stage(found, axes, Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), order=selection)
+    if values is None:
+        return (positions,)
+    chosen = b.compute(values, lambda i: Load(source, (*i[:axis], Load(found, i), *i[axis + 1 :])))
+    return positions, chosen
 
 
 def _accept_top_k(node: NodeView) -> Reject | None:

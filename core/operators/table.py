@@ -17,7 +17,7 @@ import onnx
 
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Stage
 from graft.core.types import INT64
 from graft.errors import GraftError
 
@@ -113,8 +113,8 @@ class Lowering:
         return Buffer(f"{stem}_t{self.temporaries}", dtype, extents, memory="scratch")
 
 
-LowerFunction = Callable[[Lowering], "tuple[Stage, ...] | Function"]
-"""Gives stages, or (recurrent operators) a function already in loops whose parameters are the inputs and outputs."""
+LowerFunction = Callable[[Lowering], "tuple[Stage, ...]"]
+"""Gives stages in order of dependence; those of the outputs are stored, all others are intermediate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import assert_never
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, assert_never
 
 import numpy as np
 
@@ -28,7 +28,10 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Load,
     Ramp,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Unary,
@@ -36,10 +39,12 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.machine_arithmetic import run_function
 from graft.core.tensor_ir.numerics import Array
+from graft.core.tensor_ir.ordered_stages import at_first, carried_dimension, scan_of, stage_loops, with_carried
 from graft.core.tensor_ir.visit import unknown
 
 __all__ = ["CHUNK", "bind_symbols", "run_function", "run_stages", "static_value"]
 
+_Item = TypeVar("_Item")
 CHUNK = 1 << 21
 """Elements of a stage's iteration space that are evaluated at once, which bounds memory."""
 
@@ -52,8 +57,11 @@ def run_stages(stages: Sequence[Stage], arrays: Mapping[Buffer, Array]) -> dict[
     contents = {buffer: np.asarray(array) for buffer, array in arrays.items()}
     symbols = bind_symbols(contents)
     with np.errstate(all="ignore"):
-        for stage in stages:
-            contents[stage.buffer] = _run_stage(stage, contents, symbols)
+        for loop in stage_loops(stages):
+            if isinstance(loop[0].order, Scan):
+                _run_scan(loop, contents, symbols)
+            else:
+                contents[loop[0].buffer] = _run_stage(loop[0], contents, symbols)
     return contents
 
 
@@ -80,6 +88,88 @@ def static_value(expression: Expression, symbols: Mapping[Variable, int]) -> int
 
 
 def _run_stage(stage: Stage, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]) -> Array:
+    match stage.order:
+        case Scatter():
+            held = _run_values(stage, contents, symbols)
+            _scatter(stage.order, held, contents, symbols)
+            return held
+        case Selection():
+            return _select(stage, stage.order, contents, symbols)
+        case Scan() | None:
+            return _run_values(stage, contents, symbols)
+        case _:
+            assert_never(stage.order)
+
+
+def _run_scan(loop: Sequence[Stage], contents: dict[Buffer, Array], symbols: Mapping[Variable, int]) -> None:
+    """Evaluate the stages of a scan, position after position."""
+    scan = scan_of(loop[0])
+    for stage in loop:
+        shape = tuple(static_value(extent, symbols) for extent in stage.buffer.shape)
+        contents[stage.buffer] = np.empty(shape, numerics.storage(stage.buffer.dtype))
+    extent = contents[loop[0].buffer].shape[carried_dimension(loop[0])]
+    first = with_carried(loop, at_first)
+    for step in range(extent):
+        position = extent - 1 - step if scan.reverse else step
+        for stage in first if step == 0 else loop:
+            dimension = carried_dimension(stage)
+            window = (slice(None),) * dimension + (position,)
+            row = replace(
+                stage,
+                buffer=replace(stage.buffer, shape=_without(stage.buffer.shape, dimension)),
+                axes=_without(stage.axes, dimension),
+                order=None,
+            )
+            contents[stage.buffer][window] = _run_values(row, contents, {**symbols, scan.carried: position})
+
+
+def _without(items: tuple[_Item, ...], place: int) -> tuple[_Item, ...]:
+    return items[:place] + items[place + 1 :]
+
+
+def _scatter(scatter: Scatter, held: Array, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]) -> None:
+    """Combine ``held`` with the updates, one after the other."""
+    extents = tuple(static_value(axis.extent, symbols) for axis in scatter.axes)
+    if 0 in extents:
+        return
+    block = tuple((0, extent) for extent in extents)
+    grid = _grid(tuple(axis.variable for axis in scatter.axes), block, len(extents), contents, symbols)
+    places = [np.broadcast_to(grid.evaluate(index), extents) for index in scatter.indices]
+    updates = np.broadcast_to(grid.evaluate(scatter.update), extents)
+    numerics.check_bounds("scatter", places, held.shape)
+    for number in np.ndindex(extents):
+        at, update = tuple(place[number] for place in places), np.asarray(updates[number])
+        if scatter.operator == "set":
+            held[at] = update
+        else:
+            held[at] = numerics.binary(scatter.operator, np.asarray(held[at]), update)
+
+
+def _select(
+    stage: Stage, selection: Selection, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]
+) -> Array:
+    """Return the positions of the best candidates along the axis of their rank."""
+    dimension = stage.axes.index(selection.rank)
+    count = static_value(stage.buffer.shape[dimension], symbols)
+    keys = replace(
+        stage,
+        buffer=replace(
+            stage.buffer,
+            dtype=stage.value.type.dtype,
+            shape=(*_without(stage.buffer.shape, dimension), selection.candidate.extent),
+        ),
+        axes=(*_without(stage.axes, dimension), selection.candidate.variable),
+        order=None,
+    )
+    values = _run_values(keys, contents, symbols)
+    if stage.value.type.is_float:
+        values = values.astype(np.float64)
+    order = np.unique(values, return_inverse=True)[1].reshape(values.shape)  # NaN, all alike, comes last
+    best = np.argsort(-order if selection.largest else order, axis=-1, kind="stable")[..., :count]
+    return np.moveaxis(best, -1, dimension).astype(np.int64)
+
+
+def _run_values(stage: Stage, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]) -> Array:
     shape = tuple(static_value(extent, symbols) for extent in stage.buffer.shape)
     inner = () if stage.reduction is None else stage.reduction.axes
     extents = shape + tuple(static_value(axis.extent, symbols) for axis in inner)

@@ -15,8 +15,9 @@ Invariants, checked by `verify`:
    as zero.
 5. Iterations of a ``parallel`` loop write disjoint elements and read none that another iteration writes; a
    ``vector`` loop has a constant extent.
-6. A stage writes each element of its buffer once; only masked loads may point outside. What it says of its structure
-   is true.
+6. A stage writes each element of its buffer once, unless its order says otherwise; only masked loads may point
+   outside. A stage of a scan reads the buffers of its loop at its own position or the one before, nowhere else. What a
+   stage says of its structure is true.
 
 Memories: ``host`` (caller's tensors), ``scratch`` (per thread, lives as long as its `Allocate`), ``register`` (small,
 indexed by constants after unrolling), and any name that a backend defines for its device (``device``, ``shared``,
@@ -388,12 +389,67 @@ def is_ordered(operator: BinaryOperator, kind: Type) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """A recurrence: the elements are computed one position after the other along the axis ``carried``.
+
+    Stages that stand next to each other and share this variable are one loop, which computes all of them at a position
+    before it goes on to the next. A stage of it reads buffers of the loop at the position before its own (`previous`),
+    and those of stages before it at its own position. Before the first position a buffer holds ``initial``, an
+    expression over the other axes of the stage that computes it; None where nobody reads it there. ``reverse`` runs
+    from the last position to the first.
+    """
+
+    carried: Variable
+    initial: Expression | None = None
+    reverse: bool = False
+
+    @property
+    def previous(self) -> Expression:
+        """The position before the one that is computed."""
+        return Binary("add" if self.reverse else "sub", self.carried, Constant(1, INT64))
+
+
+ScatterOperator = Literal["set", "add", "mul", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Stores to computed places: the stage's value is what the buffer holds before.
+
+    Then, for all ``axes`` one after the other in row-major order, the element at ``indices`` is combined with
+    ``update``; ``set`` replaces it, so that the last update of a place wins.
+    """
+
+    axes: tuple[Axis, ...]
+    indices: tuple[Expression, ...]
+    operator: ScatterOperator
+    update: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The positions of the best candidates: the stage's value is the key of ``candidate``.
+
+    Along the axis ``rank`` the buffer (int64) holds the position of the candidate with the largest or least key, then
+    of the next one, and so on. Of equal keys the lower position comes first. NaN is greater than any number.
+    """
+
+    rank: Variable
+    candidate: Axis
+    largest: bool
+
+
+Order: TypeAlias = Scan | Scatter | Selection
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """``buffer[axes] = value``, or the reduction of ``value`` over the reduction's axes, for all axes in the shape.
 
     ``axes`` holds one variable per dimension of ``buffer``. Stages of one lowering stand in order of dependence; all
     buffers but the last stages' outputs are intermediate. ``epilogue`` (only with a reduction) maps the reduced value,
-    bound to ``epilogue_variable``, to what is stored.
+    bound to ``epilogue_variable``, to what is stored. ``order`` is given where the elements are not computed each by
+    itself.
     """
 
     buffer: Buffer
@@ -405,6 +461,7 @@ class Stage:
     origin: tuple[str, ...] = field(default=())
     structure: Structure | None = None
     """What the stage is, where the lowering has said it (`graft.core.tensor_ir.anchors`)."""
+    order: Order | None = None
 
     def __str__(self) -> str:
         from graft.core.tensor_ir.printer import print_stages

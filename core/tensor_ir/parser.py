@@ -29,9 +29,13 @@ from graft.core.tensor_ir.ir import (
     Let,
     Load,
     LoopKind,
+    Order,
     Ramp,
     Reduction,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Statement,
@@ -89,6 +93,7 @@ class _Parser:
         self.position = 0
         self.variables: dict[str, Variable] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.carried: Variable | None = None
         place = 0
         stripped = text.rstrip()
         while place < len(stripped):
@@ -212,7 +217,7 @@ class _Parser:
         """Read inputs and stages."""
         stages: list[Stage] = []
         while self.peek():
-            if self.accept("input"):
+            if self.accept("input") or self.accept("carry"):
                 self.buffer()
             else:
                 stages.append(self.stage())
@@ -221,10 +226,13 @@ class _Parser:
     def stage(self) -> Stage:
         """Read one stage."""
         self.expect("stage")
+        carried = self.buffers.get(_plain(self.peek()))
         buffer = self.buffer()
+        if carried is not None:
+            buffer = self.buffers[carried.name] = carried
         self.expect("at")
         self.expect("(")
-        axes = tuple(self.many(lambda: self.bind(INT64), ")"))
+        axes = tuple(self.many(self.stage_axis, ")"))
         origin = self.strings() if self.accept("from") else ()
         self.expect("=")
         reduction = None
@@ -235,12 +243,35 @@ class _Parser:
             self.expect("from")
             reduction = Reduction(operator, reduced, self.expression())
             self.expect(":")
+        order: Order | None = None
+        if self.accept("choose"):
+            is_largest = self.name() == "largest"
+            self.expect("over")
+            candidate = self.axis()
+            self.expect("by")
+            order = Selection(self.known(), candidate, is_largest)
+            self.expect(":")
         value = self.expression()
         variable = epilogue = None
         if self.accept("then"):
             variable, epilogue = self.binding()
         structure = self.structure() if self.accept("as") else None
-        return Stage(buffer, axes, value, reduction, variable, epilogue, origin, structure)
+        return Stage(buffer, axes, value, reduction, variable, epilogue, origin, structure, order or self.order())
+
+    def order(self) -> Order | None:
+        """Read the order that stands behind a stage, if there is one."""
+        if self.accept("scan"):
+            self.carried, reverse = self.known(), self.accept("reverse")
+            return Scan(self.carried, self.expression() if self.accept("from") else None, reverse)
+        if not self.accept("scatter"):
+            return None
+        operator: Any = self.name()
+        axes = tuple(self.many(self.axis)) if self.accept("over") else ()
+        self.expect("at")
+        self.expect("(")
+        indices = tuple(self.many(self.expression, ")"))
+        self.expect(":")
+        return Scatter(axes, indices, operator, self.expression())
 
     def structure(self) -> Any:
         """Read a structure: its name, and its fields by name."""
@@ -273,10 +304,11 @@ class _Parser:
         variable = self.variables[name] = Variable(name)
         return Axis(variable, extent)
 
-    def bind(self, kind: Type) -> Variable:
-        """Read the name of a new variable."""
+    def stage_axis(self) -> Variable:
+        """Read the name of a stage's axis: a new variable, unless the scan before carries it."""
         name = self.name()
-        self.variables[name] = Variable(name, kind)
+        carried = self.carried
+        self.variables[name] = carried if carried is not None and carried.name == name else Variable(name)
         return self.variables[name]
 
     def binding(self) -> tuple[Variable, Expression]:
@@ -387,6 +419,10 @@ class _Parser:
         if self.peek(1) == "(" or word in ("cast", "bitcast", "horizontal", "intrinsic"):
             self.position += 1
             return self.call(word)
+        return self.known()
+
+    def known(self) -> Variable:
+        """Read the name of a variable that is bound here."""
         name = self.name()
         if name not in self.variables:
             self.position -= 1

@@ -9,7 +9,14 @@
 
 Plain numbers are int64. A mask stands behind a semicolon: ``x[i; i < 7]``. Two variables (or buffers) of one name are
 told apart by a suffix, a name that is no identifier stands in backquotes. ``let`` and ``allocate`` hold to the end of
-the block around them, or for the braces that follow. What a stage is stands behind it: ``as contraction()``.
+the block around them, or for the braces that follow. What a stage is stands behind it,
+``as contraction()``, and its order:
+
+    carry state: float32[9, 4]
+    stage sum: float32[9, 4] at (t, i) = reduce add over k < 4 from x[t, i]: state[t - 1, k] * r[k, i]
+      scan t
+    stage state: float32[9, 4] at (t, i) = tanh(sum[t, i])
+      scan t from first[i]
 """
 
 from __future__ import annotations
@@ -39,8 +46,12 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Let,
     Load,
+    Order,
     Ramp,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Statement,
@@ -48,6 +59,7 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import BOOL, INT64
@@ -63,6 +75,7 @@ INFIX = {
 KEYWORDS = frozenset(
     {
         *("function", "from", "in", "align", "strides", "input", "stage", "at", "reduce", "over", "then"),
+        *("carry", "scan", "scatter", "choose"),
         *("as", "let", "allocate", "if", "else", "call", "serial", "parallel", "vector", "unrolled", "bind"),
         *("ramp", "broadcast", "select", "shuffle", "cast", "bitcast", "horizontal", "intrinsic", "true", "false"),
     }
@@ -86,11 +99,15 @@ def print_stages(stages: Sequence[Stage]) -> str:
     printer, lines = _Printer(), []
     written = {stage.buffer for stage in stages}
     for stage in stages:
-        initial = [] if stage.reduction is None else [stage.reduction.initial]
-        for load in loads(stage.value, *initial, *([stage.epilogue] if stage.epilogue is not None else [])):
+        for load in loads(*stage_expressions(stage)):
             if load.buffer not in written and load.buffer not in printer.names:
                 lines.append(f"input {printer.declare(load.buffer)}")
-    lines.extend(line for stage in stages for line in printer.stage(stage))
+    for stage in stages:
+        written.remove(stage.buffer)
+        for load in loads(*stage_expressions(stage)):
+            if load.buffer in written and load.buffer not in printer.names:
+                lines.append(f"carry {printer.declare(load.buffer)}")
+        lines += printer.stage(stage)
     return "\n".join([*lines, ""])
 
 
@@ -199,13 +216,32 @@ class _Printer:
         if reduction is not None:
             over = ", ".join(f"{self.name(axis.variable)} < {self.expression(axis.extent)}" for axis in reduction.axes)
             text = f"reduce {reduction.operator} over {over} from {self.expression(reduction.initial)}: "
+        if isinstance(stage.order, Selection):
+            candidate, first = stage.order.candidate, "largest" if stage.order.largest else "smallest"
+            over = f"{self.name(candidate.variable)} < {self.expression(candidate.extent)}"
+            text = f"choose {first} over {over} by {self.name(stage.order.rank)}: "
         lines.append(f"{head} at ({axes}){_origin(stage.origin)} = {text}{self.expression(stage.value)}")
         if stage.epilogue is not None and stage.epilogue_variable is not None:
             variable = stage.epilogue_variable
             lines.append(f"  then {self.name(variable)}: {variable.type} = {self.expression(stage.epilogue)}")
         if stage.structure is not None:
             lines.append(f"  as {_structure(stage.structure)}")
-        return lines
+        return [*lines, *self.order(stage.order)]
+
+    def order(self, order: Order | None) -> list[str]:
+        """Return the line that follows a stage with an order; what selects says so before its key."""
+        match order:
+            case Scan(carried, initial, reverse):
+                start = "" if initial is None else f" from {self.expression(initial)}"
+                return [f"  scan {self.name(carried)}{' reverse' if reverse else ''}{start}"]
+            case Scatter(axes, indices, operator, update):
+                loops = ", ".join(f"{self.name(axis.variable)} < {self.expression(axis.extent)}" for axis in axes)
+                over = f" over {loops}" if axes else ""
+                return [f"  scatter {operator}{over} at ({self.joined(indices)}): {self.expression(update)}"]
+            case Selection() | None:
+                return []
+            case _:
+                assert_never(order)
 
     # ---- Expressions
 

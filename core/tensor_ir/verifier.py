@@ -14,6 +14,8 @@ from typing import NoReturn, assert_never
 from graft.core.tensor_ir.anchor_rules import structure_fault
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Axis,
+    Binary,
     Block,
     Buffer,
     CallExtern,
@@ -24,16 +26,28 @@ from graft.core.tensor_ir.ir import (
     If,
     Let,
     Load,
+    Scan,
+    Scatter,
+    Selection,
     Stage,
     Statement,
     Store,
     Variable,
     access_lanes,
 )
+from graft.core.tensor_ir.ordered_stages import (
+    carried_dimension,
+    order_axes,
+    reads_before,
+    scan_of,
+    stage_expressions,
+    stage_loops,
+    with_carried,
+)
 from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.type_rules import access_fault, type_fault
-from graft.core.tensor_ir.visit import free_variables, walk_expressions
+from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
 from graft.core.types import BOOL, INT64, element_bits
 from graft.errors import CompileError
 
@@ -50,15 +64,20 @@ def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> Non
     """
     written = {stage.buffer for stage in stages}
     known = set(inputs) if inputs else set()
-    for stage in stages:
-        if not inputs:
-            nodes = walk_expressions(*_stage_expressions(stage))
-            known |= {node.buffer for node in nodes if isinstance(node, Load) and node.buffer not in written}
-        verifier = _Verifier(f"stage of '{stage.buffer.name}'")
-        if stage.buffer in known:
-            verifier.fail("its buffer is written twice or is an input", print_stages([stage]))
-        verifier.stage(stage, known)
-        known.add(stage.buffer)
+    for loop in stage_loops(stages):
+        for stage in loop:
+            if not inputs:
+                nodes = walk_expressions(*stage_expressions(stage))
+                known |= {node.buffer for node in nodes if isinstance(node, Load) and node.buffer not in written}
+            verifier = _Verifier(f"stage of '{stage.buffer.name}'")
+            if stage.buffer in known:
+                verifier.fail("its buffer is written twice or is an input", print_stages([stage]))
+            if isinstance(stage.order, Scan):
+                verifier.scan(stage, loop)
+                verifier.stage(_with_known_position(stage, loop), known | {other.buffer for other in loop})
+            else:
+                verifier.stage(stage, known)
+            known.add(stage.buffer)
 
 
 def verify_stage(stage: Stage) -> None:
@@ -66,13 +85,20 @@ def verify_stage(stage: Stage) -> None:
     verify_stages([stage])
 
 
+def _with_known_position(stage: Stage, loop: Sequence[Stage]) -> Stage:
+    """Return a scan's stage whose loads from the position before stay inside the buffers, as they do when it runs."""
+
+    def load(source: Stage, node: Load) -> Load:
+        dimension, scan = carried_dimension(source), scan_of(source)
+        last = Binary("sub", source.buffer.shape[dimension], Constant(1, INT64))
+        bound = Binary("min", scan.previous, last) if scan.reverse else Binary("max", scan.previous, Constant(0, INT64))
+        return replace(node, indices=(*node.indices[:dimension], bound, *node.indices[dimension + 1 :]))
+
+    return with_carried(loop, load)[loop.index(stage)]
+
+
 def _same_bytes(left: Buffer, right: Buffer) -> bool:
     return left.shape == right.shape and element_bits(left.dtype) == element_bits(right.dtype)
-
-
-def _stage_expressions(stage: Stage) -> list[Expression]:
-    initial = [] if stage.reduction is None else [stage.reduction.initial]
-    return [stage.value, *initial, *([] if stage.epilogue is None else [stage.epilogue])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +301,52 @@ class _Verifier:
 
     # ---- Stages
 
+    def scan(self, stage: Stage, loop: Sequence[Stage]) -> None:
+        """Check what a stage of a scan reads of its loop: its own position or the one before, nowhere else."""
+        text, before = print_stages([stage]), loop[: loop.index(stage)]
+        scan = scan_of(stage)
+        if scan.carried not in stage.axes:
+            self.fail(f"it carries '{scan.carried.name}', which is none of its axes", text)
+        if scan.reverse != scan_of(loop[0]).reverse:
+            self.fail("a stage of its loop runs the other way", text)
+        if stage.buffer.shape[carried_dimension(stage)] != loop[0].buffer.shape[carried_dimension(loop[0])]:
+            self.fail("a stage of its loop has another number of positions", text)
+        if scan.initial is not None and scan.carried in free_variables(scan.initial):
+            self.fail("what it starts from depends on the position", text)
+        for load in loads(*stage_expressions(stage)):
+            source = next((other for other in loop if other.buffer is load.buffer), None)
+            if source is None or len(load.indices) != len(source.axes):
+                continue
+            if reads_before(loop, load) is not None:
+                if scan_of(source).initial is None:
+                    self.fail(
+                        f"'{source.buffer.name}' is read before its first position and has no initial value", text
+                    )
+            elif load.indices[carried_dimension(source)] is not scan.carried or source not in before:
+                own = f", or at '{scan.carried.name}' what stands before" if before else ""
+                shown = print_expression(scan.previous)
+                self.fail(f"a scan reads its loop at '{shown}'{own}, not '{print_expression(load)}'", text)
+
+    def scatter(self, stage: Stage, scatter: Scatter, outer: _Scope, *, exact: bool) -> None:
+        """Check the updates of a scatter and the places that they go to."""
+        empty = any(isinstance(axis.extent, Constant) and axis.extent.value == 0 for axis in scatter.axes)
+        inside = replace(outer, variables=outer.variables | {axis.variable for axis in scatter.axes})
+        inside = replace(inside, buffers=inside.buffers | {stage.buffer}, exact=exact and not empty)
+        self.store(Store(stage.buffer, scatter.indices, scatter.update), inside)
+
+    def selection(self, stage: Stage, rank: Variable, candidate: Axis) -> None:
+        """Check that a selection stores positions, and no more than there are."""
+        text = print_stages([stage])
+        if rank not in stage.axes:
+            self.fail(f"it ranks along '{rank.name}', which is none of its axes", text)
+        if rank in free_variables(stage.value):
+            self.fail("a key depends on the rank", text)
+        if stage.buffer.dtype != "int64":
+            self.fail(f"positions are int64, the buffer {stage.buffer.dtype}", text)
+        count, extent = stage.buffer.shape[stage.axes.index(rank)], candidate.extent
+        if isinstance(count, Constant) and isinstance(extent, Constant) and count.value > extent.value:
+            self.fail(f"{count.value} of {extent.value} candidates cannot be chosen", text)
+
     def stage(self, stage: Stage, known: set[Buffer]) -> None:
         """Check a stage."""
         text = print_stages([stage])
@@ -283,7 +355,7 @@ class _Verifier:
         reduced = () if stage.reduction is None else stage.reduction.axes
         extents = [
             *zip(stage.axes, stage.buffer.shape, strict=True),
-            *((axis.variable, axis.extent) for axis in reduced),
+            *((axis.variable, axis.extent) for axis in (*reduced, *order_axes(stage.order))),
         ]
         symbols = frozenset().union(*(free_variables(extent) for _, extent in extents))
         outer = _Scope(frozenset(known), symbols)
@@ -296,7 +368,10 @@ class _Verifier:
                 self.simplifier.with_range(variable, (0, max(0, int(extent.value) - 1)))
         empty = any(isinstance(extent, Constant) and extent.value == 0 for _, extent in extents)
         axes = replace(outer, variables=outer.variables | set(stage.axes), exact=not empty)
-        everything = replace(axes, variables=axes.variables | {axis.variable for axis in reduced})
+        inner = {axis.variable for axis in reduced}
+        if isinstance(stage.order, Selection):
+            inner.add(stage.order.candidate.variable)
+        everything = replace(axes, variables=axes.variables | inner)
         place = Store(stage.buffer, stage.axes, stage.value)
         self.expressions(place, everything, stage.value)
         result = stage.value
@@ -312,6 +387,17 @@ class _Verifier:
             inside = replace(axes, variables=axes.variables | {stage.epilogue_variable})
             self.expressions(place, inside, stage.epilogue)
             result = stage.epilogue
+        match stage.order:
+            case Scan(_, initial) if initial is not None:
+                self.expressions(place, axes, initial)
+                if str(initial.type) != stage.buffer.dtype:
+                    self.fail(f"the scan starts from {initial.type}, the buffer is {stage.buffer.dtype}", text)
+            case Scatter():
+                self.scatter(stage, stage.order, outer, exact=not empty)
+                result = stage.value
+            case Selection(rank, candidate):
+                self.selection(stage, rank, candidate)
+                return
         if str(result.type) != stage.buffer.dtype:
             self.fail(f"the value is {result.type}, the buffer {stage.buffer.dtype}", text)
         fault = structure_fault(stage)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.bounds import IndexBound, index_bounds
+from graft.core.operators.control_loops import Lanes
 from graft.core.operators.index_check import DTYPES, index_check
 from graft.core.tensor_ir.ir import Function
 
@@ -23,18 +24,22 @@ class Check:
     name: str
     structure: str
     is_new: bool
+    lanes: Lanes
 
     def function(self) -> Function:
         """Return the function."""
         shape = self.value.static_shape or ()
-        return index_check(self.name, self.value.dtype, math.prod(shape), shape[-1] if shape else 1, self.bounds)
+        return index_check(
+            self.name, self.value.dtype, math.prod(shape), shape[-1] if shape else 1, self.bounds, self.lanes
+        )
 
 
 @dataclass(slots=True)
 class IndexChecks:
-    """The checks of a region, whose functions begin with ``prefix``."""
+    """The checks of a region, whose functions begin with ``prefix``; they read the indices in vectors of ``lanes``."""
 
     prefix: str
+    lanes: Lanes
     _names: dict[str, str] = field(default_factory=dict)
     """Functions by what they check."""
     _seen: set[tuple[ir.Value, tuple[IndexBound, ...]]] = field(default_factory=set)
@@ -56,4 +61,4 @@ class IndexChecks:
             structure = repr(("index-check", value.dtype, value.static_shape, told))
             is_new = structure not in self._names
             name = self._names.setdefault(structure, f"{self.prefix}_indices_{len(self._names)}")
-            yield Check(value, bounds, name, structure, is_new)
+            yield Check(value, bounds, name, structure, is_new, self.lanes)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Buffer
 
@@ -89,6 +90,8 @@ Places = Mapping[int, Strided | np.ndarray]
 
 def scheduled_and_places(kernel: Kernel, schedule: Schedule) -> tuple[Scheduled, Places | None]:
     """Return the schedule of a kernel, and where its packed constants come from (None where packing computes)."""
+    if kernel.anchor is Trait.RECURRENT:  # one of a kind, with large weights: packing them is cheaper than asking how
+        return schedule(kernel), None
     numbered = dict(kernel.constants)
     for buffer, contents in kernel.constants.items():
         if contents.size < EXACT.get(contents.dtype, 0):

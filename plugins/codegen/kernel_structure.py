@@ -17,8 +17,12 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     Intrinsic,
     Load,
+    Order,
     Ramp,
+    Scan,
+    Scatter,
     Select,
+    Selection,
     Shuffle,
     Stage,
     Unary,
@@ -69,7 +73,21 @@ class _Writer:
         value = self.expression(stage.value)
         bound = None if stage.epilogue_variable is None else self.expression(stage.epilogue_variable)
         epilogue = None if stage.epilogue is None else self.expression(stage.epilogue)
-        return self.number(("stage", self.buffer(stage.buffer), axes, reduction, value, bound, epilogue))
+        form = ("stage", self.buffer(stage.buffer), axes, reduction, value, bound, epilogue)
+        return self.number(form if stage.order is None else (*form, self.order(stage.order)))
+
+    def order(self, order: Order) -> Hashable:
+        write = self.expression
+        match order:
+            case Scan(carried, initial, reverse):
+                return "scan", write(carried), None if initial is None else write(initial), reverse
+            case Scatter(axes, indices, operator, update):
+                over = tuple((write(axis.variable), write(axis.extent)) for axis in axes)
+                return "scatter", over, tuple(map(write, indices)), operator, write(update)
+            case Selection(rank, candidate, largest):
+                return "selection", write(rank), write(candidate.variable), write(candidate.extent), largest
+            case _:
+                assert_never(order)
 
     def expression(self, expression: Expression) -> int:
         written = self._written

@@ -16,7 +16,7 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
@@ -53,7 +53,7 @@ class _Collected(RegionKernels):
     found: list[Lowered] = field(default_factory=list)
 
     def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
-        if lowered.loops is None:
+        if lowered.kernel.anchor is not Trait.RECURRENT:
             self.found.append(lowered)
         return lowered.kernel.name, {}, {}
 

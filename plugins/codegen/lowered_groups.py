@@ -13,14 +13,13 @@ from graft.core.machine.target import Target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import constant
 from graft.core.operators.lower import buffer_of, lower, lowering_of, neutral_stage, of_nothing
-from graft.core.operators.recurrent_layer import GATES
-from graft.core.operators.table import Lowering, OperatorTable, Trait
-from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.operators.table import OperatorTable, Trait
+from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.products.joined_products import beside
-from graft.core.schedule.strategies.recurrent_weights import schedule_recurrent
-from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Function, Load, Stage
+from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Stage
+from graft.core.tensor_ir.ordered_stages import stage_loops
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
 from graft.datatypes.prepare import accumulation, prepare
@@ -34,11 +33,10 @@ _NOT_IN_A_NAME = re.compile(r"\W+")
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A group lowered: a kernel still to be scheduled, or loops that need no schedule; and the values it reads."""
+    """A group lowered: a kernel still to be scheduled, and the values that it reads and stores."""
 
     group: Group
     kernel: Kernel
-    loops: Scheduled | None
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
     made: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
@@ -81,10 +79,7 @@ class Values:
             if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
                 aliases.add(self.buffer(node.outputs[0]), self.buffer(source))
                 continue
-            lowering = lowering_of(node, self.buffer)
-            lowered = lower(lowering, self.table)
-            if isinstance(lowered, Function):
-                return self._whole(group, name, lowering, lowered)
+            lowered = lower(lowering_of(node, self.buffer), self.table)
             elementwise = self.table.has(node, Trait.ELEMENTWISE)
             stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
             moved |= self._moved(node, lowered)
@@ -96,7 +91,8 @@ class Values:
             stages = self._reading_bfloat16(stages, moved.values())
         if group.trait is not Trait.ATTENTION:  # its schedule stores in any order
             stages = reordered(stages)
-        inlined = [self._with_scalars(stage) for stage in stages]
+        recurrent = group.trait is Trait.RECURRENT  # each operation on a custom datatype is rounded where it stands
+        inlined = stages if recurrent else [self._with_scalars(stage) for stage in stages]
         outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
         outputs = tuple(moved.get(buffer, buffer) for buffer in outputs)
         if self.are_bfloat16:
@@ -104,14 +100,18 @@ class Values:
             inlined = storing(inlined, stored)
             outputs = tuple(stored.get(buffer, buffer) for buffer in outputs)
         trait = group.trait
-        if any(map(of_nothing, inlined)):  # the schedules of products and windows need something to divide into tiles
+        if trait is not Trait.RECURRENT and any(
+            map(of_nothing, inlined)
+        ):  # the schedules of products and windows need something to divide into tiles
             inlined = [neutral_stage(stage) if of_nothing(stage) else stage for stage in inlined]
             trait = Trait.REDUCTION
         kernel = _kernel(group, trait, name, _needed(inlined, outputs), outputs, anchor_stage, self)
+        if recurrent:
+            return Lowered(group, kernel, tuple(self.values[buffer] for buffer in kernel.inputs), tuple(outside))
         prepared = prepare(kernel, accumulation(group.nodes))
         kernel = prepared.kernel
         inputs = tuple(self.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
-        return Lowered(group, kernel, None, inputs, tuple(outside), prepared.made)
+        return Lowered(group, kernel, inputs, tuple(outside), prepared.made)
 
     def _moved(self, node: NodeView, stages: Sequence[Stage]) -> dict[Buffer, Buffer]:
         """Return the buffers that a node reads and stages store with channels last, each with the buffer for it."""
@@ -145,20 +145,6 @@ class Values:
             known = self.narrow[buffer] = replace(buffer, dtype="bfloat16")
             self.values[known] = self.values[buffer]
         return known
-
-    def _whole(self, group: Group, name: str, lowering: Lowering, function: Function) -> Lowered:
-        """A node whose lowering is a function: its parameters say what it reads and writes."""
-        inputs, outputs = function.input_buffers, function.output_buffers
-        constants = self.constants(inputs)
-        if group.anchor.op_type in GATES:
-            loops = schedule_recurrent(lowering, dict(constants), name)
-        else:
-            loops = Scheduled(replace(function, name=name), strategy="lowered_loops")
-        kernel = Kernel(
-            name, inputs, outputs, (), group.trait, group.anchor, constants=constants, origin=function.origin
-        )
-        read = tuple(self.values[buffer] for buffer in inputs)
-        return Lowered(group, kernel, loops, read, tuple(self.values[buffer] for buffer in outputs))
 
     def _with_scalars(self, stage: Stage) -> Stage:
         """The stage with loads of constants that are one number everywhere replaced by it."""
@@ -201,11 +187,11 @@ def _needed(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> list[Stage]:
     """The stages without those whose result nobody reads (an unused output of a node)."""
     wanted = set(outputs)
     kept = []
-    for stage in reversed(stages):
-        if stage.buffer in wanted:
-            kept.append(stage)
-            wanted |= {load.buffer for load in loads(*stage_expressions(stage))}
-    return kept[::-1]
+    for loop in reversed(stage_loops(stages)):
+        if any(stage.buffer in wanted for stage in loop):
+            kept.append(loop)
+            wanted |= {load.buffer for stage in loop for load in loads(*stage_expressions(stage))}
+    return [stage for loop in reversed(kept) for stage in loop]
 
 
 def _kernel(
@@ -242,7 +228,7 @@ def lowered_beside(parts: Sequence[Lowered], name: str, target: Target, inner: C
     joined = {buffer: kernel.constants[buffer] for buffer in kernel.inputs if buffer not in known}
     inputs = tuple(known.get(buffer, parts[0].inputs[0]) for buffer in kernel.inputs)
     outputs = tuple(value for part in parts for value in part.outputs if value not in inner)
-    return Lowered(Group(nodes, parts[0].group.trait), kernel, None, inputs, outputs, joined)
+    return Lowered(Group(nodes, parts[0].group.trait), kernel, inputs, outputs, joined)
 
 
 def kernel_name(region: str, number: int, group: Group) -> str:

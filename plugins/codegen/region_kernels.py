@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from graft.core.machine.target import Target
 from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.control_loops import Lanes
 from graft.core.operators.table import OperatorTable
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
@@ -86,7 +87,7 @@ class RegionKernels:
     _index_checks: IndexChecks = field(init=False)
 
     def __post_init__(self) -> None:
-        self._index_checks = IndexChecks(symbol(self.region.name))
+        self._index_checks = IndexChecks(symbol(self.region.name), Lanes.of(self.target))
         nodes = self.region.nodes()
         outputs = {output.value for output in self.region.outputs}
         last = self.choices.channels_last(nodes, outputs, self.table, self.target)
@@ -201,9 +202,6 @@ class RegionKernels:
 
     def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
         """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
-        if lowered.loops is not None:
-            self._define(lowered.loops.function)
-            return lowered.loops.function.name, lowered.loops.packed, lowered.loops.chosen
         kernel = lowered.kernel
         with self._timed("lower"):
             structure = structure_of(kernel)
@@ -268,9 +266,7 @@ class RegionKernels:
             inputs.append(self._index(value) if packed is None else self._packed(name, packed))
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
-        in_place = (
-            () if lowered.loops is not None or "in-place" in self.target.without else overwritable(lowered.kernel)
-        )
+        in_place = () if "in-place" in self.target.without else overwritable(lowered.kernel)
         stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
         outputs = tuple(self._result(ValueView(value), buffer.dtype) for value, buffer in stored)
         self._calls.append(

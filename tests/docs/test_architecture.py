@@ -16,7 +16,10 @@ import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request, choose
 from graft.core.machine.target import target_named
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.lower import lower, lowering_of
+from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.printer import print_function, print_stages
 from graft.plugins.codegen.lowered_groups import Values
 from graft.plugins.codegen.region_kernels import RegionKernels
@@ -87,10 +90,20 @@ def dumps() -> dict[str, str]:
         "plan": f"{compiled.plan.summary()}\n\n{why}",
         "json": "\n".join(lines),
         "stages": print_stages(lowered.kernel.stages).strip(),
+        "scan": print_stages(recurrent_stages()).strip(),
         "scheduled": print_function(kernels.functions[0]).strip(),
         "llvm": body_of(emit_ir(kernels.functions[0], AVX2)),
         "program": "\n".join([*rows, sizes]),
     }
+
+
+def recurrent_stages() -> tuple[Stage, ...]:
+    """Return the stages of an RNN of two units."""
+    node = onnx.helper.make_node("RNN", ["x", "w", "r"], ["y"], name="rnn", hidden_size=2)
+    shapes = {"x": (5, 1, 3), "w": (1, 2, 3), "r": (1, 2, 2), "y": (5, 1, 1, 2)}
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    graph = graft.load(onnx.helper.make_model(onnx.helper.make_graph([node], "rnn", values[:3], values[3:]))).graph
+    return lower(lowering_of(NodeView(graph.node(0))))
 
 
 def body_of(llvm: str) -> str:

@@ -9,7 +9,13 @@ from graft.core.schedule.loops.vectorize import both, zero_of
 from graft.core.tensor_ir.anchor_rules import element_of, image_and_weights
 from graft.core.tensor_ir.anchors import Contraction, Structure, Window
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
+from graft.core.tensor_ir.ordered_stages import is_sequential, map_stage, stage_expressions
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
+
+__all__ = [
+    "constant_shape", "inline_into", "inline_stages", "inliner", "map_stage", "reads_at_own_index", "relaid",
+    "reordered", "scaled", "stage_expressions", "value_at",
+]  # fmt: skip
 
 
 def inline_stages(
@@ -17,14 +23,14 @@ def inline_stages(
 ) -> tuple[Stage, ...]:
     """Return the stages without those that could be inlined into their readers.
 
-    Stages whose buffer is in ``keep`` (the kernel's outputs) stay, and so do reductions and stages that ``wanted``
-    refuses. A masked load of an inlined stage becomes a select whose own loads carry the mask.
+    Stages whose buffer is in ``keep`` (the kernel's outputs) stay, and so do reductions, sequential stages and those
+    that ``wanted`` refuses. A masked load of an inlined stage becomes a select whose own loads carry the mask.
     """
     inlined: dict[Buffer, Stage] = {}
     result: list[Stage] = []
     for stage in stages:
         new = inline_into(stage, inlined)
-        if new.reduction is None and new.buffer not in keep and wanted(new):
+        if new.reduction is None and not is_sequential(new) and new.buffer not in keep and wanted(new):
             inlined[new.buffer] = new
         else:
             result.append(new)
@@ -76,6 +82,7 @@ def inliner(producers: dict[Buffer, Stage]) -> ExpressionMap:
 def value_at(stage: Stage, indices: Sequence[Expression], mask: Expression | None = None) -> Expression:
     """Return what a stage without reduction computes at some indices; zero where the mask is off."""
     assert stage.reduction is None, f"the reduction of '{stage.buffer.name}' cannot be inlined"
+    assert not is_sequential(stage), f"'{stage.buffer.name}' cannot be inlined"
     places = dict(zip(stage.axes, indices, strict=True))
 
     def rule(node: Expression) -> Expression:
@@ -85,21 +92,6 @@ def value_at(stage: Stage, indices: Sequence[Expression], mask: Expression | Non
 
     value = ExpressionMap(rule)(stage.value)
     return value if mask is None else Select(mask, value, zero_of(value.type))
-
-
-def map_stage(stage: Stage, function: Callable[[Expression], Expression]) -> Stage:
-    """Return the stage with a function applied to its value, initial value and epilogue."""
-    reduction = stage.reduction
-    if reduction is not None:
-        reduction = replace(reduction, initial=function(reduction.initial))
-    epilogue = None if stage.epilogue is None else function(stage.epilogue)
-    return replace(stage, value=function(stage.value), reduction=reduction, epilogue=epilogue)
-
-
-def stage_expressions(stage: Stage) -> tuple[Expression, ...]:
-    """Return the expressions of a stage: value, initial value, epilogue."""
-    initial = () if stage.reduction is None else (stage.reduction.initial,)
-    return (stage.value, *initial, *(() if stage.epilogue is None else (stage.epilogue,)))
 
 
 def relaid(stage: Stage, moved: Mapping[Buffer, Buffer], order: Sequence[int]) -> Stage:
@@ -143,6 +135,8 @@ def _permuted(stage: Stage, before: Stage) -> tuple[int, ...] | None:
     """The axes of ``before`` in the order of a stage that does nothing but load its buffer; None for any other."""
     load = stage.value
     if stage.reduction is not None or not isinstance(load, Load) or load.buffer is not before.buffer or load.mask:
+        return None
+    if is_sequential(stage) or is_sequential(before):
         return None
     places = {index: place for place, index in enumerate(load.indices) if isinstance(index, Variable)}
     if len(places) != len(before.axes) or set(places) != set(stage.axes):

@@ -18,6 +18,8 @@ from graft.core.schedule.strategies import (
     im2col_integers,
     nhwc_integers,
     pointwise_nhwc,
+    recurrent_layers,
+    sequential_loops,
     split_reduction,
     winograd_nchw,
     winograd_nhwc,
@@ -26,6 +28,9 @@ from graft.core.schedule.strategy import StrategyTable
 
 TABLE = StrategyTable(
     (
+        # stages whose elements depend on each other
+        recurrent_layers.STRATEGY,
+        sequential_loops.STRATEGY,
         fused_attention.STRATEGY,
         # convolutions in bfloat16
         winograd_nhwc.STRATEGY,

@@ -15,8 +15,8 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.reject import Reject
-from graft.core.tensor_ir import interpreter, machine_arithmetic
-from graft.core.tensor_ir.ir import Buffer, Function
+from graft.core.tensor_ir import interpreter
+from graft.core.tensor_ir.ir import Buffer
 from graft.runtime.dtypes import ELEMENT_TYPES
 
 LIMIT = 1 << 22
@@ -99,14 +99,6 @@ def evaluate(view: NodeView, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     lowering = lowering_of(view, buffer)
     lowered = lower(lowering)
     outputs = [output for output in lowering.outputs if output is not None]
-    if isinstance(lowered, Function):
-        given = {name: arrays[name] for name in arrays}
-        shapes = [tuple(int(extent.value) for extent in output.shape) for output in lowered.output_buffers]
-        results = machine_arithmetic.run_function(
-            lowered, [given[parameter.name] for parameter in lowered.input_buffers], shapes
-        )
-        by_name = dict(zip((output.name for output in lowered.output_buffers), results, strict=True))
-        return [by_name[output.name] for output in outputs]
     given_arrays = {buffers[name]: array for name, array in arrays.items() if name in buffers}
     contents = interpreter.run_stages(lowered, given_arrays)
     return [contents[output] for output in outputs]

@@ -10,6 +10,7 @@ import pytest
 
 import graft
 from graft.core.operators.bounds import IndexBound
+from graft.core.operators.control_loops import Lanes
 from graft.core.operators.index_check import index_check
 from graft.core.tensor_ir import machine_arithmetic
 from graft.core.tensor_ir.verifier import verify
@@ -107,9 +108,10 @@ def test_constant_indices_are_not_checked_again() -> None:
     assert not [name for name in calls(compiled) if "indices" in name]
 
 
+@pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("count", [1, 16, 40])
-def test_the_check_means_the_same_in_the_interpreter(count: int) -> None:
-    function = index_check("check", "int64", count, 1, [IndexBound(1, 0, 5, -5, 4)])
+def test_the_check_means_the_same_in_the_interpreter(count: int, lanes: int) -> None:
+    function = index_check("check", "int64", count, 1, [IndexBound(1, 0, 5, -5, 4)], Lanes(lanes))
     verify(function)
     indices = np.full(count, -5)
     machine_arithmetic.run_function(function, [indices])

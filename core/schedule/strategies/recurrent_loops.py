@@ -1,59 +1,75 @@
-"""The loops of recurrent layers.
+"""The loops of recurrent layers in vectors.
 
 For each direction the input projection of all steps is one product. A step then computes chunks of hidden units, which
 threads share: for each it adds the product of the previous state and applies the gates. The state is kept twice, so
 that a step reads the one and writes the other. The weights are read along the gates, so they are used transposed:
-``[inputs, gates * padded(hidden)]``, each gate's part padded to whole chunks, those of the state chunk by chunk.
+``[features, gates * padded(hidden)]``, each gate's part padded to whole chunks, those of the state chunk by chunk.
 
-Formulas and names are those of the ONNX operator specification.
+Formulas and names are those of the ONNX operator specification, and of the stages (`graft.core.operators.recurrent`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from graft.core.operators import build as b
-from graft.core.operators.control_loops import (
-    COLUMN_TILES,
-    LANES,
-    ROW_TILE,
-    block,
-    let,
-    loop,
-    padded,
-    part,
-    product,
-    ramp,
-    set_part,
-    set_vector,
-    splat,
-    tail_mask,
-    tile,
-    tiles,
-    vector,
-    zeros,
-)
-from graft.core.operators.recurrent_layer import Layer, layer_of
-from graft.core.operators.table import Lowering
-from graft.core.tensor_ir.ir import Allocate, Buffer, Expression, Function, Load, Ramp, Statement, Store
+from graft.core.operators.control_loops import COLUMN_TILES, ROW_TILE, Lanes, block, let, loop, tiles
+from graft.core.operators.recurrent_layer import Layer
+from graft.core.tensor_ir.ir import Allocate, Buffer, Expression, Load, Statement, Store
+
+CHUNK_TILES = {1: (8, 7, 6, 5, 4), 3: (4, 3), 4: (4, 3, 2)}
+"""Vectors of hidden units that are computed together, by the number of gates: with all gates one or two tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The hidden units of a layer, cut into chunks of whole vectors."""
+
+    layer: Layer
+    lanes: Lanes
+
+    @property
+    def chunk(self) -> int:
+        """The vectors of hidden units that a step computes together: the number that pads least, the larger one."""
+        vectors, sizes = -(-self.layer.hidden // self.lanes.count), CHUNK_TILES[self.layer.gates]
+        return vectors if vectors <= max(sizes) else min(sizes, key=lambda size: (-vectors % size, -size))
+
+    @property
+    def chunks(self) -> int:
+        """The number of such chunks."""
+        return -(-self.layer.hidden // (self.chunk * self.lanes.count))
+
+    @property
+    def width(self) -> int:
+        """The hidden size padded to whole chunks: the distance between two gates."""
+        return self.chunks * self.chunk * self.lanes.count
+
+    def packed_shape(self, number: int) -> tuple[int, ...]:
+        """Return the shape of the transposed W (``number`` 0) or R (1): R by chunks, all gates of a chunk together."""
+        directions, columns = len(self.layer.reverse), self.layer.gates * self.width
+        if number == 0:
+            return directions, self.layer.features, columns
+        return directions, self.chunks, self.layer.hidden, columns // self.chunks
 
 
 class Direction:
     """The loops of one direction, and the scratch memory that they share."""
 
-    def __init__(self, layer: Layer, number: int, packed: tuple[Buffer, Buffer] | None) -> None:
-        self.layer, self.number = layer, number
-        self.columns = layer.gates * layer.width
+    def __init__(self, size: Chunks, number: int, packed: tuple[Buffer, Buffer] | None) -> None:
+        layer, self.size, self.lanes, self.number = size.layer, size, size.lanes, number
+        self.layer = layer
+        self.columns = layer.gates * self.size.width
         self.packed = packed
         self.scratch: list[Buffer] = []
         self.projected = self._scratch("projected", layer.steps * layer.batch, self.columns)
         self.sums = self._scratch("sums", layer.batch, self.columns)
-        self.h = self._scratch("h", 2, layer.batch, layer.width)
-        self.c = self._scratch("c", layer.batch, layer.width) if layer.kind == "LSTM" else self.h
-        self.gated = self._scratch("gated", layer.batch, layer.width) if layer.kind == "GRU" else self.h
+        self.h = self._scratch("h", 2, layer.batch, self.size.width)
+        self.c = self._scratch("c", layer.batch, self.size.width) if layer.kind == "LSTM" else self.h
+        self.gated = self._scratch("gated", layer.batch, self.size.width) if layer.kind == "GRU" else self.h
         if packed is None:
-            self.w = self._scratch("w", layer.inputs, self.columns)
-            self.r = self._scratch("r", layer.chunks, layer.hidden, self.columns // layer.chunks)
+            self.w = self._scratch("w", layer.features, self.columns)
+            self.r = self._scratch("r", self.size.chunks, layer.hidden, self.columns // self.size.chunks)
 
     def _scratch(self, name: str, *shape: int) -> Buffer:
         extents = tuple(b.index(extent) for extent in shape)
@@ -79,46 +95,48 @@ class Direction:
 
     def _pack(self, number: int, target: Buffer) -> Statement:
         """Transpose weights ``[gates * hidden, k]`` to the shape of `packed_shape` with zeros in the padding."""
-        layer, source = self.layer, self.layer.lowering.input(number)
-        size = layer.chunk * LANES
+        layer, source = self.layer, self.layer.input(number)
+        size = self.size.chunk * self.lanes.count
 
         def column(gate: int, k: Expression, chunk: Expression, j: int) -> Statement:
-            start = b.add(b.multiply(chunk, size), j * LANES)
-            row = Ramp(b.add(start, gate * layer.hidden), 1, LANES)
-            value = Load(source, (b.index(self.number), row, k), tail_mask(start, layer.hidden, layer.width))
+            start = b.add(b.multiply(chunk, size), j * self.lanes.count)
+            row = self.lanes.ramp(b.add(start, gate * layer.hidden))
+            value = Load(
+                source, (b.index(self.number), row, k), self.lanes.tail_mask(start, layer.hidden, self.size.width)
+            )
             if number == 1:
-                return set_vector(target, (k,), b.add(start, gate * layer.width), value)
-            return set_vector(target, (chunk, k), b.index(gate * size + j * LANES), value)
+                return self.lanes.set_vector(target, (k,), b.add(start, gate * self.size.width), value)
+            return self.lanes.set_vector(target, (chunk, k), b.index(gate * size + j * self.lanes.count), value)
 
         def line(k: Expression) -> Statement:
             def part(chunk: Expression) -> Statement:
-                cells = [(gate, j) for gate in range(layer.gates) for j in range(layer.chunk)]
+                cells = [(gate, j) for gate in range(layer.gates) for j in range(self.size.chunk)]
                 return block(*(column(gate, k, chunk, j) for gate, j in cells))
 
-            return loop(layer.chunks, part)
+            return loop(self.size.chunks, part)
 
         return loop(b.dims(target)[-2], line)
 
     def _input_weight(self, k: Expression, column: Expression) -> Expression:
         if self.packed is not None:
-            return vector(self.packed[0], (b.index(self.number), k), column)
-        return vector(self.w, (k,), column)
+            return self.lanes.vector(self.packed[0], (b.index(self.number), k), column)
+        return self.lanes.vector(self.w, (k,), column)
 
     def _state_weight(self, chunk: Expression, k: Expression, column: int) -> Expression:
         if self.packed is not None:
-            return vector(self.packed[1], (b.index(self.number), chunk, k), b.index(column))
-        return vector(self.r, (chunk, k), b.index(column))
+            return self.lanes.vector(self.packed[1], (b.index(self.number), chunk, k), b.index(column))
+        return self.lanes.vector(self.r, (chunk, k), b.index(column))
 
     def _bias(self, gate: int, column: Expression, *, recurrent: bool) -> Expression:
-        layer, bias = self.layer, self.layer.lowering.optional(3)
+        layer, bias = self.layer, self.layer.optional(3)
         if bias is None:
-            return zeros(layer.dtype)
+            return self.lanes.zeros(layer.dtype)
         start = (gate + (layer.gates if recurrent else 0)) * layer.hidden
-        return part(bias, (b.index(self.number),), start, column, layer.hidden, layer.width)
+        return self.lanes.part(bias, (b.index(self.number),), start, column, layer.hidden, self.size.width)
 
     def _project(self) -> Statement:
         """``projected[step * batch + row] = X W^T + Wb + Rb`` (without Rb where a reset gate comes before it)."""
-        layer, x = self.layer, self.layer.lowering.input(0)
+        layer, x = self.layer, self.layer.input(0)
 
         def left(row: Expression, k: Expression) -> Expression:
             step, line = b.divide(row, layer.batch), b.modulo(row, layer.batch)
@@ -131,12 +149,13 @@ class Direction:
                 return bias if late else b.add(bias, self._bias(number, column, recurrent=True))
 
             def sink(row: Expression, column: Expression, value: Expression) -> Statement:
-                return set_vector(self.projected, (row,), b.add(column, number * layer.width), value)
+                return self.lanes.set_vector(self.projected, (row,), b.add(column, number * self.size.width), value)
 
-            return product(
-                layer.steps * layer.batch, layer.width, layer.inputs, left,
-                lambda k, column: self._input_weight(k, b.add(column, number * layer.width)), initial, sink, "parallel",
-            )  # fmt: skip
+            def right(k: Expression, column: Expression) -> Expression:
+                return self._input_weight(k, b.add(column, number * self.size.width))
+
+            rows, columns = layer.steps * layer.batch, self.size.width
+            return self.lanes.product(rows, columns, layer.features, left, right, initial, sink, "parallel")
 
         return block(*(gate(number) for number in range(layer.gates)))
 
@@ -144,48 +163,39 @@ class Direction:
         """Set the states to their initial values or zero."""
         layer, parts = self.layer, []
         for buffer, number in ((self.h, 5), (self.c, 6)) if layer.kind == "LSTM" else ((self.h, 5),):
-            given = layer.lowering.optional(number)
+            given = layer.optional(number)
             place = (b.index(0),) if buffer is self.h else ()
             parts.append(self._rows(lambda row, v, of=buffer, by=given, at=place: self._initial(of, by, (*at, row), v)))  # type: ignore[misc]
         return block(*parts)
 
     def _initial(self, state: Buffer, given: Buffer | None, place: Sequence[Expression], v: Expression) -> Statement:
-        value = zeros(state.dtype)
+        value = self.lanes.zeros(state.dtype)
         if given is not None:
-            value = part(given, self.layer.state(self.number, place[-1]), 0, v, self.layer.hidden, self.layer.width)
-        return set_vector(state, place, v, value)
+            value = self.lanes.part(
+                given, self.layer.state(self.number, place[-1]), 0, v, self.layer.hidden, self.size.width
+            )
+        return self.lanes.set_vector(state, place, v, value)
 
     def _rows(self, body: Callable[[Expression, Expression], Statement], chunk: Expression | None = None) -> Statement:
         """The loop over batch rows and vectors of hidden units: of a chunk, or of all of them."""
-        layer = self.layer
-        vectors = layer.width // LANES if chunk is None else layer.chunk
-        first = b.index(0) if chunk is None else b.multiply(chunk, layer.chunk * LANES)
+        vectors = self.size.width // self.lanes.count if chunk is None else self.size.chunk
+        first = b.index(0) if chunk is None else b.multiply(chunk, self.size.chunk * self.lanes.count)
 
         def line(row: Expression) -> Statement:
-            return loop(vectors, lambda v: body(row, b.add(first, b.multiply(v, LANES))), name="v")
+            return loop(vectors, lambda v: body(row, b.add(first, b.multiply(v, self.lanes.count))), name="v")
 
         return loop(self.layer.batch, line, name="row")
-
-    def _time(self, step: Expression, row: Expression) -> tuple[Expression, Expression | None]:
-        """The position in the sequence at a step, and whether the row still runs (None: always)."""
-        layer, lengths = self.layer, self.layer.lowering.optional(4)
-        backward = layer.reverse[self.number]
-        if lengths is None:
-            return (b.subtract(b.index(layer.steps - 1), step) if backward else step), None
-        length = b.minimum(b.cast(b.load(lengths, row), "int64"), layer.steps)
-        place = b.maximum(b.subtract(b.subtract(length, 1), step), 0) if backward else step
-        return place, b.less(step, length)
 
     def _accumulate(
         self, gates: Sequence[int], state: Buffer, step: Expression, chunk: Expression, *, late: bool = False
     ) -> Statement:
         """``sums = projected + state R^T`` for a chunk; with Rb for ``projected`` where ``late``."""
-        layer, size = self.layer, self.layer.chunk * LANES
-        cells = [(gate, j * LANES) for gate in gates for j in range(layer.chunk)]
+        layer, size = self.layer, self.size.chunk * self.lanes.count
+        cells = [(gate, j * self.lanes.count) for gate in gates for j in range(self.size.chunk)]
 
         def column(cell: tuple[int, int]) -> Expression:
             gate, lane = cell
-            return b.add(b.multiply(chunk, size), gate * layer.width + lane)
+            return b.add(b.multiply(chunk, size), gate * self.size.width + lane)
 
         def left(row: Expression, k: Expression) -> Expression:
             return Load(state, (*self._before(state, step), row, k))
@@ -196,16 +206,16 @@ class Direction:
         def initial(row: Expression, cell: tuple[int, int]) -> Expression:
             if late:
                 return self._bias(cell[0], b.add(b.multiply(chunk, size), cell[1]), recurrent=True)
-            place = b.add(b.multiply(self._time(step, row)[0], layer.batch), row)
-            return vector(self.projected, (place,), column(cell))
+            place = b.add(b.multiply(self.layer.time(self.number, step, row)[0], layer.batch), row)
+            return self.lanes.vector(self.projected, (place,), column(cell))
 
         def sink(row: Expression, cell: tuple[int, int], value: Expression) -> Statement:
-            return set_vector(self.sums, (row,), column(cell), value)
+            return self.lanes.set_vector(self.sums, (row,), column(cell), value)
 
         def rows(first: Expression, height: int) -> Statement:
             lines, width = [b.add(first, i) for i in range(height)], COLUMN_TILES[height]
             groups = [cells[begin : begin + width] for begin in range(0, len(cells), width)]
-            return block(*(tile(lines, group, layer.hidden, left, right, initial, sink) for group in groups))
+            return block(*(self.lanes.tile(lines, group, layer.hidden, left, right, initial, sink) for group in groups))
 
         return tiles(layer.batch, ROW_TILE, rows)
 
@@ -218,10 +228,10 @@ class Direction:
         return (b.modulo(b.add(step, 1), 2),) if state is self.h else ()
 
     def _hidden(self, step: Expression, row: Expression, v: Expression) -> Expression:
-        return vector(self.h, (*self._before(self.h, step), row), v)
+        return self.lanes.vector(self.h, (*self._before(self.h, step), row), v)
 
     def _chunks(self, body: Callable[[Expression], Statement]) -> Statement:
-        return loop(self.layer.chunks, body, "parallel", name="chunk")
+        return loop(self.size.chunks, body, "parallel", name="chunk")
 
     def _step(self, step: Expression) -> Statement:
         layer = self.layer
@@ -255,23 +265,19 @@ class Direction:
     # ---- Cells ----
 
     def _gate(self, number: int, row: Expression, v: Expression) -> Expression:
-        return vector(self.sums, (row,), b.add(v, number * self.layer.width))
-
-    def _clipped(self, x: Expression) -> Expression:
-        clip = self.layer.clip
-        return x if clip is None else b.minimum(b.maximum(x, -clip), clip)
+        return self.lanes.vector(self.sums, (row,), b.add(v, number * self.size.width))
 
     def _apply(self, function: int, x: Expression) -> Expression:
-        return self.layer.functions[self.number][function](self._clipped(x))
+        return self.layer.apply(self.number, function, x)
 
     def _rnn(self, step: Expression, row: Expression, v: Expression) -> Statement:
         return self._emit(step, row, v, [(self.h, self._apply(0, self._gate(0, row, v)))])
 
     def _peephole(self, gate: int, x: Expression, cell: Expression, v: Expression) -> Expression:
-        weights, hidden = self.layer.lowering.optional(7), self.layer.hidden
+        weights, hidden = self.layer.optional(7), self.layer.hidden
         if weights is None:
             return x
-        factor = part(weights, (b.index(self.number),), gate * hidden, v, hidden, self.layer.width)
+        factor = self.lanes.part(weights, (b.index(self.number),), gate * hidden, v, hidden, self.size.width)
         return b.add(x, b.multiply(factor, cell))
 
     def _lstm(self, step: Expression, row: Expression, v: Expression) -> Statement:
@@ -298,19 +304,19 @@ class Direction:
             h = b.multiply(o, self.layer.functions[self.number][2](cell))
             return self._emit(step, row, v, [(self.h, h), (self.c, cell)])
 
-        return let(vector(self.c, (row,), v), with_cell, "before")
+        return let(self.lanes.vector(self.c, (row,), v), with_cell, "before")
 
     def _reset(self, step: Expression, row: Expression, v: Expression) -> Statement:
         r = self._apply(0, self._gate(1, row, v))
-        return set_vector(self.gated, (row,), v, b.multiply(r, self._hidden(step, row, v)))
+        return self.lanes.set_vector(self.gated, (row,), v, b.multiply(r, self._hidden(step, row, v)))
 
     def _gru(self, step: Expression, row: Expression, v: Expression) -> Statement:
         """``z, r, h`` in this order."""
         z = self._apply(0, self._gate(0, row, v))
         candidate = self._gate(2, row, v)
         if self.layer.linear_before_reset:
-            place = b.add(b.multiply(self._time(step, row)[0], self.layer.batch), row)
-            given = vector(self.projected, (place,), b.add(v, 2 * self.layer.width))
+            place = b.add(b.multiply(self.layer.time(self.number, step, row)[0], self.layer.batch), row)
+            given = self.lanes.vector(self.projected, (place,), b.add(v, 2 * self.size.width))
             candidate = b.add(given, b.multiply(self._apply(0, self._gate(1, row, v)), candidate))
         new = self._apply(1, candidate)
 
@@ -327,16 +333,16 @@ class Direction:
         self, step: Expression, row: Expression, v: Expression, states: list[tuple[Buffer, Expression]]
     ) -> Statement:
         """Store the new states and Y; a row that has ended keeps its states and writes no Y."""
-        layer, y = self.layer, self.layer.lowering.optional_output(0)
-        place, runs = self._time(step, row)
+        layer, y = self.layer, self.layer.output(0)
+        place, runs = self.layer.time(self.number, step, row)
         values = [value for _, value in states]
 
         def store(*new: Expression) -> Statement:
             parts = []
             for (buffer, _), value in zip(states, new, strict=True):
-                old = vector(buffer, (*self._before(buffer, step), row), v)
-                kept = value if runs is None else b.select(splat(runs), value, old)
-                parts.append(set_vector(buffer, (*self._after(buffer, step), row), v, kept))
+                old = self.lanes.vector(buffer, (*self._before(buffer, step), row), v)
+                kept = value if runs is None else b.select(self.lanes.splat(runs), value, old)
+                parts.append(self.lanes.set_vector(buffer, (*self._after(buffer, step), row), v, kept))
             if y is not None:
                 parts.append(self._store_y(y, layer.result(place, self.number, row), v, new[0], runs))
             return block(*parts)
@@ -348,44 +354,37 @@ class Direction:
     def _store_y(
         self, y: Buffer, row: tuple[Expression, ...], v: Expression, value: Expression, runs: Expression | None
     ) -> Statement:
-        mask = tail_mask(v, self.layer.hidden, self.layer.width)
+        mask = self.lanes.tail_mask(v, self.layer.hidden, self.size.width)
         if runs is not None:
-            mask = splat(runs) if mask is None else b.both(mask, splat(runs))
-        return Store(y, (*row, ramp(v)), value, mask)
+            mask = self.lanes.splat(runs) if mask is None else b.both(mask, self.lanes.splat(runs))
+        return Store(y, (*row, self.lanes.ramp(v)), value, mask)
 
     def _finish(self) -> list[Statement]:
         layer, parts = self.layer, []
         for number, state in ((1, self.h), (2, self.c)):
-            target = layer.lowering.optional_output(number)
+            target = layer.output(number)
             if target is not None:
                 parts.append(self._rows(lambda row, v, of=state, to=target: self._final(of, to, row, v)))  # type: ignore[misc]
         return parts
 
     def _final(self, state: Buffer, target: Buffer, row: Expression, v: Expression) -> Statement:
-        value = vector(state, (*self._before(state, b.index(self.layer.steps)), row), v)
-        return set_part(target, self.layer.state(self.number, row), v, self.layer.hidden, value, self.layer.width)
+        value = self.lanes.vector(state, (*self._before(state, b.index(self.layer.steps)), row), v)
+        return self.lanes.set_part(
+            target, self.layer.state(self.number, row), v, self.layer.hidden, value, self.size.width
+        )
 
 
-def recurrent_function(
-    lowering: Lowering, packed: tuple[Buffer, Buffer] | None = None, parameters: Sequence[Buffer] | None = None
-) -> Function:
-    """Return the function of a recurrent node.
-
-    ``packed`` gives W and R already transposed (see `packed_shape`); ``parameters`` then holds the input buffers in
-    order, with these in the place of W and R.
-    """
-    layer = layer_of(lowering)
-    parts = [Direction(layer, number, packed).statement() for number in range(len(layer.reverse))]
-    y = lowering.optional_output(0)
-    if y is not None and lowering.optional(4) is not None:
-        parts.insert(0, _cleared(y))
-    inputs = parameters if parameters is not None else [buffer for buffer in lowering.inputs if buffer is not None]
-    outputs = [buffer for buffer in lowering.outputs if buffer is not None]
-    name = f"{layer.kind.lower()}_{outputs[0].name}"
-    return Function(name, (*dict.fromkeys(inputs), *outputs), len(outputs), block(*parts), (lowering.node.name,))
+def recurrent_loops(size: Chunks, packed: tuple[Buffer, Buffer] | None) -> Statement:
+    """Return the loops of a layer; ``packed`` gives W and R already transposed (see `Chunks.packed_shape`)."""
+    layer = size.layer
+    parts = [Direction(size, number, packed).statement() for number in range(len(layer.reverse))]
+    y = layer.output(0)
+    if y is not None and layer.optional(4) is not None:
+        parts.insert(0, _cleared(y, size.lanes))
+    return block(*parts)
 
 
-def _cleared(y: Buffer) -> Statement:
+def _cleared(y: Buffer, lanes: Lanes) -> Statement:
     *outer, last = b.dims(y)
 
     def nest(row: tuple[Expression, ...], rest: list[int]) -> Statement:
@@ -393,8 +392,8 @@ def _cleared(y: Buffer) -> Statement:
             return loop(rest[0], lambda i: nest((*row, i), rest[1:]))
 
         def clear(v: Expression) -> Statement:
-            return set_part(y, row, b.multiply(v, LANES), last, zeros(y.dtype))
+            return lanes.set_part(y, row, b.multiply(v, lanes.count), last, lanes.zeros(y.dtype))
 
-        return loop(padded(last) // LANES, clear)
+        return loop(lanes.padded(last) // lanes.count, clear)
 
     return nest((), list(outer))

@@ -1,4 +1,4 @@
-"""What a function asks of a machine: memories, levels of parallelism and vectors that it must have.
+"""What a function asks of a machine beside what its statements name: the memories of its parameters, and vectors.
 
 Vectors that are computed may be wider than a register, for emitters cut them; those that are read or written at one
 time may not.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graft.core.machine.machine import REGISTER, Machine
-from graft.core.tensor_ir.ir import Allocate, Buffer, For, Function, Load, Statement, Store
+from graft.core.tensor_ir.ir import Buffer, Function, Load, Statement, Store
 from graft.core.tensor_ir.printer import print_expression, print_statement
 from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
 from graft.core.types import element_bits
@@ -22,18 +22,9 @@ def machine_faults(function: Function, machine: Machine) -> Iterator[tuple[str, 
     """Yield what a machine lacks for a function, each with the text of the place that asks for it."""
     for buffer in function.parameters:
         yield from _memory_fault(buffer, machine, f"function {function.name}")
-    levels = [level.name for level in machine.levels]
     for statement in walk_statements(function.body):
-        match statement:
-            case Allocate(buffer):
-                yield from _memory_fault(buffer, machine, print_statement(statement))
-            case For(binding=binding) if binding and binding.partition(".")[0] not in levels:
-                known = ", ".join(levels) or "none"
-                level = binding.partition(".")[0]
-                what = f"the machine '{machine.name}' has no level '{level}' to bind to; it has {known}"
-                yield what, print_statement(statement)
-            case Store(buffer, _, value):
-                yield from _vector_fault(buffer, value.type.lanes, machine, statement)
+        if isinstance(statement, Store):
+            yield from _vector_fault(statement.buffer, statement.value.type.lanes, machine, statement)
         for node in walk_expressions(*statement_expressions(statement)):
             if isinstance(node, Load):
                 yield from _vector_fault(node.buffer, node.type.lanes, machine, node)

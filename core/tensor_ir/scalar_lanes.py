@@ -10,6 +10,7 @@ from typing import assert_never
 from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Barrier,
     Binary,
     Bitcast,
     Block,
@@ -23,7 +24,10 @@ from graft.core.tensor_ir.ir import (
     Horizontal,
     If,
     Intrinsic,
+    Issue,
     Let,
+    Pop,
+    Push,
     Ramp,
     Shuffle,
     Statement,
@@ -74,7 +78,7 @@ class _Lanes:
             case Store(buffer, indices, value, mask):
                 on = None if mask is None else self.lane(mask)
                 return Store(buffer, tuple(map(self.lane, indices)), self.lane(value), on)
-            case For() | Allocate():
+            case For() | Allocate() | Issue():
                 return replace(statement, body=self.statement(statement.body))
             case Let(variable, value, body):
                 return Let(variable, self.lane(value), self.statement(body))
@@ -83,8 +87,8 @@ class _Lanes:
                 return If(self.lane(condition), self.statement(then_body), other)
             case Block(statements):
                 return Block(tuple(map(self.statement, statements)))
-            case CallExtern():
-                return statement  # its arguments are scalars
+            case CallExtern() | Barrier() | Push() | Pop():
+                return statement  # what they name are scalars
             case _:
                 assert_never(statement)
 

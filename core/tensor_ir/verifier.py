@@ -115,7 +115,7 @@ def _same_bytes(left: Buffer, right: Buffer) -> bool:
     return left.shape == right.shape and element_bits(left.dtype) == element_bits(right.dtype)
 
 
-def machine_fault(statement: Statement, machine: Abilities) -> str | None:
+def machine_fault(statement: Statement, machine: Machine) -> str | None:
     """Return what a statement asks of a machine that it lacks, None if it has all."""
     match statement:
         case For(binding=binding) if binding:

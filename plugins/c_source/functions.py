@@ -129,6 +129,8 @@ class _Writer(ExpressionWriter):
                 self.line(f'return context->api->fail(context, "{INDEX_TEXT}", {numbers});')
             case ir.CallExtern(name):
                 raise self.refused(f"a call of '{name}'")
+            case ir.Barrier() | ir.Issue() | ir.Push() | ir.Pop():
+                raise self.refused("threads in step or queues")
             case _:
                 assert_never(statement)
 

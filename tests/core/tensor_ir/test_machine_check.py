@@ -42,14 +42,14 @@ def test_what_a_machine_has_is_taken(body: str) -> None:
 
 def test_a_memory_that_the_machine_lacks_is_refused() -> None:
     assert refusal(SHARED, CPU) == (
-        "function 'f': 'part' is in memory 'shared', which the machine 'x86-64-v3' lacks; it has scratch, host, "
-        "register, in 'allocate part: float32[64] in shared'"
+        "function 'f': no memory 'shared' on the machine 'x86-64-v3', which has scratch, host, register, in 'allocate "
+        "part: float32[64] in shared'"
     )
 
 
 def test_a_level_that_the_machine_lacks_is_refused() -> None:
     assert refusal(BOUND, CPU) == (
-        "function 'f': the machine 'x86-64-v3' has no level 'block' to bind to; it has thread, in "
+        "function 'f': no level 'block' on the machine 'x86-64-v3', which has thread, in "
         "'parallel i < 64 bind \"block.x\" {'"
     )
 

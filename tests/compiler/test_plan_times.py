@@ -129,7 +129,7 @@ def test_no_region_is_compiled_after_the_time_for_measuring(tmp_path: Path, monk
     model = prepare(ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 21]> g {body}'))
     (reference,) = choose(["reference"])
     counting, start = Counting(reference), perf_counter()
-    monkeypatch.setattr("graft.measure.perf_counter", lambda: start + 60 * len(counting.compiled))
+    monkeypatch.setattr("graft.compiler.plan_times.perf_counter", lambda: start + 60 * len(counting.compiled))
     backends = choose([counting, "reference"])
     clock = measuring(backends, tmp_path / "times.sqlite3")
     clock.measure([partition(model, [reference]), partition(model, backends)])

@@ -112,7 +112,10 @@ def wrong(numbers: np.ndarray, actual: np.ndarray, expected: np.ndarray) -> list
     return [(int(numbers[place]), float(actual[place]), float(expected[place])) for place in places]
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(one, marks=[pytest.mark.slow] * ("posit" in one and one != "custom[posit]16")) for one in FORMATS],
+)
 def test_integers_become_the_nearest_number_of_a_format(dtype: str) -> None:
     actual = converted(dtype)
     for source in SOURCES:

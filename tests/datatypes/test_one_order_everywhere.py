@@ -97,7 +97,7 @@ def results(found: np.ndarray | tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...
     return found if isinstance(found, tuple) else (found,)
 
 
-SLOW = ("GRU", "GRU, reset last", "LSTM", "Attention, causal")
+SLOW = ("GRU", "GRU, reset last", "LSTM", "RNN", "Attention, causal")
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in CASES])

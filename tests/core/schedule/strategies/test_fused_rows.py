@@ -92,9 +92,13 @@ stage y: float32[] at () = reduce add over i < 96, k < 1024 from float32(3.0): x
 """
 
 
+TASK = 16384
+"""The operations that are worth a thread."""
+
+
 def test_a_large_sum_is_split_into_parts():
     (stage,) = parse_stages(SUM)
-    assert print_stages(split(stage)) == (
+    assert print_stages(split(stage, TASK)) == (
         "input x: float32[96, 1024]\n"
         "stage y_parts: float32[48] in scratch at (part) = reduce add over i < 2, k < 1024 from float32(0.0): "
         "x[part * 2 + i, k]\n"
@@ -107,7 +111,7 @@ def test_a_large_sum_is_split_into_parts():
 
 def test_a_small_sum_is_not_split():
     (stage,) = parse_stages(SUM.replace("1024", "64"))
-    assert split(stage) == [stage]
+    assert split(stage, TASK) == [stage]
 
 
 def test_what_many_places_read_is_kept_instead_of_repeated():

@@ -55,6 +55,7 @@ def test_a_plugin_with_a_datatype_that_is_taken_fails_with_both_owners(capsys, t
     assert "datatype 'posit' is registered already, by Graft; plugin 'posits' must choose another name" in err
 
 
+@pytest.mark.slow
 def test_sweep_writes_a_table_json_and_a_page(capsys, tmp_path):
     images = np.random.default_rng(0).uniform(0, 1, (4, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "data.npz", image=images, labels=np.array([1, 2, 3, 4]))

@@ -20,7 +20,10 @@ RTOL, ATOL = 1e-3, 1e-4
 BEFORE_SOFTMAX = {f"light_{name}" for name in LIGHT if name != "densenet121"}
 """Models that end in a Softmax: their logits are compared as well, which a Softmax flattens."""
 
-SLOW = ("swin_tiny", "whisper_tiny_encoder", "light_vgg19", "light_inception_v1", "light_zfnet512")
+SLOW = (
+    "swin_tiny", "whisper_tiny_encoder", "light_vgg19", "light_inception_v1", "light_inception_v2", "light_zfnet512",
+    "light_densenet121", "light_bvlc_alexnet", "bert_base", "vit_base",
+)  # fmt: skip
 """Models that take long to compile and are like others; that with oneDNN they compute the same is tested always."""
 
 

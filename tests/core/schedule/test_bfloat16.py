@@ -62,7 +62,10 @@ def test_matrix_products_of_any_shape(m: int, k: int, n: int, constant: bool, wi
 
 @pytest.mark.parametrize("epilogue", ["bias", "heavy"])
 @pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("shapes", [((3, 5, 9), (3, 9, 20)), ((2, 3, 5, 4), (4, 19)), ((16, 2600), (2600, 20))])
+@pytest.mark.parametrize(
+    "shapes",
+    [((3, 5, 9), (3, 9, 20)), ((2, 3, 5, 4), (4, 19)), pytest.param(((16, 2600), (2600, 20)), marks=pytest.mark.slow)],
+)
 def test_batches_long_sums_and_epilogues(
     shapes: tuple[tuple[int, ...], tuple[int, ...]], constant: bool, epilogue: str
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_row_times_constant_columns_is_computed() -> None:
     check(*matmul_integer((1, 70), (70, 150), points=("scalar", "")), VNNI)
 
 
-@pytest.mark.parametrize("constant", ["y", ""])
+@pytest.mark.parametrize("constant", [pytest.param("y", marks=pytest.mark.slow), ""])
 def test_long_sums_are_cut(constant: str) -> None:
     check(*matmul_integer((16, 5200), (5200, 20), points=("scalar", "each"), constant=constant), VNNI)
 

@@ -24,7 +24,7 @@ from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
-from graft.core.machine.rows import GENERIC
+from graft.core.machine.rows import COMPILED_FOR, GENERIC
 from graft.core.machine.target import (
     OPTIMISATIONS,
     CompileOptions,
@@ -64,11 +64,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("graft.compiler.driver")
-
-CHECKED_FEATURES = frozenset({
-    "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
-})  # fmt: skip
-"""Processor features that generated code may use and the loader checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +364,7 @@ class Compiler:
             "weights": dict(weights),
         }
         files = {"model.onnx": model_without_weights(partitioned.model)}
-        needed = {"arch": target.arch, "features": sorted(target.features & CHECKED_FEATURES)}
+        needed = {"arch": target.arch, "features": sorted(target.features & COMPILED_FOR)}
         targets = () if target.arch == GENERIC.arch else (needed,)
         return replace(description, targets=targets, metadata=metadata, files=files)
 

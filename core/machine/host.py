@@ -19,8 +19,8 @@ from graft.core.machine.rows import GENERIC, KNOWN_FEATURES, NATIVE, ROWS
 
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 _FEATURES = {
-    "abm": "lzcnt", "amx_bf16": "amx-bf16", "asimd": "neon", "bmi1": "bmi", "lahf_lm": "sahf", "pni": "sse3",
-    "sse4_1": "sse4.1", "sse4_2": "sse4.2",
+    "abm": "lzcnt", "amx_bf16": "amx-bf16", "asimd": "neon", "asimddp": "dotprod", "asimdhp": "fullfp16",
+    "bmi1": "bmi", "lahf_lm": "sahf", "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2",
 }  # fmt: skip
 """Features that Linux calls otherwise than compilers do, beyond an underscore."""
 _DECISIVE = ("avx", "fma", "neon", "sse")

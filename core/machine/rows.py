@@ -77,7 +77,16 @@ GENERIC = Machine(
 )  # fmt: skip
 
 ROWS = {row.name: row for row in (X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, WASM32_SIMD128, RISCV64, GENERIC)}
-KNOWN_FEATURES = frozenset().union(
+COMPILED_FOR = frozenset({
+    "sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "popcnt", "lzcnt", "movbe", "bmi", "bmi2", "tbm", "avx", "avx2",
+    "f16c", "fma", "fma4", "xop", "gfni", "avxvnni", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16",
+    "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2",
+    "avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx512vp2intersect",
+    "neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2",
+})  # fmt: skip
+"""The features for which compilers may generate code where a machine has them: a program that was compiled for one that
+has them needs them, and the runtime knows how to look for each (`runtime/native/src/cpu.c`)."""
+KNOWN_FEATURES = COMPILED_FOR.union(
     *(row.features for row in ROWS.values()), *(one.needs | one.unless for one in INSTRUCTIONS)
 )
 """The features of processors that anything here asks about."""

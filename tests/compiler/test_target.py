@@ -42,6 +42,12 @@ def test_backends_that_generate_no_code_are_for_every_target(model: onnx.ModelPr
     assert compile_model(model, Request(["reference"], target="riscv64")).description.targets[0]["arch"] == "riscv64"
 
 
+@pytest.mark.parametrize(("name", "feature"), [("x86-64-v4", "avx512cd"), ("x86-64-v3+avxvnni", "avxvnni")])
+def test_a_program_needs_what_it_was_compiled_for(model: onnx.ModelProto, name: str, feature: str) -> None:
+    (needed,) = compile_model(model, Request(["llvm"], target=name)).description.targets
+    assert {feature, "avx2", "bmi2"} <= set(needed["features"])
+
+
 def test_a_program_for_no_machine_in_particular_names_none(model: onnx.ModelProto) -> None:
     assert compile_model(model, Request(["reference"], target="generic")).description.targets == ()
     assert graft.compile(model, ["reference"], target="generic").outputs[0].name == "y"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import onnx.parser
 import pytest
 
 import graft
+from graft.core.machine.rows import COMPILED_FOR
 from graft.errors import ArtifactError, GraftError
 from graft.runtime.artifact import read, save
 from graft.runtime.loading import load
@@ -112,6 +114,18 @@ def message_of(function: Callable[[], object]) -> str:
     with pytest.raises(ArtifactError) as caught:
         function()
     return str(caught.value)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the features are those of x86-64")
+def test_the_runtime_knows_every_feature_that_programs_may_need(llvm: Path) -> None:
+    wanted = sorted(COMPILED_FOR - {"neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2"})
+
+    def change(facts: Any) -> None:
+        facts["targets"] = [{"arch": "x86_64", "features": wanted}]
+
+    llvm.write_bytes(changed(llvm.read_bytes(), change))
+    said = message_of(lambda: load(llvm, threads=1))  # no processor has those of all makers
+    assert "unknown to this runtime" not in said
 
 
 def test_missing_processor_features_are_told(llvm: Path) -> None:

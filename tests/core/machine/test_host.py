@@ -49,6 +49,11 @@ def test_features_and_caches_are_those_that_the_system_names(tmp_path: Path) -> 
     assert machine.vectors == (128, 256, 512)
 
 
+def test_what_compilers_use_by_themselves_is_read_too(tmp_path: Path) -> None:
+    place = tree(tmp_path, INTEL.format(flags=f"{V4} avx512_vbmi2 avx512_fp16 gfni"))
+    assert {"avx512vbmi2", "avx512fp16", "gfni"} <= read_machine("x86_64", *place, unknown).features
+
+
 def test_a_processor_with_a_feature_hidden_is_still_of_its_family(tmp_path: Path) -> None:
     place = tree(tmp_path, INTEL.format(flags=V3.replace("movbe", "")))
     assert read_machine("AMD64", *place, unknown).vectors == ROWS["x86-64-v3"].vectors

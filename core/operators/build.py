@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from graft.core.tensor_ir.anchors import Contraction, Structure, Window
@@ -32,6 +33,8 @@ from graft.core.tensor_ir.ir import (
 from graft.core.types import BOOL, INT64, SIGNED, UNSIGNED, Type, element_bits, is_custom, storage_dtype
 
 Operand: TypeAlias = Expression | int | float | bool
+Extent: TypeAlias = int | Variable
+"""An extent of a buffer: a number, or what is known when the kernel runs."""
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
 
 
@@ -57,15 +60,44 @@ def dims(buffer: Buffer) -> tuple[int, ...]:
     return tuple(extents)
 
 
+def extents(buffer: Buffer) -> tuple[Extent, ...]:
+    """Return the extents of a buffer; those that are no numbers are variables, the same where they are the same."""
+    found: list[Extent] = []
+    for extent in buffer.shape:
+        assert isinstance(extent, Constant | Variable), f"buffer '{buffer.name}' has a computed extent"
+        found.append(int(extent.value) if isinstance(extent, Constant) else extent)
+    return tuple(found)
+
+
+def numbers(buffer: Buffer, first: int) -> tuple[int, ...]:
+    """Return the extents of a buffer from dimension ``first`` on, which are numbers."""
+    return dims(replace(buffer, shape=buffer.shape[first:]))
+
+
+def extent(value: Extent) -> Expression:
+    """Return an extent as an expression."""
+    return index(value) if isinstance(value, int) else value
+
+
+def product_of(counts: Sequence[Extent]) -> int | Expression:
+    """Return the product of extents: a number where all are."""
+    known = math.prod(count for count in counts if isinstance(count, int))
+    total: int | Expression = known
+    for count in counts:
+        if isinstance(count, Variable):
+            total = count if total == 1 else multiply(total, count)
+    return total
+
+
 def variables(count: int, prefix: str = "i") -> tuple[Variable, ...]:
     """Return fresh int64 variables ``i0, i1, ...``."""
     return tuple(Variable(f"{prefix}{number}") for number in range(count))
 
 
-def reduction_axes(extents: Sequence[int], prefix: str = "k") -> tuple[Axis, ...]:
+def reduction_axes(extents: Sequence[Extent], prefix: str = "k") -> tuple[Axis, ...]:
     """Return fresh reduction axes of the given extents."""
     names = variables(len(extents), prefix)
-    return tuple(Axis(name, index(extent)) for name, extent in zip(names, extents, strict=True))
+    return tuple(Axis(name, extent(count)) for name, count in zip(names, extents, strict=True))
 
 
 # ---- Arithmetic ---------------------------------------------------------------------------------------------------
@@ -251,14 +283,16 @@ def all_of(conditions: Sequence[Expression]) -> Expression | None:
     return result
 
 
-def inside(position: Expression, extent: int) -> tuple[Expression, Expression]:
+def inside(position: Expression, extent: Extent) -> tuple[Expression, Expression]:
     """Return the two conditions of ``0 <= position < extent``."""
     return greater_equal(position, 0), less(position, extent)
 
 
-def clamp(position: Expression, extent: int) -> Expression:
-    """Return ``position`` moved into ``[0, extent)``."""
-    return minimum(maximum(position, 0), max(extent - 1, 0))
+def clamp(position: Expression, extent: Extent) -> Expression:
+    """Return ``position`` moved into ``[0, extent)``; 0 where that is empty."""
+    if isinstance(extent, int):
+        return minimum(maximum(position, 0), max(extent - 1, 0))
+    return maximum(minimum(position, subtract(extent, 1)), 0)
 
 
 def is_nan(value: Expression) -> Expression:
@@ -315,14 +349,14 @@ def masked_load(buffer: Buffer, indices: Sequence[Expression], conditions: Seque
     return Load(buffer, tuple(indices), all_of(conditions))
 
 
-def broadcast(buffer: Buffer, axes: Sequence[Expression], extents: Sequence[int]) -> Expression:
-    """Return the element of ``buffer`` that NumPy's broadcasting pairs with element ``axes`` of a shape ``extents``.
+def broadcast(buffer: Buffer, axes: Sequence[Expression], shape: Sequence[Extent]) -> Expression:
+    """Return the element of ``buffer`` that NumPy's broadcasting pairs with element ``axes`` of a shape.
 
     An axis that both have keeps its variable even where its extent is 1.
     """
-    shape = dims(buffer)
-    skipped = len(axes) - len(shape)
-    pairs = zip(shape, extents[skipped:], axes[skipped:], strict=True)
+    own = extents(buffer)
+    skipped = len(axes) - len(own)
+    pairs = zip(own, shape[skipped:], axes[skipped:], strict=True)
     return load(buffer, *(axis if extent == wanted else index(0) for extent, wanted, axis in pairs))
 
 
@@ -335,9 +369,9 @@ def compute(buffer: Buffer, value: Callable[[tuple[Variable, ...]], Expression])
 def reduce(
     buffer: Buffer,
     operator: BinaryOperator,
-    extents: Sequence[int],
+    extents: Sequence[Extent],
     value: Callable[[tuple[Variable, ...], tuple[Variable, ...]], Expression],
-    initial: Constant | None = None,
+    initial: Expression | None = None,
     epilogue: Callable[[Expression], Expression] | None = None,
     prefix: str = "k",
     structure: Structure | None = None,
@@ -361,7 +395,7 @@ def reduce(
 
 def contract(
     buffer: Buffer,
-    extents: Sequence[int],
+    extents: Sequence[Extent],
     value: Callable[[tuple[Variable, ...], tuple[Variable, ...]], Expression],
     structure: Contraction | Window | None = None,
 ) -> Stage:

@@ -13,6 +13,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import build as b
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.varying import broadcast_to_result, matrices
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -34,7 +35,7 @@ def shape_of(value: ValueView | None) -> tuple[int, ...]:
     return shape
 
 
-def _broadcast_place(shape: Sequence[int], batch: Indices, matrix: Indices) -> list[Expression]:
+def _broadcast_place(shape: Sequence[b.Extent], batch: Indices, matrix: Indices) -> list[Expression]:
     """The index of a batched matrix operand: leading dimensions broadcast, then the matrix position."""
     leading = len(shape) - len(matrix)
     tail = batch[len(batch) - leading :] if leading else []
@@ -43,7 +44,7 @@ def _broadcast_place(shape: Sequence[int], batch: Indices, matrix: Indices) -> l
 
 
 def product(
-    target: Buffer, left: tuple[Sequence[int], Element], right: tuple[Sequence[int], Element], kind: str
+    target: Buffer, left: tuple[Sequence[b.Extent], Element], right: tuple[Sequence[b.Extent], Element], kind: str
 ) -> Stage:
     """Return the stage of NumPy's ``matmul``; each operand is its shape and its element function."""
     (left_shape, x), (right_shape, y) = left, right
@@ -62,14 +63,14 @@ def product(
 def _lower_matmul(lowering: Lowering) -> tuple[Stage, ...]:
     x, y, target = lowering.input(0), lowering.input(1), lowering.output()
     kind = b.wide(target.dtype)
-    return (product(target, (b.dims(x), element(x, kind)), (b.dims(y), element(y, kind)), kind),)
+    return (product(target, (b.extents(x), element(x, kind)), (b.extents(y), element(y, kind)), kind),)
 
 
 def _matmul_cost(node: NodeView) -> Cost:
     return Cost(2 * elements(node.outputs[0]) * shape_of(node.input(0))[-1], traffic(node))
 
 
-OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost))
+OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=matrices))
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ def _lower_gemm(lowering: Lowering) -> tuple[Stage, ...]:
     node, kind = lowering.node, b.wide(target.dtype)
     alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
     turn_x, turn_y = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
-    depth = b.dims(x)[0 if turn_x else 1]
+    depth = b.extents(x)[0 if turn_x else 1]
 
     def value(axes: Indices, k: Indices) -> Expression:
         left = [*k, axes[0]] if turn_x else [axes[0], *k]
@@ -87,15 +88,15 @@ def _lower_gemm(lowering: Lowering) -> tuple[Stage, ...]:
         return b.multiply(element(x, kind)(left), element(y, kind)(right))
 
     plain = alpha == 1.0 and (bias is None or beta == 0.0)
-    sums = target if plain and kind == target.dtype else lowering.temporary(kind, b.dims(target))
+    sums = target if plain and kind == target.dtype else lowering.temporary(kind, b.extents(target))
     stages = [b.contract(sums, [depth], value)]
     if sums is not target:
-        stages.append(b.compute(target, lambda i: _biased(b.load(sums, *i), bias, i, b.dims(target), alpha, beta)))
+        stages.append(b.compute(target, lambda i: _biased(b.load(sums, *i), bias, i, b.extents(target), alpha, beta)))
     return tuple(stages)
 
 
 def _biased(
-    total: Expression, bias: Buffer | None, i: Indices, shape: Sequence[int], alpha: float, beta: float
+    total: Expression, bias: Buffer | None, i: Indices, shape: Sequence[b.Extent], alpha: float, beta: float
 ) -> Expression:
     """``alpha * total + beta * bias``, the factors left out where they are 1."""
     integer = total.type.is_integer
@@ -111,6 +112,10 @@ def _gemm_cost(node: NodeView) -> Cost:
     return Cost(2 * elements(node.outputs[0]) * (depth + 1), traffic(node))
 
 
+def _gemm_varies(node: NodeView) -> Reject | None:
+    return broadcast_to_result(node, node.inputs[2:])
+
+
 def _accept_gemm(node: NodeView) -> Reject | None:
     factors = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
     if "int" in node.dtype and any(factor != int(factor) for factor in factors):
@@ -118,7 +123,7 @@ def _accept_gemm(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm))
+OPERATORS.add(Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=_gemm_varies))
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
 
@@ -217,7 +222,7 @@ def _lower_matmul_integer(lowering: Lowering) -> tuple[Stage, ...]:
     x, y, target = lowering.input(0), lowering.input(1), lowering.output()
     left = centred(x, lowering.optional(2), of_rows=True)
     right = centred(y, lowering.optional(3))
-    return (product(target, (b.dims(x), left), (b.dims(y), right), "int32"),)
+    return (product(target, (b.extents(x), left), (b.extents(y), right), "int32"),)
 
 
 def requantized(total: Expression, scale: Expression, point: Expression, dtype: str) -> Expression:
@@ -245,5 +250,5 @@ def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
     return (product(sums, (b.dims(x), left), (b.dims(y), right), "int32"), b.compute(target, value))
 
 
-OPERATORS.add(Operator("MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost))
+OPERATORS.add(Operator("MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=matrices))
 OPERATORS.add(Operator("QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost))

@@ -13,6 +13,7 @@ from graft.core.operators import build as b
 from graft.core.operators.contraction import requantized, shape_of, zero_point
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.varying import batches
 from graft.core.operators.windows import positions, windows_of
 from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -24,8 +25,8 @@ Pixel = Callable[[Indices, Indices], Expression]
 
 
 def _windows(lowering: Lowering, weight: int) -> Windows:
-    source, kernel, target = (b.dims(x) for x in (lowering.input(0), lowering.input(weight), lowering.output()))
-    return windows_of(lowering.node, source[2:], kernel[2:], target[2:])
+    source, kernel, target = (b.numbers(x, 2) for x in (lowering.input(0), lowering.input(weight), lowering.output()))
+    return windows_of(lowering.node, source, kernel, target)
 
 
 def sliding_product(
@@ -57,7 +58,7 @@ def _lower_conv(lowering: Lowering) -> tuple[Stage, ...]:
     def pixel(place: Indices, conditions: Indices) -> Expression:
         return b.cast(b.masked_load(x, place, conditions), kind)
 
-    sums = target if bias is None and kind == target.dtype else lowering.temporary(kind, b.dims(target))
+    sums = target if bias is None and kind == target.dtype else lowering.temporary(kind, b.extents(target))
     window = _windows(lowering, 1)
     stage = sliding_product(lowering, sums, weights, pixel, lambda place: b.cast(b.load(weights, *place), kind), window)
     return (stage,) if sums is target else (stage, _channel_bias(sums, bias, target))
@@ -78,7 +79,7 @@ def _conv_cost(weight: int) -> Callable[[NodeView], Cost]:
     return cost
 
 
-OPERATORS.add(Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1)))
+OPERATORS.add(Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=batches))
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ def _lower_qlinear_conv(lowering: Lowering) -> tuple[Stage, ...]:
     weights, bias, target = lowering.input(3), lowering.optional(8), lowering.output()
     pixel = _centred_pixel(lowering.input(0), lowering.optional(2))
     weight = _centred_weight(weights, lowering.optional(5))
-    sums = lowering.temporary("int32", b.dims(target))
+    sums = lowering.temporary("int32", b.extents(target))
 
     def at(number: int, channel: Expression) -> Expression:
         buffer = lowering.input(number)
@@ -133,7 +134,7 @@ def _lower_qlinear_conv(lowering: Lowering) -> tuple[Stage, ...]:
     return stage, b.compute(target, value)
 
 
-OPERATORS.add(Operator("ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1)))
+OPERATORS.add(Operator("ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=batches))
 OPERATORS.add(Operator("QLinearConv", CONVOLUTION, _lower_qlinear_conv, _conv_cost(3)))
 
 # ---- ConvTranspose ------------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
         pixel = b.cast(b.masked_load(x, [axes[0], channel, *places], conditions), kind)
         return b.multiply(pixel, b.cast(b.load(weights, channel, within, *k[1:]), kind))
 
-    sums = target if bias is None and kind == target.dtype else lowering.temporary(kind, b.dims(target))
+    sums = target if bias is None and kind == target.dtype else lowering.temporary(kind, b.extents(target))
     stage = b.contract(sums, [inputs, *w.kernel], value)
     return (stage,) if sums is target else (stage, _channel_bias(sums, bias, target))
 

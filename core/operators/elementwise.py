@@ -41,7 +41,7 @@ def binary(function: Function2) -> LowerFunction:
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         x, y = lowering.input(0), lowering.input(1)
-        target, shape = lowering.output(), b.dims(lowering.output())
+        target, shape = lowering.output(), b.extents(lowering.output())
         return (b.compute(target, lambda i: function(b.broadcast(x, i, shape), b.broadcast(y, i, shape))),)
 
     return lower
@@ -52,7 +52,7 @@ def variadic(function: Function2, finish: Callable[[Expression, int], Expression
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         buffers = [lowering.input(number) for number in range(len(lowering.inputs))]
-        shape = b.dims(lowering.output())
+        shape = b.extents(lowering.output())
 
         def value(axes: tuple[Expression, ...]) -> Expression:
             kind = b.wide(buffers[0].dtype)
@@ -244,7 +244,7 @@ def _small_exponent(lowering: Lowering) -> int | None:
 def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
     base, exponent = lowering.input(0), lowering.input(1)
     whole = _small_exponent(lowering)
-    kind, shape = b.wide(base.dtype), b.dims(lowering.output())
+    kind, shape = b.wide(base.dtype), b.extents(lowering.output())
 
     def value(axes: tuple[Expression, ...]) -> Expression:
         x = b.broadcast(base, axes, shape)
@@ -278,7 +278,7 @@ OPERATORS.add(Operator("Mean", COMMUTATIVE, variadic(b.add, _mean_of), per_outpu
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
     condition, x, y = lowering.input(0), lowering.input(1), lowering.input(2)
-    shape = b.dims(lowering.output())
+    shape = b.extents(lowering.output())
 
     def value(axes: tuple[Expression, ...]) -> Expression:
         return b.select(*(b.broadcast(buffer, axes, shape) for buffer in (condition, x, y)))

@@ -13,30 +13,31 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.manipulation import INJECTIVE, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator
+from graft.core.operators.varying import anything
 from graft.core.tensor_ir.ir import Expression, Stage
 
 Indices = Sequence[Expression]
 
 
-def position(value: Expression, extent: int) -> Expression:
+def position(value: Expression, extent: b.Extent) -> Expression:
     """Return the position in ``[0, extent)`` that an index means; one from the end is negative."""
     wide = b.cast(value, "int64")
     return b.clamp(b.select(b.less(wide, 0), b.add(wide, extent), wide), extent)
 
 
-def _element(lowering: Lowering, number: int, axes: Indices, extent: int) -> Expression:
+def _element(lowering: Lowering, number: int, axes: Indices, extent: b.Extent) -> Expression:
     """Element ``axes`` of the index input ``number`` as a position; folded if the input is one known scalar."""
     known = lowering.constant(number)
     if known is not None and known.size == 1:
         value = int(known.reshape(-1)[0])
-        return b.clamp(b.index(value + extent if value < 0 else value), extent)
+        return b.clamp(b.add(b.index(value), extent) if value < 0 else b.index(value), extent)
     return position(b.load(lowering.input(number), *axes), extent)
 
 
 def _lower_gather(lowering: Lowering) -> tuple[Stage, ...]:
     data, indices = lowering.input(0), lowering.input(1)
     axis = normal_axis(lowering.node.attribute("axis", 0), len(data.shape))
-    rank, extent = len(indices.shape), b.dims(data)[axis]
+    rank, extent = len(indices.shape), b.extents(data)[axis]
 
     def value(axes: Indices) -> Expression:
         chosen = _element(lowering, 1, axes[axis : axis + rank], extent)
@@ -50,7 +51,7 @@ def _lower_gather_elements(lowering: Lowering) -> tuple[Stage, ...]:
     axis = normal_axis(lowering.node.attribute("axis", 0), len(data.shape))
 
     def value(axes: Indices) -> Expression:
-        chosen = _element(lowering, 1, axes, b.dims(data)[axis])
+        chosen = _element(lowering, 1, axes, b.extents(data)[axis])
         return b.load(data, *axes[:axis], chosen, *axes[axis + 1 :])
 
     return (b.compute(lowering.output(), value),)
@@ -100,8 +101,8 @@ def _lower_reverse_sequence(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-OPERATORS.add(Operator("Gather", INJECTIVE, _lower_gather, moved))
-OPERATORS.add(Operator("GatherElements", INJECTIVE, _lower_gather_elements, moved))
+OPERATORS.add(Operator("Gather", INJECTIVE, _lower_gather, moved, varies=anything))
+OPERATORS.add(Operator("GatherElements", INJECTIVE, _lower_gather_elements, moved, varies=anything))
 OPERATORS.add(Operator("GatherND", INJECTIVE, _lower_gather_nd, moved))
 OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved))
 OPERATORS.add(Operator("ReverseSequence", INJECTIVE, _lower_reverse_sequence, moved))

@@ -12,6 +12,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.varying import Check, anything, broadcast_to_result, fixed_attribute
 from graft.core.operators.views import reshaped_indices
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
@@ -33,9 +34,9 @@ def constants_required(*numbers: int) -> Callable[[NodeView], Reject | None]:
     return accepts
 
 
-def _add(name: str, lower: LowerFunction, *constants: int) -> Operator:
+def _add(name: str, lower: LowerFunction, *constants: int, varies: Check | None = None) -> Operator:
     accepts = constants_required(*constants) if constants else None
-    return OPERATORS.add(Operator(name, INJECTIVE, lower, moved, accepts))
+    return OPERATORS.add(Operator(name, INJECTIVE, lower, moved, accepts, varies=varies))
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -89,7 +90,7 @@ def _lower_space_to_depth(lowering: Lowering) -> tuple[Stage, ...]:
     return _permuted_reshape(source, lowering.output(), split, order)
 
 
-_add("Transpose", _lower_transpose)
+_add("Transpose", _lower_transpose, varies=anything)
 _add("DepthToSpace", _lower_depth_to_space)
 _add("SpaceToDepth", _lower_space_to_depth)
 
@@ -100,18 +101,19 @@ def _lower_concat(lowering: Lowering) -> tuple[Stage, ...]:
     target = lowering.output()
     axis = normal_axis(lowering.node.attribute("axis"), len(target.shape))
     sources = [lowering.input(number) for number in range(len(lowering.inputs))]
-    sources = [source for source in sources if b.dims(source)[axis]]
-    starts = np.cumsum([0] + [b.dims(source)[axis] for source in sources]).tolist()
+    sources = [source for source in sources if b.extents(source)[axis] != 0]
+    starts: list[Expression] = [b.index(0)]
+    for source in sources:
+        starts.append(b.add(starts[-1], b.extents(source)[axis]))
 
     def value(axes: Indices) -> Expression:
         if not sources:
             return b.constant(0, target.dtype)
         result: Expression | None = None
-        for source, start in reversed(list(zip(sources, starts, strict=False))):
+        for source, start, end in reversed(list(zip(sources, starts, starts[1:], strict=False))):
             position = b.subtract(axes[axis], start)
-            mask = [] if len(sources) == 1 else b.inside(position, b.dims(source)[axis])
+            mask = [] if len(sources) == 1 else b.inside(position, b.extents(source)[axis])
             part = b.masked_load(source, [*axes[:axis], position, *axes[axis + 1 :]], mask)
-            end = start + b.dims(source)[axis]
             result = part if result is None else b.select(b.less(axes[axis], end), part, result)
         assert result is not None
         return result
@@ -122,18 +124,19 @@ def _lower_concat(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_split(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
     axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
-    extent, count = b.dims(source)[axis], len(lowering.outputs)
+    extent, count = b.extents(source)[axis], len(lowering.outputs)
+    assert isinstance(extent, int), f"{lowering.node.where} splits an axis of unknown extent"
     even = -(-extent // count)
     sizes = integers(lowering.constant(1)) or [even] * count
     stages = []
     for number, start in enumerate(np.cumsum([0, *sizes[:-1]]).tolist()):
         target = lowering.optional_output(number)
         if target is not None:
-            stages.append(_slice(source, target, {axis: (start, 1)}))
+            stages.append(_slice(source, target, {axis: (b.index(start), 1)}))
     return tuple(stages)
 
 
-def _slice(source: Buffer, target: Buffer, steps: dict[int, tuple[int, int]]) -> Stage:
+def _slice(source: Buffer, target: Buffer, steps: dict[int, tuple[Expression, int]]) -> Stage:
     def value(axes: Indices) -> Expression:
         moved_axes = list(axes)
         for axis, (start, step) in steps.items():
@@ -143,9 +146,17 @@ def _slice(source: Buffer, target: Buffer, steps: dict[int, tuple[int, int]]) ->
     return b.compute(target, value)
 
 
+def _first(start: int, end: int, step: int, extent: b.Extent) -> Expression:
+    """The position of the first element of a slice, whose length the result's shape says."""
+    if isinstance(extent, int):
+        return b.index(slice(start, end, step).indices(extent)[0])
+    place = b.index(start) if start >= 0 else b.maximum(b.add(extent, start), 0)
+    return place if step > 0 else b.minimum(place, b.subtract(extent, 1))
+
+
 def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
-    shape = b.dims(source)
+    shape = b.extents(source)
     starts, ends = integers(lowering.constant(1)), integers(lowering.constant(2))
     assert starts is not None
     assert ends is not None
@@ -154,21 +165,25 @@ def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
     moves = {}
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         place = normal_axis(axis, len(shape))
-        moves[place] = (slice(start, end, step).indices(shape[place])[0], step)
+        moves[place] = (_first(start, end, step, shape[place]), step)
     return (_slice(source, lowering.output(), moves),)
 
 
-_add("Concat", _lower_concat)
-_add("Split", _lower_split, 1)
-_add("Slice", _lower_slice, 1, 2, 3, 4)
+_add("Concat", _lower_concat, varies=anything)
+_add("Split", _lower_split, 1, varies=fixed_attribute("axis", 0))
+_add("Slice", _lower_slice, 1, 2, 3, 4, varies=anything)
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
 
 
 def _lower_expand(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
-    shape = b.dims(lowering.output())
+    shape = b.extents(lowering.output())
     return (b.compute(lowering.output(), lambda axes: b.broadcast(source, axes, shape)),)
+
+
+def _expand_varies(node: NodeView) -> Reject | None:
+    return broadcast_to_result(node, node.inputs[:1])
 
 
 def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
@@ -181,7 +196,7 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Expand", _lower_expand)
+_add("Expand", _lower_expand, varies=_expand_varies)
 _add("Tile", _lower_tile)
 
 # ---- Padding ------------------------------------------------------------------------------------------------------
@@ -281,8 +296,8 @@ def _lower_eye(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Trilu", _lower_trilu)
-_add("EyeLike", _lower_eye)
+_add("Trilu", _lower_trilu, varies=anything)
+_add("EyeLike", _lower_eye, varies=anything)
 
 # ---- Contents from shapes and scalars -----------------------------------------------------------------------------
 
@@ -324,7 +339,7 @@ def _lower_range(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 SHAPE_ONLY = INJECTIVE | {Trait.SHAPE_ONLY}
-_add("ConstantOfShape", _lower_constant_of_shape)
-_add("Range", _lower_range)
+_add("ConstantOfShape", _lower_constant_of_shape, varies=anything)
+_add("Range", _lower_range, varies=anything)
 OPERATORS.add(Operator("Shape", SHAPE_ONLY, _lower_shape, moved))
 OPERATORS.add(Operator("Size", SHAPE_ONLY, _lower_size, moved))

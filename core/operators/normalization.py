@@ -16,6 +16,7 @@ from graft.core.operators.elementwise import ELEMENTWISE
 from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.varying import Check, anything, broadcasting, fixed
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -31,7 +32,7 @@ def loaded(buffer: Buffer, kind: str | None = None) -> Source:
 
 
 def _one_axis(lowering: Lowering, default: int) -> Axes:
-    shape = b.dims(lowering.input(0))
+    shape = b.extents(lowering.input(0))
     return Axes(shape, frozenset({normal_axis(lowering.node.attribute("axis", default), len(shape))}))
 
 
@@ -87,7 +88,7 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     source, target, axes = lowering.input(0), lowering.output(), _one_axis(lowering, -1)
     (axis,) = axes.reduced
     top, first = lowering.temporary(source.dtype, axes.kept), lowering.temporary("int64", axes.kept)
-    none = b.index(axes.count)
+    none = axes.positions
 
     def candidate(place: list[Expression]) -> Expression:
         return b.select(b.same(b.load(source, *place), b.load(top, *axes.row(place))), place[axis], none)
@@ -103,14 +104,14 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-OPERATORS.add(Operator("Softmax", ROW_WISE, _lower_softmax, per_output(20)))
-OPERATORS.add(Operator("LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20)))
-OPERATORS.add(Operator("Hardmax", ROW_WISE, _lower_hardmax, per_output(3)))
+OPERATORS.add(Operator("Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything))
+OPERATORS.add(Operator("LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything))
+OPERATORS.add(Operator("Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything))
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
 
-def inverse_deviation(epsilon: float, count: int) -> Callable[[Expression], Expression]:
+def inverse_deviation(epsilon: float, count: b.Extent | Expression) -> Callable[[Expression], Expression]:
     """Return ``1 / sqrt(total / count + epsilon)`` as a function of the sum of squares ``total``."""
 
     def finish(total: Expression) -> Expression:
@@ -148,7 +149,7 @@ def _spread(source: Buffer, target: Buffer, axes: Axes) -> Stage:
 
 def _scaled(lowering: Lowering, value: Expression, position: Indices, dtype: str) -> Expression:
     """``value * scale + bias`` with the optional inputs 1 and 2, broadcast."""
-    scale, bias, shape = lowering.optional(1), lowering.optional(2), b.dims(lowering.output())
+    scale, bias, shape = lowering.optional(1), lowering.optional(2), b.extents(lowering.output())
     wide = b.wide(dtype)
     result = b.cast(b.cast(value, dtype), wide)
     if scale is not None:
@@ -163,7 +164,7 @@ def _stash_type(lowering: Lowering) -> str:
 
 def _lower_layer_norm(lowering: Lowering) -> tuple[Stage, ...]:
     source, target = lowering.input(0), lowering.output()
-    axes = trailing(b.dims(source), lowering.node.attribute("axis", -1))
+    axes = trailing(b.extents(source), lowering.node.attribute("axis", -1))
     kind, epsilon = _stash_type(lowering), lowering.node.attribute("epsilon", 1e-5)
     into = lowering.optional_output(1), lowering.optional_output(2)
     stages, normal = _moments(lowering, axes, loaded(source, kind), kind, epsilon, into)
@@ -172,7 +173,7 @@ def _lower_layer_norm(lowering: Lowering) -> tuple[Stage, ...]:
 
 def _lower_rms_norm(lowering: Lowering) -> tuple[Stage, ...]:
     source, target = lowering.input(0), lowering.output()
-    axes = trailing(b.dims(source), lowering.node.attribute("axis", -1))
+    axes = trailing(b.extents(source), lowering.node.attribute("axis", -1))
     kind = _stash_type(lowering)
     x, scale = loaded(source, kind), lowering.temporary(kind, axes.kept)
     finish = inverse_deviation(lowering.node.attribute("epsilon", 1e-5), axes.count)
@@ -186,7 +187,7 @@ def _lower_rms_norm(lowering: Lowering) -> tuple[Stage, ...]:
 
 def _lower_instance_norm(lowering: Lowering) -> tuple[Stage, ...]:
     source, scale, bias = lowering.input(0), lowering.input(1), lowering.input(2)
-    axes, kind = trailing(b.dims(source), 2), b.wide(source.dtype)
+    axes, kind = trailing(b.extents(source), 2), b.wide(source.dtype)
     epsilon = lowering.node.attribute("epsilon", 1e-5)
     stages, normal = _moments(lowering, axes, loaded(source), kind, epsilon, (None, None))
 
@@ -220,7 +221,7 @@ def _lower_group_norm(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_mean_variance(lowering: Lowering) -> tuple[Stage, ...]:
     """``(x - mean) / (sqrt(variance) + 1e-9)`` as the operator's function body has it."""
     source = lowering.input(0)
-    shape, kind, x = b.dims(source), b.wide(source.dtype), loaded(source)
+    shape, kind, x = b.extents(source), b.wide(source.dtype), loaded(source)
     chosen = lowering.node.attribute("axes", [0, 2, 3])
     axes = Axes(shape, frozenset(normal_axis(axis, len(shape)) for axis in chosen))
     mean, deviation = lowering.temporary(kind, axes.kept), lowering.temporary(kind, axes.kept)
@@ -254,16 +255,16 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
-def _row_wise(name: str, lower: LowerFunction) -> None:
-    OPERATORS.add(Operator(name, ROW_WISE, lower, per_output(8)))
+def _row_wise(name: str, lower: LowerFunction, varies: Check | None = None) -> None:
+    OPERATORS.add(Operator(name, ROW_WISE, lower, per_output(8), varies=varies))
 
 
-_row_wise("LayerNormalization", _lower_layer_norm)
-_row_wise("RMSNormalization", _lower_rms_norm)
-_row_wise("InstanceNormalization", _lower_instance_norm)
+_row_wise("LayerNormalization", _lower_layer_norm, broadcasting)
+_row_wise("RMSNormalization", _lower_rms_norm, broadcasting)
+_row_wise("InstanceNormalization", _lower_instance_norm, fixed(1))
 _row_wise("GroupNormalization", _lower_group_norm)
-_row_wise("MeanVarianceNormalization", _lower_mean_variance)
-_row_wise("LpNormalization", _lower_lp_norm)
+_row_wise("MeanVarianceNormalization", _lower_mean_variance, anything)
+_row_wise("LpNormalization", _lower_lp_norm, anything)
 
 # ---- Batch and local response normalisation -----------------------------------------------------------------------
 

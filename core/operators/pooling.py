@@ -10,6 +10,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import elements, per_input, traffic
 from graft.core.operators.reduction import Map, mean_of, rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.varying import anything, batches
 from graft.core.operators.windows import count, positions, windows_of
 from graft.core.tensor_ir.anchors import Pooling, Windows
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
@@ -21,7 +22,7 @@ Indices = Sequence[Expression]
 
 def _windows(lowering: Lowering) -> Windows:
     kernel = lowering.node.attribute("kernel_shape")
-    return windows_of(lowering.node, b.dims(lowering.input(0))[2:], kernel, b.dims(lowering.output())[2:])
+    return windows_of(lowering.node, b.numbers(lowering.input(0), 2), kernel, b.numbers(lowering.output(), 2))
 
 
 def _element(source: Buffer, w: Windows, axes: Indices, k: Indices, outside: Expression) -> Expression:
@@ -36,7 +37,7 @@ def _lower_max_pool(lowering: Lowering) -> tuple[Stage, ...]:
     source, w = lowering.input(0), _windows(lowering)
     target, indices = lowering.optional_output(0), lowering.optional_output(1)
     lowest = b.lowest(source.dtype)
-    best = target if target is not None else lowering.temporary(source.dtype, b.dims(lowering.output(1)))
+    best = target if target is not None else lowering.temporary(source.dtype, b.extents(lowering.output(1)))
     stage = b.reduce(best, "max", w.kernel, lambda i, k: _element(source, w, i, k, lowest), structure=Pooling(w))
     return (stage,) if indices is None else (stage, _max_positions(lowering, w, best, indices))
 
@@ -73,7 +74,7 @@ def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
 
     if isinstance(total := count(w, [b.index(0)] * w.rank, padded=padded), int):
         return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=Pooling(w)),)
-    sums = lowering.temporary(kind, b.dims(target))
+    sums = lowering.temporary(kind, b.extents(target))
 
     def mean(i: Indices) -> Expression:
         of = count(w, i[2:], padded=padded)
@@ -112,19 +113,19 @@ def _window_cost(node: NodeView) -> Cost:
     return Cost(elements(node.outputs[0]) * math.prod(node.attribute("kernel_shape")), traffic(node))
 
 
-OPERATORS.add(Operator("MaxPool", POOLING, _lower_max_pool, _window_cost))
-OPERATORS.add(Operator("AveragePool", POOLING, _lower_average_pool, _window_cost))
-OPERATORS.add(Operator("LpPool", POOLING, _lower_lp_pool, _window_cost))
+OPERATORS.add(Operator("MaxPool", POOLING, _lower_max_pool, _window_cost, varies=batches))
+OPERATORS.add(Operator("AveragePool", POOLING, _lower_average_pool, _window_cost, varies=batches))
+OPERATORS.add(Operator("LpPool", POOLING, _lower_lp_pool, _window_cost, varies=batches))
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
 
 
 def _lower_global(
-    operator: BinaryOperator, before: Callable[[NodeView], Map], after: Callable[[NodeView, int], Map]
+    operator: BinaryOperator, before: Callable[[NodeView], Map], after: Callable[[NodeView, int | Expression], Map]
 ) -> LowerFunction:
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         source = lowering.input(0)
-        axes = trailing(b.dims(source), 2)
+        axes = trailing(b.extents(source), 2)
         prepare, finish = before(lowering.node), after(lowering.node, axes.count)
 
         def value(place: Indices) -> Expression:
@@ -144,6 +145,6 @@ _MAX = _lower_global("max", lambda node: _same, lambda node, count: _same)
 _NORM = _lower_global(
     "add", lambda node: _powered(node.attribute("p", 2)), lambda node, count: _rooted(node.attribute("p", 2))
 )
-OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1)))
-OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1)))
-OPERATORS.add(Operator("GlobalLpPool", REDUCTION, _NORM, per_input(2)))
+OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything))
+OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything))
+OPERATORS.add(Operator("GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything))

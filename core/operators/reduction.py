@@ -11,9 +11,10 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import per_input
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.varying import anything
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import RowReduction
-from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Constant, Expression, Stage, Variable
+from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage, Variable
 from graft.core.types import FLOATS, INTEGERS, UNSIGNED, is_custom
 
 REDUCTION = frozenset({Trait.REDUCTION})
@@ -25,23 +26,29 @@ Map = Callable[[Expression], Expression]
 class Axes:
     """Which dimensions of a shape are reduced. A result may keep them with extent 1, or not have them."""
 
-    shape: tuple[int, ...]
+    shape: tuple[b.Extent, ...]
     reduced: frozenset[int]
 
     @property
-    def extents(self) -> list[int]:
+    def extents(self) -> list[b.Extent]:
         """The extents of the reduced dimensions."""
         return [extent for dimension, extent in enumerate(self.shape) if dimension in self.reduced]
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def kept(self) -> tuple[b.Extent, ...]:
         """The extents of the other dimensions: the shape of a temporary that holds one value per row."""
         return tuple(extent for dimension, extent in enumerate(self.shape) if dimension not in self.reduced)
 
     @property
-    def count(self) -> int:
+    def count(self) -> int | Expression:
         """The number of elements that are reduced to one."""
-        return math.prod(self.extents)
+        return b.product_of(self.extents)
+
+    @property
+    def positions(self) -> Expression:
+        """The extent of the only dimension that is reduced: the position behind its last element."""
+        (extent,) = self.extents
+        return b.extent(extent)
 
     def source(self, axes: Indices, reduced: Indices) -> list[Expression]:
         """Return the index into the source of an index into the result and one into the reduced dimensions."""
@@ -55,7 +62,7 @@ class Axes:
         return [axis for dimension, axis in enumerate(axes) if dimension not in self.reduced]
 
 
-def trailing(shape: tuple[int, ...], first: int) -> Axes:
+def trailing(shape: tuple[b.Extent, ...], first: int) -> Axes:
     """Return the axes that reduce all dimensions from ``first`` on."""
     return Axes(shape, frozenset(range(normal_axis(first, len(shape)), len(shape))))
 
@@ -75,7 +82,7 @@ def rows(
 
 def reduced_axes(lowering: Lowering) -> Axes | None:
     """Return the axes of a Reduce operator, None where it is to do nothing."""
-    shape = b.dims(lowering.input(0))
+    shape = b.extents(lowering.input(0))
     axes = integers(lowering.constant(1))
     if not axes:
         if lowering.node.attribute("noop_with_empty_axes", 0):
@@ -87,7 +94,7 @@ def reduced_axes(lowering: Lowering) -> Axes | None:
 def _lower_reduce(
     operator: BinaryOperator,
     before: Map | None = None,
-    after: Callable[[int], Map] | None = None,
+    after: Callable[[int | Expression], Map] | None = None,
     integers_in: str | None = None,
 ) -> LowerFunction:
     """Lower to one stage: ``after(count)`` of the reduction of ``before(x)``.
@@ -113,11 +120,13 @@ def _lower_reduce(
     return lower
 
 
-def mean_of(count: int) -> Map:
+def mean_of(count: int | Expression) -> Map:
     """Return the division of a sum by ``count``; of integers it is truncated."""
 
     def mean(total: Expression) -> Expression:
-        return b.divide(total, float(count) if total.type.is_float else count)
+        if isinstance(count, int):
+            return b.divide(total, float(count) if total.type.is_float else count)
+        return b.divide(total, b.cast(count, total.type.dtype))
 
     return mean
 
@@ -141,7 +150,7 @@ def _absolute(x: Expression) -> Expression:
     return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
 
 
-def _always(function: Map) -> Callable[[int], Map]:
+def _always(function: Map) -> Callable[[int | Expression], Map]:
     return lambda count: function
 
 
@@ -188,7 +197,9 @@ def _accept_reduce(*, floats_only: bool) -> Callable[[NodeView], Reject | None]:
 
 
 def _add(name: str, lower: LowerFunction, flops: int = 1, *, floats_only: bool = False) -> None:
-    OPERATORS.add(Operator(name, REDUCTION, lower, per_input(flops), _accept_reduce(floats_only=floats_only)))
+    OPERATORS.add(
+        Operator(name, REDUCTION, lower, per_input(flops), _accept_reduce(floats_only=floats_only), varies=anything)
+    )
 
 
 _add("ReduceSum", _lower_reduce("add"))
@@ -207,6 +218,7 @@ OPERATORS.add(
         _lower_log_sum_exp,
         per_input(10),
         _accept_reduce(floats_only=True),
+        varies=anything,
     )
 )
 
@@ -218,12 +230,12 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
         source, target = lowering.input(0), lowering.output()
-        shape = b.dims(source)
+        shape = b.extents(source)
         axis = normal_axis(lowering.node.attribute("axis", 0), len(shape))
         axes = Axes(shape, frozenset({axis}))
         best = lowering.temporary(source.dtype, axes.kept)
         last = bool(lowering.node.attribute("select_last_index", 0))
-        none = b.index(-1 if last else shape[axis])
+        none = b.index(-1) if last else axes.positions
 
         def candidate(i: tuple[Variable, ...], k: tuple[Variable, ...]) -> Expression:
             place = axes.source(i, k)
@@ -233,15 +245,14 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
         def legal(found: Expression) -> Expression:
             return b.select(b.equal(found, none), 0, found)  # no bits match: a custom datatype with several NaNs
 
-        initial = Constant(none.value, none.type)
         choose: BinaryOperator = "max" if last else "min"
         return (
             rows(best, operator, axes, lambda place: b.load(source, *place)),
-            b.reduce(target, choose, axes.extents, candidate, initial, legal if is_custom(source.dtype) else None),
+            b.reduce(target, choose, axes.extents, candidate, none, legal if is_custom(source.dtype) else None),
         )
 
     return lower
 
 
-OPERATORS.add(Operator("ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2)))
-OPERATORS.add(Operator("ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2)))
+OPERATORS.add(Operator("ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything))
+OPERATORS.add(Operator("ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything))

@@ -17,7 +17,7 @@ import onnx
 
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Buffer, Constant, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Stage, Variable
 from graft.core.types import INT64
 from graft.errors import GraftError
 
@@ -105,10 +105,10 @@ class Lowering:
         """Return the contents of input ``index`` if they are known at compile time."""
         return self.constants.get(index)
 
-    def temporary(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+    def temporary(self, dtype: str, shape: tuple[int | Variable, ...]) -> Buffer:
         """Return a fresh intermediate buffer."""
         self.temporaries += 1
-        extents = tuple(Constant(dimension, INT64) for dimension in shape)
+        extents = tuple(Constant(extent, INT64) if isinstance(extent, int) else extent for extent in shape)
         stem = next(buffer.name for buffer in self.outputs if buffer is not None)
         return Buffer(f"{stem}_t{self.temporaries}", dtype, extents, memory="scratch")
 
@@ -122,10 +122,11 @@ class Operator:
     """One operator: name, domain, traits, lowering, cost and limits of the lowering.
 
     ``accepts`` says None, or why the lowering cannot take a node (a dtype, an attribute, an input that is not
-    constant). A node with unknown or symbolic shapes reaches neither it nor ``cost``. Without ``lower`` an operator has
-    only facts. An operator that ONNX does not have (a plugin's, in a domain of its own) brings its ``schema``: names
-    and types of inputs and outputs, defaults of attributes, and by ``set_type_and_shape_inference_function`` the
-    shapes.
+    constant); it may see symbolic shapes. ``varies`` says the same of the shapes that are not static
+    (`graft.core.operators.varying`): without it, ONNX's elementwise operators and views take them, others do not. Without
+    ``lower`` an operator has only facts. An operator that ONNX does not have (a plugin's, in a domain of its own)
+    brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
+    ``set_type_and_shape_inference_function`` the shapes.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Operator:
     accepts: Callable[[NodeView], Reject | None] | None = None
     domain: str = ""
     schema: onnx.defs.OpSchema | None = None
+    varies: Callable[[NodeView], Reject | None] | None = None
 
 
 class OperatorTable:

@@ -1,0 +1,119 @@
+"""What an operator's lowering takes of shapes that are known only when a kernel runs.
+
+A dimension of a value is a number or an expression over symbols, as text; two dimensions are equal where the texts are.
+The checks here are `Operator.varies`: they say why a node cannot be lowered, None if it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.table import OperatorTable, Trait
+from graft.core.reject import Reject
+
+Check = Callable[[NodeView], Reject | None]
+
+
+def is_static(node: NodeView) -> bool:
+    """Whether every dimension of a node's inputs and outputs is a number."""
+    return all(value is None or not value.name or value.static_shape is not None for value in _values(node))
+
+
+def refused(node: NodeView, table: OperatorTable) -> Reject | None:
+    """Return why the lowering of a node cannot take its shapes, None if it can."""
+    if is_static(node):
+        return None
+    for value in _values(node):
+        if value is not None and value.name and (value.shape is None or None in value.shape):
+            return Reject("dynamic-shape", f"'{value.name}' has shape {shown(value)}, which nothing is known of")
+    operator = table.of(node)
+    if operator is not None and operator.varies is not None:
+        return operator.varies(node)
+    own = operator is not None and not operator.domain
+    if own and table.has(node, Trait.ELEMENTWISE):
+        return broadcasting(node)
+    if own and table.has(node, Trait.VIEW):
+        return None
+    value = next(value for value in _values(node) if value is not None and value.name and value.static_shape is None)
+    return Reject("dynamic-shape", f"'{value.name}' has shape {shown(value)}; {node.op_type} is lowered of static ones")
+
+
+def anything(node: NodeView) -> Reject | None:
+    """Take every shape."""
+    return None
+
+
+def broadcasting(node: NodeView) -> Reject | None:
+    """Take dimensions that are the result's or 1: whether others are equal or 1 is known too late."""
+    return broadcast_to_result(node, node.inputs)
+
+
+def matrices(node: NodeView) -> Reject | None:
+    """Take matrices of any extents whose leading dimensions are the result's or 1."""
+    return broadcast_to_result(node, node.inputs[:2], 2)
+
+
+def fixed(*axes: int) -> Check:
+    """Take input 0 and outputs whose dimensions ``axes`` are numbers."""
+
+    def check(node: NodeView) -> Reject | None:
+        for value in (node.input(0), *node.outputs):
+            if value is not None and value.shape is not None:
+                for axis in (axis for axis in axes if -len(value.shape) <= axis < len(value.shape)):
+                    if not isinstance(value.shape[axis], int):
+                        return _varies(node, value, axis)
+        return None
+
+    return check
+
+
+def batches(node: NodeView) -> Reject | None:
+    """Take images of which only the first dimension varies."""
+    for value in _values(node):
+        for axis, extent in enumerate((value.shape or ()) if value is not None else ()):
+            if axis > 0 and value is not None and not isinstance(extent, int):
+                return _varies(node, value, axis)
+    return None
+
+
+def fixed_attribute(name: str, default: int) -> Check:
+    """Take shapes whose dimension that an attribute names is a number."""
+    return lambda node: fixed(int(node.attribute(name, default)))(node)
+
+
+def shown(value: ValueView) -> str:
+    """Return a shape as messages have it: ``[batch,128]``, ``unknown`` without a rank."""
+    if value.shape is None:
+        return "unknown"
+    return f"[{','.join('?' if extent is None else str(extent) for extent in value.shape)}]"
+
+
+def _values(node: NodeView) -> tuple[ValueView | None, ...]:
+    return (*node.inputs, *node.outputs)
+
+
+def broadcast_to_result(node: NodeView, inputs: tuple[ValueView | None, ...], own: int = 0) -> Reject | None:
+    """Refuse an input of which a dimension before the last ``own`` is neither the result's nor 1."""
+    result = node.outputs[0].shape or ()
+    result = result[: len(result) - own]
+    for value in inputs:
+        shape = () if value is None or value.shape is None else value.shape
+        shape = shape[: max(0, len(shape) - own)]
+        for axis, (mine, wanted) in enumerate(zip(shape[::-1], result[::-1], strict=False)):
+            numbers = isinstance(mine, int) and isinstance(wanted, int)
+            if value is not None and mine not in (1, wanted) and not numbers:
+                return Reject(
+                    "dynamic-shape",
+                    f"axis {len(shape) - 1 - axis} of '{value.name}' is {mine} where '{node.outputs[0].name}' has "
+                    f"{wanted}; whether they are equal is known only at run time",
+                )
+    return None
+
+
+def _varies(node: NodeView, value: ValueView, axis: int) -> Reject:
+    place = axis % len(value.shape or (1,))
+    return Reject(
+        "dynamic-shape",
+        f"axis {place} of '{value.name}' is {(value.shape or ())[place]}; {node.op_type} wants a number",
+    )

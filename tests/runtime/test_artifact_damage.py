@@ -171,8 +171,8 @@ LACKS = "' is damaged: its manifest lacks a field, or has one of another kind"
 PRODUCT = "damaged manifest: procedure 1, "
 HOSTILE: list[tuple[Callable[[Any], None], str]] = [
     (
-        _set("format", value=2),
-        "artifact has format 2, this runtime reads up to 1; upgrade graft-compiler, or compile the model with this "
+        _set("format", value=3),
+        "artifact has format 3, this runtime reads up to 2; upgrade graft-compiler, or compile the model with this "
         "version",
     ),
     (_set("format", value="1"), "artifact is damaged: manifest.json states no format; compile it again"),
@@ -413,3 +413,8 @@ def test_a_mutated_manifest_never_crashes_the_loader(path: Path, seed: int) -> N
         [sys.executable, "-c", MUTATIONS, path, str(seed), root, "400"], capture_output=True, text=True, timeout=300
     )
     assert (found.stdout, found.returncode) == ("done True\n", 0), found.stderr
+
+
+def test_an_artifact_of_the_format_before_is_read(path: Path) -> None:
+    path.write_bytes(changed(path.read_bytes(), _set("format", value=1)))
+    assert load(path, threads=1, loaders=[LOADER]).inputs[0].name == "x"

@@ -51,11 +51,13 @@ class ExtentWriter:
 class ExtentReader:
     """Gives dimensions their extents.
 
-    Raises ValueError for a row or a dimension that is none, and for extents beyond what a table may hold.
+    Raises ValueError for a name, a row or a dimension that is none, and for extents beyond what a table may hold.
     """
 
     def __init__(self, symbols: Iterable[str], rows: Iterable[Sequence[Dimension]]) -> None:
         self._symbols = [Symbol(name) for name in symbols]
+        if not all(isinstance(symbol.name, str) for symbol in self._symbols):
+            raise ValueError("the name of a symbol is not a text")
         self._operations: list[Operation] = []
         self._sizes: list[tuple[int, int]] = []  # operations and nesting of each, written out
         for row in rows:

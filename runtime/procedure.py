@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -216,8 +216,6 @@ def _tensor_to_json(tensor: TensorSpec, extents: ExtentWriter, is_planned_later:
             pass
         case "extents":
             row["values"] = extents.shape(tensor.values)
-        case _:
-            assert_never(tensor.storage)
     return row
 
 

@@ -233,9 +233,12 @@ HOSTILE: list[tuple[Callable[[Any], None], str]] = [
     ),
     (_set("procedures", 1, "tensors", 2, "shape", value=[1 << 40, 1 << 40]), "is too large"),
     (_set("procedures", 1, "tensors", 2, "shape", value=[-4]), "is not a natural number, or is too large"),
-    (_set("procedures", 1, "tensors", 2, "shape", value=[1.5]), "1.5 is neither a number nor an earlier symbol or extent"),
+    (
+        _set("procedures", 1, "tensors", 2, "shape", value=[1.5]),
+        "1.5 is neither a number nor an earlier symbol or extent",
+    ),
     (_set("procedures", 1, "tensors", 2, "shape", value=[1] * 33), "at most 32 integers"),
-    (_set("procedures", 1, "tensors", 2, "shape", value="45"), "is not a natural number, or is too large"),
+    (_set("procedures", 1, "tensors", 2, "shape", value="45"), "'4' is neither a number nor an earlier"),
     (
         _set("procedures", 1, "tensors", 2, "offset", value=64),
         PRODUCT + "tensor 2: 16 bytes at 'offset' 64 leave the arena of 64 bytes",

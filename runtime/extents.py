@@ -1,0 +1,99 @@
+"""Extents: integer expressions over named symbols, as shapes have them in manifests.
+
+An extent is a number, a `Symbol`, or an `Operation` on two extents; equal expressions are equal and hashable, so a
+table holds each once. The native runtime evaluates the same expressions per call (`native/src/extents.c`). Whether two
+different expressions always agree is not decided here: that is the compiler's algebra (`graft.core.model.symbols`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from graft.errors import GraftError
+
+ExtentOperator = Literal["add", "sub", "mul", "floordiv", "mod", "min", "max"]
+MAXIMUM = 1 << 62
+"""No extent, and no product of extents on the way to one, may be larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A number that is known when a program runs, by its name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """``floordiv`` rounds towards minus infinity, ``mod`` has the sign of the divisor; neither divides by zero."""
+
+    operator: ExtentOperator
+    left: Extent
+    right: Extent
+
+    def __str__(self) -> str:
+        match self.operator:
+            case "min" | "max":
+                return f"{self.operator}({self.left}, {self.right})"
+            case _:
+                return f"{_inside(self.left)} {_SIGNS[self.operator]} {_inside(self.right)}"
+
+
+Extent: TypeAlias = int | Symbol | Operation
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
+
+
+def _inside(extent: Extent) -> str:
+    is_sum = isinstance(extent, Operation) and extent.operator not in ("min", "max")
+    return f"({extent})" if is_sum else str(extent)
+
+
+def symbols_of(extent: Extent) -> Iterator[Symbol]:
+    """Yield the symbols of an extent, from left to right, once for each place."""
+    match extent:
+        case Symbol():
+            yield extent
+        case Operation(_, left, right):
+            yield from symbols_of(left)
+            yield from symbols_of(right)
+
+
+def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
+    """Return the number that an extent is for values of its symbols.
+
+    Raises GraftError for a symbol without a value, a division by zero, and a number beyond `MAXIMUM`.
+    """
+    match extent:
+        case int():
+            return extent
+        case Symbol(name):
+            if name not in values:
+                raise GraftError(f"dimension '{name}' has no value; give it one", dimension=name)
+            return values[name]
+    left, right = evaluate(extent.left, values), evaluate(extent.right, values)
+    result = 0
+    match extent.operator:
+        case "add":
+            result = left + right
+        case "sub":
+            result = left - right
+        case "mul":
+            result = left * right
+        case "min":
+            result = min(left, right)
+        case "max":
+            result = max(left, right)
+        case "floordiv" | "mod" if right == 0:
+            raise GraftError(f"extent '{extent}' divides by zero")
+        case "floordiv":
+            result = left // right
+        case "mod":
+            result = left % right
+    if abs(result) > MAXIMUM:
+        raise GraftError(f"extent '{extent}' is {result}, beyond 2**62")
+    return result

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
+from graft.core.operators import varying
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.reject import Reject
@@ -99,7 +100,9 @@ class TensorIrBackend(CodegenChoices, Backend):
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.name and (refused := self._refused(value)) is not None:
                 return refused
-        refused = None if operator.accepts is None else operator.accepts(node)
+        refused = varying.refused(node, self._table)
+        if refused is None and operator.accepts is not None:
+            refused = operator.accepts(node)
         return True if refused is None else refused
 
     def rounded(self, region: Region, target: Target) -> Collection[str]:
@@ -170,14 +173,4 @@ class TensorIrBackend(CodegenChoices, Backend):
         if value.dtype not in DTYPES and not is_custom(value.dtype):
             kind = value.dtype or "of unknown type"
             return Reject("dtype", f"'{value.name}' is {kind}; {self.name} computes numbers and bool")
-        if value.static_shape is None:
-            return Reject(
-                "dynamic-shape", f"'{value.name}' has shape {_shown(value)}; {self.name} compiles static shapes"
-            )
         return None
-
-
-def _shown(value: ValueView) -> str:
-    if value.shape is None:
-        return "unknown"
-    return f"[{','.join('?' if extent is None else str(extent) for extent in value.shape)}]"

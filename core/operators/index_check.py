@@ -44,6 +44,27 @@ def index_check(
     return Function(name, (indices,), 0, block(*parts))
 
 
+def varying_index_check(name: str, dtype: str, rank: int, bounds: Sequence[IndexBound]) -> Function:
+    """Return the same check of indices whose extents are known only when it runs, one after another."""
+    assert dtype in DTYPES, dtype
+    indices = Buffer("indices", dtype, b.variables(rank, "extent"))
+    parts = []
+    for bound in bounds:
+        axes = b.variables(rank)
+        place: tuple[Expression, ...] = axes
+        if bound.column is not None:
+            place = (*axes[:-1], b.index(bound.column))
+        found = b.cast(Load(indices, place), "int64")
+        wrong = b.either(b.less(found, bound.low), b.greater(found, bound.high))
+        told = (bound.axis, bound.extent, bound.low, bound.high)
+        body: Statement = If(wrong, CallExtern("fail_index", (found, *map(b.index, told))))
+        looped = axes if bound.column is None else axes[:-1]
+        for axis, extent in reversed(list(zip(looped, indices.shape, strict=False))):
+            body = For(axis, extent, "serial", body)
+        parts.append(body)
+    return Function(name, (indices,), 0, block(*parts))
+
+
 def _checked(indices: Buffer, bound: IndexBound, stride: int, lanes: Lanes) -> Statement:
     count = b.dims(indices)[0] // stride
     vectors, rest = divmod(count, lanes.count)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.manipulation import INJECTIVE, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator
-from graft.core.operators.varying import anything
+from graft.core.operators.varying import varying_axis
+from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
 
 Indices = Sequence[Expression]
@@ -101,8 +103,20 @@ def _lower_reverse_sequence(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-OPERATORS.add(Operator("Gather", INJECTIVE, _lower_gather, moved, varies=anything))
-OPERATORS.add(Operator("GatherElements", INJECTIVE, _lower_gather_elements, moved, varies=anything))
+def _known_positions(node: NodeView) -> Reject | None:
+    """Take positions that can be checked: along an axis whose extent is a number; else the first or the last one."""
+    data, indices = node.input(0), node.input(1)
+    shape = (None if data is None else data.shape) or ()
+    known = None if indices is None else indices.constant
+    axis = normal_axis(node.attribute("axis", 0), len(shape))
+    is_end = known is not None and known.size == 1 and int(known.reshape(-1)[0]) in (0, -1)
+    if data is None or is_end or isinstance(shape[axis], int):
+        return None
+    return varying_axis(node, data, axis)
+
+
+OPERATORS.add(Operator("Gather", INJECTIVE, _lower_gather, moved, varies=_known_positions))
+OPERATORS.add(Operator("GatherElements", INJECTIVE, _lower_gather_elements, moved, varies=_known_positions))
 OPERATORS.add(Operator("GatherND", INJECTIVE, _lower_gather_nd, moved))
 OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved))
 OPERATORS.add(Operator("ReverseSequence", INJECTIVE, _lower_reverse_sequence, moved))

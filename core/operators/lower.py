@@ -10,7 +10,7 @@ from graft.core.operators.build import index
 from graft.core.operators.cost import elements
 from graft.core.operators.table import OPERATORS, Lowering, OperatorTable, Trait
 from graft.core.tensor_ir.anchors import Elementwise
-from graft.core.tensor_ir.ir import Buffer, Constant, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage, Variable
 from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
 
@@ -19,11 +19,20 @@ LARGEST_PARAMETER = 1 << 16
 """Elements up to which a constant input is handed to the lowering by value: axes, shapes, pads, not weights."""
 
 
-def buffer_of(value: ValueView, name: str = "") -> Buffer:
-    """Return a new host buffer of the value's dtype and static shape."""
-    shape = value.static_shape
-    assert shape is not None, f"value '{value.name}' has no static shape: {value.shape}"
-    return Buffer(name or value.name, value.dtype, tuple(index(extent) for extent in shape))
+def buffer_of(value: ValueView, extents: dict[str, Variable] | None = None) -> Buffer:
+    """Return a new host buffer of the value's dtype and shape.
+
+    ``extents`` holds the variables of those that are no numbers, by what they are; new ones are added.
+    """
+    shape: list[Expression] = []
+    for extent in value.shape or ():
+        if isinstance(extent, int):
+            shape.append(index(extent))
+            continue
+        assert extent is not None and extents is not None, f"value '{value.name}' has no static shape: {value.shape}"
+        shape.append(extents.setdefault(extent, Variable(f"extent{len(extents)}")))
+    assert value.shape is not None, f"value '{value.name}' has no shape"
+    return Buffer(value.name, value.dtype, tuple(shape))
 
 
 def lowering_of(node: NodeView, buffers: BufferOf = buffer_of) -> Lowering:

@@ -123,9 +123,9 @@ class Operator:
 
     ``accepts`` says None, or why the lowering cannot take a node (a dtype, an attribute, an input that is not
     constant); it may see symbolic shapes. ``varies`` says the same of the shapes that are not static
-    (`graft.core.operators.varying`): without it, ONNX's elementwise operators and views take them, others do not. Without
-    ``lower`` an operator has only facts. An operator that ONNX does not have (a plugin's, in a domain of its own)
-    brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
+    (`graft.core.operators.varying`): without it, ONNX's elementwise operators and views take them, others do not.
+    Without ``lower`` an operator has only facts. An operator that ONNX does not have (a plugin's, in a domain of its
+    own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
     ``set_type_and_shape_inference_function`` the shapes.
     """
 

@@ -62,7 +62,7 @@ def fixed(*axes: int) -> Check:
             if value is not None and value.shape is not None:
                 for axis in (axis for axis in axes if -len(value.shape) <= axis < len(value.shape)):
                     if not isinstance(value.shape[axis], int):
-                        return _varies(node, value, axis)
+                        return varying_axis(node, value, axis)
         return None
 
     return check
@@ -73,7 +73,7 @@ def batches(node: NodeView) -> Reject | None:
     for value in _values(node):
         for axis, extent in enumerate((value.shape or ()) if value is not None else ()):
             if axis > 0 and value is not None and not isinstance(extent, int):
-                return _varies(node, value, axis)
+                return varying_axis(node, value, axis)
     return None
 
 
@@ -111,7 +111,8 @@ def broadcast_to_result(node: NodeView, inputs: tuple[ValueView | None, ...], ow
     return None
 
 
-def _varies(node: NodeView, value: ValueView, axis: int) -> Reject:
+def varying_axis(node: NodeView, value: ValueView, axis: int) -> Reject:
+    """Return the refusal of a dimension that must be a number."""
     place = axis % len(value.shape or (1,))
     return Reject(
         "dynamic-shape",

@@ -36,4 +36,4 @@ def strategy_of(
 ) -> Strategy | None:
     """Return the strategy that applies to a kernel first, without building anything; None if there is none."""
     anchor = Anchor(kernel, parameters)
-    return next((row for row in strategies.of(kernel.anchor) if row.applies(anchor, target)), None)
+    return next((row for row in strategies.of(kernel.anchor) if row.fits(anchor) and row.applies(anchor, target)), None)

@@ -16,6 +16,7 @@ from graft.core.machine.target import Target
 from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import fused_stages
@@ -30,6 +31,12 @@ class Anchor:
 
     kernel: Kernel
     parameters: Parameters | None = None
+
+    @cached_property
+    def varies(self) -> bool:
+        """Whether an extent of the kernel is known only when it runs."""
+        buffers = (*self.kernel.inputs, *(stage.buffer for stage in self.kernel.stages))
+        return any(constant_shape(buffer) is None for buffer in buffers)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...] | None:
@@ -47,6 +54,7 @@ Candidates = Callable[[Anchor, Target, int], Sequence[Parameters]]
 """What is worth measuring in a stage of tuning, around the anchor's parameters."""
 Build = Callable[[Anchor, Target], Scheduled | Reject]
 CONVOLUTIONS = frozenset({Trait.CONVOLUTION})
+OTHER_EXTENTS = Reject("dynamic-shape", "it is for other extents: for numbers, or for such as vary")
 OTHER_FORM = Reject("no-pattern", "its stages are of another form")
 
 
@@ -69,9 +77,17 @@ class Strategy:
     applies: Callable[[Anchor, Target], Answer] = always
     candidates: Candidates | None = None
     is_checked: bool = False
+    varies: bool = False
+    """Whether it is for kernels with extents that are known only when they run, and for no others."""
+
+    def fits(self, anchor: Anchor) -> bool:
+        """Whether the extents of a kernel are of the kind that this strategy is for."""
+        return anchor.varies == self.varies
 
     def schedule(self, anchor: Anchor, target: Target) -> Scheduled | Reject:
         """Return the kernel in loops, or why this strategy does not take it."""
+        if not self.fits(anchor):
+            return OTHER_EXTENTS
         answer = self.applies(anchor, target)
         if not answer:
             return answer if isinstance(answer, Reject) else OTHER_FORM

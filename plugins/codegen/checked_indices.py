@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.bounds import IndexBound, index_bounds
 from graft.core.operators.control_loops import Lanes
-from graft.core.operators.index_check import DTYPES, index_check
+from graft.core.operators.index_check import DTYPES, index_check, varying_index_check
 from graft.core.tensor_ir.ir import Function
 
 
@@ -28,7 +28,9 @@ class Check:
 
     def function(self) -> Function:
         """Return the function."""
-        shape = self.value.static_shape or ()
+        if self.value.static_shape is None:
+            return varying_index_check(self.name, self.value.dtype, self.value.rank or 0, self.bounds)
+        shape = self.value.static_shape
         return index_check(
             self.name, self.value.dtype, math.prod(shape), shape[-1] if shape else 1, self.bounds, self.lanes
         )
@@ -58,7 +60,8 @@ class IndexChecks:
                 continue
             self._seen.add(key)
             told = [(one.axis, one.extent, one.low, one.high, one.column) for one in bounds]
-            structure = repr(("index-check", value.dtype, value.static_shape, told))
+            shape = value.static_shape or ("varying", value.rank)
+            structure = repr(("index-check", value.dtype, shape, told))
             is_new = structure not in self._names
             name = self._names.setdefault(structure, f"{self.prefix}_indices_{len(self._names)}")
             yield Check(value, bounds, name, structure, is_new, self.lanes)

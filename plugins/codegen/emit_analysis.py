@@ -81,7 +81,10 @@ def collapsed(loop: For) -> tuple[Variable, Expression, Statement]:
     """Return the variable, extent and body of one loop over a nest of parallel loops."""
     nest = [loop]
     while isinstance(nest[-1].body, For) and nest[-1].body.kind == "parallel":
-        if not isinstance(nest[-1].body.extent, Constant):
+        extent = nest[-1].body.extent
+        if not isinstance(extent, Constant) and not (
+            isinstance(extent, Variable) and all(extent is not loop.variable for loop in nest)
+        ):
             break
         nest.append(nest[-1].body)
     if len(nest) == 1:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.varying import is_static
 from graft.plugins.codegen.attention_fusion import find_attention
 from graft.plugins.codegen.concat_in_place import Placed, placed_concats
 from graft.plugins.codegen.dequantize_fusion import computed_before, follows_integers, is_widening
@@ -229,9 +230,9 @@ def _with_widening(
     return apart
 
 
-def squeezed(value: ValueView) -> tuple[int, ...]:
+def squeezed(value: ValueView) -> tuple[int | str | None, ...]:
     """Return the shape of a value without dimensions of 1."""
-    return tuple(extent for extent in value.static_shape or () if extent != 1)
+    return tuple(extent for extent in value.shape or () if extent != 1)
 
 
 def anchor_trait(node: NodeView, table: OperatorTable) -> Trait:
@@ -267,9 +268,12 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     while len(outputs := uses.used_outputs(group.tail)) == 1:
         shape = squeezed(ValueView(outputs[0]))
 
-        def joins(node: NodeView, shape: tuple[int, ...] = shape) -> bool:
+        def joins(node: NodeView, shape: tuple[int | str | None, ...] = shape) -> bool:
             same = squeezed(node.outputs[0]) == shape
-            return same and (table.has(node, Trait.ELEMENTWISE) or is_view(node, uses, table))
+            is_elementwise = table.has(node, Trait.ELEMENTWISE)
+            if not is_static(node):  # kernels read the extents of the tensors that they are given
+                return node.outputs[0].shape == ValueView(outputs[0]).shape and is_elementwise
+            return same and (is_elementwise or is_view(node, uses, table))
 
         more = uses.next_joint(outputs[0], joins) or _moved(outputs[0], trait, uses, table)
         if not more or len(group.nodes) + len(more) > uses.limits.group:

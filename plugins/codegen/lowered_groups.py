@@ -18,7 +18,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.products.joined_products import beside
-from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Stage
+from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.ordered_stages import stage_loops
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
@@ -57,12 +57,14 @@ class Values:
     are_bfloat16: bool = False
     """Whether those are bfloat16 between kernels."""
     narrow: dict[Buffer, Buffer] = field(default_factory=dict)
+    extents: dict[str, Variable] = field(default_factory=dict)
+    """The variables of extents that are known only when a program runs, by what they are."""
 
     def buffer(self, value: ValueView) -> Buffer:
         """Return the buffer of a value."""
         known = self.buffers.get(value.value)
         if known is None:
-            known = buffer_of(value)
+            known = buffer_of(value, self.extents)
             self.buffers[value.value] = known
             self.values[known] = value.value
         return known

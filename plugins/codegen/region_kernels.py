@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.machine.target import Target
+from graft.core.model.symbols import parsed
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.control_loops import Lanes
 from graft.core.operators.table import OperatorTable
@@ -33,6 +34,7 @@ from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered, Values, kernel_name, lowered_beside, symbol
 from graft.plugins.codegen.region_code import RegionCode
 from graft.runtime.dtypes import dtype_name, element_type
+from graft.runtime.extents import Extent
 from graft.runtime.procedure import Call, Procedure, TensorSpec
 
 
@@ -47,9 +49,17 @@ def on_one_thread(function: Function) -> Function:
     return replace(function, body=map_statement(function.body, lambda expression: expression, rule))
 
 
+def extents_of(value: ValueView) -> tuple[Extent, ...]:
+    """Return the shape of a value, whose dimensions are numbers or expressions over symbols."""
+    extents = [extent if isinstance(extent, int) else parsed(extent or "") for extent in value.shape or ()]
+    known = tuple(extent for extent in extents if extent is not None)
+    assert value.shape is not None and len(known) == len(extents), f"value '{value.name}' has shape {value.shape}"
+    return known
+
+
 def _spec(value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> TensorSpec:
     kind = storage_dtype(dtype or value.dtype)
-    return TensorSpec(value.name, kind, value.static_shape, storage, **place)  # type: ignore[arg-type]
+    return TensorSpec(value.name, kind, extents_of(value), storage, **place)  # type: ignore[arg-type]
 
 
 def _bytes(value: ValueView) -> int:

@@ -90,7 +90,7 @@ def with_epilogues(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[
 
 def with_epilogue(stage: Stage, reader: Stage) -> Stage | None:
     """Return the reduction with its only reader as epilogue, None if the reader is not elementwise behind it."""
-    same = constant_shape(stage.buffer) == constant_shape(reader.buffer)
+    same = stage.buffer.shape == reader.buffer.shape
     if stage.reduction is None or reader.reduction is not None or not same:
         return None
     if not reads_at_own_index(reader, stage.buffer):

@@ -21,6 +21,7 @@ from graft.core.schedule.strategies import (
     recurrent_layers,
     sequential_loops,
     split_reduction,
+    varying_nest,
     winograd_nchw,
     winograd_nhwc,
 )
@@ -28,6 +29,8 @@ from graft.core.schedule.strategy import StrategyTable
 
 TABLE = StrategyTable(
     (
+        # extents that are known only when a kernel runs
+        varying_nest.STRATEGY,
         # stages whose elements depend on each other
         recurrent_layers.STRATEGY,
         sequential_loops.STRATEGY,

@@ -1,0 +1,326 @@
+"""Loops over extents that are known only when a kernel runs: rows of fused stages, the innermost axis in vectors.
+
+One kernel serves all shapes. Vectors have a constant length; what is left over at the end of an axis is one masked
+vector, or single elements on a machine without masks. Stages that agree on their leading axes and read each other only
+within a row run row by row, where what lies between them has a size that is known; others run one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.accumulate import identity_of, joined
+from graft.core.schedule.loops.flat_stages import FlatStage
+from graft.core.schedule.loops.inline import constant_shape, inline_stages, stage_expressions
+from graft.core.schedule.loops.loop_frames import Vectors
+from graft.core.schedule.loops.nest import operations
+from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.strategies.fused_elementwise import overwritable
+from graft.core.schedule.strategies.generic_nest import CHEAP, with_epilogues
+from graft.core.schedule.strategy import Strategy, of_kernel
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Broadcast,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    Horizontal,
+    If,
+    Load,
+    LoopKind,
+    Ramp,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+    is_ordered,
+)
+from graft.core.tensor_ir.ordered_stages import is_sequential
+from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitution
+
+STRIDED = 4.0
+"""What a strided access costs beside a contiguous one of as many elements."""
+Place = Callable[[Expression, Expression | None], Statement]
+"""Gives the code for one position, or a vector of positions, and the mask of those that exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    variable: Variable
+    extent: Expression
+
+
+def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
+    """Return loops for a kernel of any extents; None for stages with an order of their own."""
+    if any(map(is_sequential, kernel.stages)):
+        return None
+    stages = with_epilogues(inline_stages(kernel.stages, kernel.outputs, _is_cheap(kernel.stages)), kernel.outputs)
+    between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
+    nests, rows = _Nests(Vectors.of(target)), common_rows(stages, between)
+    body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
+    parameters = (*kernel.inputs, *kernel.outputs)
+    finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
+    function = Function(
+        kernel.name, parameters, len(kernel.outputs), finished, kernel.origin, in_place=overwritable(kernel)
+    )
+    return Scheduled(function, knobs={"rows": rows})
+
+
+def _is_cheap(stages: Sequence[Stage]) -> Callable[[Stage], bool]:
+    """Whether a stage is rather repeated than kept: it is short, or one stage of its shape reads it once."""
+
+    def wanted(stage: Stage) -> bool:
+        reads = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is stage.buffer]
+        once = len(reads) == 1 and reads[0].reduction is None
+        return once or operations(stage.value) <= CHEAP
+
+    return wanted
+
+
+def common_rows(stages: Sequence[Stage], between: Sequence[Buffer]) -> int:
+    """Return the number of leading axes that all stages share, such that a row of what lies between has known size."""
+    made = {stage.buffer for stage in stages}
+    for rows in range(min(len(stage.axes) for stage in stages), 0, -1):
+        same = all(stage.buffer.shape[:rows] == stages[0].buffer.shape[:rows] for stage in stages)
+        known = all(constant_shape(replace(buffer, shape=buffer.shape[rows:])) is not None for buffer in between)
+        if len(stages) > 1 and same and known and all(_stays(stage, made, rows) for stage in stages):
+            return rows
+    return 0
+
+
+def _stays(stage: Stage, made: set[Buffer], rows: int) -> bool:
+    """Whether a stage reads what others make only in the row that it writes."""
+    return all(
+        all(index is axis for index, axis in zip(load.indices[:rows], stage.axes, strict=False))
+        for load in loads(*stage_expressions(stage))
+        if load.buffer in made
+    )
+
+
+class _Nests:
+    """Writes the loops of stages for one machine."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors = vectors
+
+    def one_by_one(self, stages: Sequence[Stage], between: Sequence[Buffer]) -> Statement:
+        """Return a nest for each stage, the first loops of each in parallel."""
+        body: Statement = Block(tuple(self.nest(stage, 0) for stage in stages))
+        for buffer in reversed(between):
+            body = Allocate(replace(buffer, memory="scratch"), body)
+        return _with_buffers(body, {buffer: replace(buffer, memory="scratch") for buffer in between})
+
+    def row_by_row(self, stages: Sequence[Stage], between: Sequence[Buffer], rows: int) -> Statement:
+        """Return the stages in one nest over their common rows."""
+        axes = stages[0].axes[:rows]
+        own = {
+            buffer: Buffer(buffer.name, buffer.dtype, buffer.shape[rows:], None, "scratch", 64) for buffer in between
+        }
+        parts = []
+        for stage in stages:
+            moved = substitution(dict(zip(stage.axes[:rows], axes, strict=True)))
+            renamed = replace(_mapped(stage, moved), axes=(*axes, *stage.axes[rows:]))
+            parts.append(_in_row(self.nest(renamed, rows), own, rows))
+        body: Statement = Block(tuple(parts))
+        for buffer in reversed(between):
+            body = Allocate(own[buffer], body)
+        return _around([_Loop(*pair) for pair in zip(axes, stages[0].buffer.shape, strict=False)], body, "parallel")
+
+    def nest(self, stage: Stage, rows: int) -> Statement:
+        """Return the loops of a stage inside of the loops over its first ``rows`` axes."""
+        own = [_Loop(*pair) for pair in zip(stage.axes[rows:], stage.buffer.shape[rows:], strict=True)]
+        reduced = [] if stage.reduction is None else [_Loop(a.variable, a.extent) for a in stage.reduction.axes]
+        lanes = self.vectors.lanes(_as_flat(stage))
+        axis = self._vector_axis(stage, own, reduced, lanes)
+        kind: LoopKind = "serial" if rows else "parallel"
+        if axis is None:
+            return _around(own, self._reduced(stage, reduced, {}, None) if reduced else _stored(stage, {}, None), kind)
+        outer = [loop for loop in own if loop is not axis]
+        if axis in reduced:
+            return _around(own, self._across(stage, [loop for loop in reduced if loop is not axis], axis, lanes), kind)
+
+        def place(index: Expression, mask: Expression | None) -> Statement:
+            values = {axis.variable: index}
+            return self._reduced(stage, reduced, values, mask) if reduced else _stored(stage, values, mask)
+
+        return _around(outer, self._along(axis, lanes, place, "serial" if outer else kind), kind)
+
+    def _vector_axis(self, stage: Stage, own: list[_Loop], reduced: list[_Loop], lanes: int) -> _Loop | None:
+        """Return the axis along which most accesses are contiguous, None where single elements are as good."""
+        if lanes == 1:
+            return None
+        ordered = stage.reduction is not None and is_ordered(stage.reduction.operator, stage.value.type)
+        best: tuple[float, _Loop | None] = (float(lanes), None)
+        for loop in (*reversed(own), *(() if ordered else reversed(reduced))):
+            if isinstance(loop.extent, Constant) and int(loop.extent.value) < lanes:
+                continue
+            costs = [_cost(load.indices, loop.variable, lanes) for load in loads(*stage_expressions(stage))]
+            if loop in own:
+                costs.append(_cost(stage.axes, loop.variable, lanes))
+            cost = sum(costs) / len(costs) + (1.0 if loop in reduced else 0.0)
+            if cost < best[0]:
+                best = (cost, loop)
+        return best[1]
+
+    def _along(self, axis: _Loop, lanes: int, place: Place, kind: LoopKind) -> Statement:
+        """Return the loop over whole vectors along an axis, and what is left over at its end."""
+        whole, rest = _divided(axis.extent, lanes)
+        block = Variable(f"{axis.variable.name}_block")
+        parts: list[Statement] = []
+        if whole != b.index(0):
+            parts.append(For(block, whole, kind, place(Ramp(b.multiply(block, lanes), 1, lanes), None)))
+        if rest != b.index(0):
+            parts.append(self._tail(axis, b.multiply(whole, lanes), rest, lanes, place))
+        return Block(tuple(parts))
+
+    def _tail(self, axis: _Loop, begin: Expression, rest: Expression, lanes: int, place: Place) -> Statement:
+        if self.vectors.masks:
+            mask = Binary("lt", Ramp(b.index(0), 1, lanes), Broadcast(rest, lanes))
+            body = place(Ramp(begin, 1, lanes), mask)
+            return body if isinstance(rest, Constant) else If(b.greater(rest, 0), body)
+        element = Variable(axis.variable.name)
+        return For(element, rest, "serial", place(b.add(begin, element), None))
+
+    def _reduced(
+        self, stage: Stage, reduced: Sequence[_Loop], values: dict[Variable, Expression], mask: Expression | None
+    ) -> Statement:
+        """Return a reduction into one register, or one vector of a kept axis."""
+        assert stage.reduction is not None, stage.buffer.name
+        lanes = max((value.type.lanes for value in values.values()), default=1)
+        total, home = _register(stage, lanes)
+        start = broadcast(vectorize_expression(stage.reduction.initial, values, mask), lanes)
+        value = broadcast(vectorize_expression(stage.value, values, mask), lanes)
+        step = Store(total, home, Binary(stage.reduction.operator, Load(total, home), value))
+        end = _finished(stage, values, Load(total, home), mask)
+        return Allocate(total, Block((Store(total, home, start), _around(reduced, step, "serial"), end)))
+
+    def _across(self, stage: Stage, others: Sequence[_Loop], axis: _Loop, lanes: int) -> Statement:
+        """Return a reduction whose innermost axis is vectors of terms, joined at the end."""
+        assert stage.reduction is not None, stage.buffer.name
+        operator = stage.reduction.operator
+        total, home = _register(stage, lanes)
+        neutral = broadcast(identity_of(operator, stage.value.type), lanes)
+
+        def term(index: Expression, mask: Expression | None) -> Statement:
+            value = vectorize_expression(stage.value, {axis.variable: index}, mask)
+            if value.type.lanes == lanes or index.type.lanes > 1:
+                value = broadcast(value, lanes)
+                value = value if mask is None else b.select(mask, value, neutral)
+            else:  # one term: it is lane 0's
+                value = b.select(Binary("lt", Ramp(b.index(0), 1, lanes), broadcast(b.index(1), lanes)),
+                                 broadcast(value, lanes), neutral)  # fmt: skip
+            return Store(total, home, Binary(operator, Load(total, home), value))
+
+        loop = _around(others, self._along(axis, lanes, term, "serial"), "serial")
+        result = joined(operator, stage.reduction.initial, Horizontal(operator, Load(total, home)))
+        return Allocate(total, Block((Store(total, home, neutral), loop, _finished(stage, {}, result, None))))
+
+
+def _divided(extent: Expression, lanes: int) -> tuple[Expression, Expression]:
+    """Return how many whole vectors an axis has, and how many elements behind them."""
+    if isinstance(extent, Constant):
+        whole, rest = divmod(int(extent.value), lanes)
+        return b.index(whole), b.index(rest)
+    return b.divide(extent, lanes), b.modulo(extent, lanes)
+
+
+def _cost(indices: Sequence[Expression], variable: Variable, lanes: int) -> float:
+    """Return what one access costs per element if a variable becomes vectors: 1 for one after another in memory."""
+    used = [place for place, index in enumerate(indices) if variable in free_variables(index)]
+    if not used:
+        return 0.5
+    is_last = used == [len(indices) - 1]
+    return 1.0 if is_last and _moves_by_one(indices[-1], variable) else STRIDED * lanes
+
+
+def _moves_by_one(index: Expression, variable: Variable) -> bool:
+    if index is variable:
+        return True
+    match index:
+        case Binary("add", left, right):
+            sides = [side for side in (left, right) if variable in free_variables(side)]
+            return len(sides) == 1 and _moves_by_one(sides[0], variable)
+        case Binary("sub", left, right):
+            return variable not in free_variables(right) and _moves_by_one(left, variable)
+    return False
+
+
+def _register(stage: Stage, lanes: int) -> tuple[Buffer, tuple[Expression, ...]]:
+    total = Buffer("total", stage.value.type.dtype, (b.index(lanes),), memory="register")
+    return total, (Ramp(b.index(0), 1, lanes) if lanes > 1 else b.index(0),)
+
+
+def _stored(stage: Stage, values: dict[Variable, Expression], mask: Expression | None) -> Statement:
+    return _store(stage, values, stage.value, mask)
+
+
+def _finished(
+    stage: Stage, values: dict[Variable, Expression], total: Expression, mask: Expression | None
+) -> Statement:
+    """Store a reduced value through the epilogue."""
+    if stage.epilogue is None or stage.epilogue_variable is None:
+        variable = Variable("total", total.type)
+        return _store(stage, {**values, variable: total}, variable, mask)
+    return _store(stage, {**values, stage.epilogue_variable: total}, stage.epilogue, mask)
+
+
+def _store(stage: Stage, values: dict[Variable, Expression], value: Expression, mask: Expression | None) -> Statement:
+    lanes = max((one.type.lanes for one in values.values()), default=1)
+    indices = tuple(vectorize_expression(axis, values) for axis in stage.axes)
+    return Store(stage.buffer, indices, broadcast(vectorize_expression(value, values, mask), lanes), mask)
+
+
+def _around(loops: Sequence[_Loop], body: Statement, kind: LoopKind) -> Statement:
+    """Return loops around a body, the first outermost."""
+    for loop in reversed(loops):
+        body = For(loop.variable, loop.extent, kind, body)
+    return body
+
+
+def _mapped(stage: Stage, moved: Callable[[Expression], Expression]) -> Stage:
+    reduction = stage.reduction
+    if reduction is not None:
+        axes = tuple(replace(axis, extent=moved(axis.extent)) for axis in reduction.axes)
+        reduction = replace(reduction, axes=axes, initial=moved(reduction.initial))
+    epilogue = None if stage.epilogue is None else moved(stage.epilogue)
+    return replace(stage, value=moved(stage.value), reduction=reduction, epilogue=epilogue)
+
+
+def _as_flat(stage: Stage) -> FlatStage:
+    """Return what `Vectors.lanes` looks at."""
+    initial = None if stage.reduction is None else stage.reduction.initial
+    return FlatStage(stage.buffer, b.index(0), (), stage.value, initial=initial, epilogue=stage.epilogue)
+
+
+def _with_buffers(body: Statement, new: dict[Buffer, Buffer]) -> Statement:
+    return _in_row(body, new, 0)
+
+
+def _in_row(body: Statement, new: dict[Buffer, Buffer], rows: int) -> Statement:
+    """Return the body with accesses of some buffers, less the first ``rows`` indices, to others."""
+
+    def rule(node: Expression) -> Expression:
+        if isinstance(node, Load) and node.buffer in new:
+            return Load(new[node.buffer], node.indices[rows:], node.mask)
+        return node
+
+    def change(statement: Statement) -> Statement:
+        if isinstance(statement, Store) and statement.buffer in new:
+            return replace(statement, buffer=new[statement.buffer], indices=statement.indices[rows:])
+        return statement
+
+    return map_statement(body, ExpressionMap(rule), change)
+
+
+STRATEGY = Strategy("varying_nest", frozenset(Trait), of_kernel(schedule_varying), varies=True)
+"""Takes every kernel whose stages have no order of their own."""

@@ -39,8 +39,34 @@ def matching_groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[
     return groups
 
 
-def reshaped_indices(axes: Sequence[Expression], target: Sequence[int], source: Sequence[int]) -> list[Expression]:
+def reshaped_indices(
+    axes: Sequence[Expression], target: Sequence[b.Extent], source: Sequence[b.Extent]
+) -> list[Expression]:
     """Return the index into an array of shape ``source`` of element ``axes`` of the same array as ``target``."""
+    known, wanted = ([one for one in shape if isinstance(one, int)] for shape in (source, target))
+    if len(known) < len(source) or len(wanted) < len(target):
+        return _varying_indices(axes, target, source)
+    return _static_indices(axes, wanted, known)
+
+
+def _varying_indices(
+    axes: Sequence[Expression], target: Sequence[b.Extent], source: Sequence[b.Extent]
+) -> list[Expression]:
+    """The same for extents that are known only when a kernel runs: by the number of the element."""
+    if list(target) == list(source):
+        return list(axes)
+    flat: Expression = b.index(0)
+    for axis, extent in zip(axes, target, strict=True):
+        flat = b.add(b.multiply(flat, extent), axis)
+    indices: list[Expression] = []
+    for dimension, extent in enumerate(source):
+        below = b.product_of(source[dimension + 1 :])
+        position = b.divide(flat, below)
+        indices.append(b.index(0) if extent == 1 else b.modulo(position, extent) if dimension else position)
+    return indices
+
+
+def _static_indices(axes: Sequence[Expression], target: Sequence[int], source: Sequence[int]) -> list[Expression]:
     if math.prod(target) == 0:
         return [b.index(0) for _ in source]
     indices: list[Expression] = []
@@ -69,7 +95,7 @@ def unflatten(flat: Expression, extents: Sequence[int]) -> list[Expression]:
 def lower_view(lowering: Lowering) -> tuple[Stage, ...]:
     """Lower to one stage that copies."""
     source, target = lowering.input(0), lowering.output()
-    shapes = b.dims(target), b.dims(source)
+    shapes = b.extents(target), b.extents(source)
     return (b.compute(target, lambda axes: b.load(source, *reshaped_indices(axes, *shapes))),)
 
 

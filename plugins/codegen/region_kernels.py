@@ -15,6 +15,7 @@ from graft.core.model.symbols import parsed
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.control_loops import Lanes
 from graft.core.operators.table import OperatorTable
+from graft.core.operators.varying import is_static
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.strategies.fused_elementwise import overwritable
@@ -295,4 +296,5 @@ class RegionKernels:
 
     def _flops(self, node: NodeView) -> int:
         operator = self.table.of(node)
-        return 0 if operator is None or operator.cost is None else operator.cost(node).flops
+        cost = None if operator is None or not is_static(node) else operator.cost
+        return 0 if cost is None else cost(node).flops

@@ -115,10 +115,11 @@ class _Nests:
 
     def one_by_one(self, stages: Sequence[Stage], between: Sequence[Buffer]) -> Statement:
         """Return a nest for each stage, the first loops of each in parallel."""
-        body: Statement = Block(tuple(self.nest(stage, 0) for stage in stages))
-        for buffer in reversed(between):
-            body = Allocate(replace(buffer, memory="scratch"), body)
-        return _with_buffers(body, {buffer: replace(buffer, memory="scratch") for buffer in between})
+        own = {buffer: replace(buffer, memory="scratch") for buffer in between}
+        body = _in_row(Block(tuple(self.nest(stage, 0) for stage in stages)), own, 0)
+        for buffer in reversed(own.values()):
+            body = Allocate(buffer, body)
+        return body
 
     def row_by_row(self, stages: Sequence[Stage], between: Sequence[Buffer], rows: int) -> Statement:
         """Return the stages in one nest over their common rows."""
@@ -300,10 +301,6 @@ def _as_flat(stage: Stage) -> FlatStage:
     """Return what `Vectors.lanes` looks at."""
     initial = None if stage.reduction is None else stage.reduction.initial
     return FlatStage(stage.buffer, b.index(0), (), stage.value, initial=initial, epilogue=stage.epilogue)
-
-
-def _with_buffers(body: Statement, new: dict[Buffer, Buffer]) -> Statement:
-    return _in_row(body, new, 0)
 
 
 def _in_row(body: Statement, new: dict[Buffer, Buffer], rows: int) -> Statement:

@@ -163,10 +163,10 @@ def turn(axis: Expression, number: int, count: int, lanes: int) -> Expression:
 
 def _picks(anchor: Stage, rest: Sequence[Stage]) -> tuple[tuple[Stage, ...], int]:
     """Return the stages that pick the columns of products that take turns, and the columns of a turn."""
-    width, own = b.dims(anchor.buffer)[-1:], b.dims(rest[0].buffer)[-1:] if rest else ()
-    if not width or not own or not own[0] or width[0] % own[0] or width == own:
+    whole, own = _columns(anchor), _columns(rest[0]) if rest else None
+    if not whole or not own or whole % own or whole == own:
         return (), 1
-    count, axes = width[0] // own[0], [stage.axes for stage in rest]
+    count, axes = whole // own, [stage.axes for stage in rest]
     steps = (
         node.right for node in walk_expressions(rest[0].value) if isinstance(node, Binary) and node.operator == "mod"
     )
@@ -175,6 +175,12 @@ def _picks(anchor: Stage, rest: Sequence[Stage]) -> tuple[tuple[Stage, ...], int
     found = [stage.value for stage in rest[:count]]
     same = len(found) == count and found == [Load(anchor.buffer, place) for place in wanted]
     return (tuple(rest[:count]), lanes) if same else ((), 1)
+
+
+def _columns(stage: Stage) -> int | None:
+    """Return the number of columns of a result, None where it varies or there are none."""
+    last = stage.buffer.shape[-1] if stage.buffer.shape else None
+    return int(last.value) if isinstance(last, Constant) else None
 
 
 def _branched(anchor: Stage, rest: Sequence[Stage], outputs: Sequence[Buffer]) -> Epilogue | None:

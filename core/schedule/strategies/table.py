@@ -22,6 +22,7 @@ from graft.core.schedule.strategies import (
     sequential_loops,
     split_reduction,
     varying_nest,
+    varying_product,
     winograd_nchw,
     winograd_nhwc,
 )
@@ -30,6 +31,7 @@ from graft.core.schedule.strategy import StrategyTable
 TABLE = StrategyTable(
     (
         # extents that are known only when a kernel runs
+        varying_product.STRATEGY,
         varying_nest.STRATEGY,
         # stages whose elements depend on each other
         recurrent_layers.STRATEGY,

@@ -175,7 +175,7 @@ class _Nests:
 
     def _along(self, axis: _Loop, lanes: int, place: Place, kind: LoopKind) -> Statement:
         """Return the loop over whole vectors along an axis, and what is left over at its end."""
-        whole, rest = _divided(axis.extent, lanes)
+        whole, rest = divided(axis.extent, lanes)
         block = Variable(f"{axis.variable.name}_block")
         parts: list[Statement] = []
         if whole != b.index(0):
@@ -227,7 +227,7 @@ class _Nests:
         return Allocate(total, Block((Store(total, home, neutral), loop, _finished(stage, {}, result, None))))
 
 
-def _divided(extent: Expression, lanes: int) -> tuple[Expression, Expression]:
+def divided(extent: Expression, lanes: int) -> tuple[Expression, Expression]:
     """Return how many whole vectors an axis has, and how many elements behind them."""
     if isinstance(extent, Constant):
         whole, rest = divmod(int(extent.value), lanes)
@@ -241,18 +241,19 @@ def _cost(indices: Sequence[Expression], variable: Variable, lanes: int) -> floa
     if not used:
         return 0.5
     is_last = used == [len(indices) - 1]
-    return 1.0 if is_last and _moves_by_one(indices[-1], variable) else STRIDED * lanes
+    return 1.0 if is_last and moves_by_one(indices[-1], variable) else STRIDED * lanes
 
 
-def _moves_by_one(index: Expression, variable: Variable) -> bool:
+def moves_by_one(index: Expression, variable: Variable) -> bool:
+    """Whether an index grows by one with a variable."""
     if index is variable:
         return True
     match index:
         case Binary("add", left, right):
             sides = [side for side in (left, right) if variable in free_variables(side)]
-            return len(sides) == 1 and _moves_by_one(sides[0], variable)
+            return len(sides) == 1 and moves_by_one(sides[0], variable)
         case Binary("sub", left, right):
-            return variable not in free_variables(right) and _moves_by_one(left, variable)
+            return variable not in free_variables(right) and moves_by_one(left, variable)
     return False
 
 

@@ -48,7 +48,7 @@ def planned(case: Case, name: str, target: Target) -> tuple[RegionKernels, list[
         arrays = dict(zip([value.name for value in case.model.graph.input], case.inputs, strict=True))
         answer = BACKEND.supports(view)
         if answer is not True and answer.code == "constant-required":
-            make_constant(view, {name: array for name, array in arrays.items()})
+            make_constant(view, arrays)
             first = view.input(0)
             if first is not None:
                 first.value.const_value = None

@@ -1,0 +1,270 @@
+"""Sums of products over extents that are known only when a kernel runs: register tiles with tails.
+
+The result is cut into tiles of constant size. Blocks of columns come first, so that one panel of the right factor stays
+in a cache for all rows; within a block, tiles of rows follow each other, and the rows that are left over go one by one.
+Columns that are left over are masked. A constant right factor is packed into such panels at compile time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.loop_frames import Vectors
+from graft.core.schedule.loops.vectorize import instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
+from graft.core.schedule.products.tiling import (
+    Reduced,
+    Span,
+    Tile,
+    accumulate,
+    choose_tile,
+    clear,
+    finish_tile,
+)
+from graft.core.schedule.strategies.varying_nest import divided, moves_by_one
+from graft.core.schedule.strategy import Strategy, of_kernel
+from graft.core.tensor_ir.anchor_rules import factors_of
+from graft.core.tensor_ir.ir import (
+    Axis,
+    Binary,
+    Block,
+    Broadcast,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Load,
+    LoopKind,
+    Ramp,
+    Statement,
+    Variable,
+)
+from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.tensor_ir.visit import free_variables, loads, substitute
+from graft.core.types import FLOATS
+
+USUAL = 128
+"""The rows or columns that tiles are chosen for where their number varies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A sum of products taken apart: ``left`` depends on the rows, ``right`` on the columns."""
+
+    epilogue: Epilogue
+    left: Expression
+    right: Expression
+    rows: int | None
+    columns: int
+    depth: tuple[Axis, ...]
+
+    @property
+    def axes(self) -> tuple[Variable, ...]:
+        return self.epilogue.anchor.axes
+
+    @property
+    def shape(self) -> tuple[Expression, ...]:
+        return self.epilogue.anchor.buffer.shape
+
+
+def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
+    """Return a kernel whose anchor is a sum of products of floats in register tiles; None for any other."""
+    stages = fused_stages(kernel)
+    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
+    product = None if epilogue is None else _taken_apart(epilogue)
+    if product is None:
+        return None
+    height, width = (_usual(product, axis) for axis in (product.rows, product.columns))
+    tile = choose_tile(height, width, product.epilogue.anchor.value.type.dtype, target)
+    loops = _Loops(product, tile, Vectors.of(target))
+    packed = loops.pack(kernel)
+    function = Function(
+        kernel.name,
+        (*(packed.get(buffer, (buffer,))[0] for buffer in kernel.inputs), *kernel.outputs),
+        len(kernel.outputs),
+        instantiate(simplify_statement(lower_loops(simplify_statement(loops.body()))), {}),
+        kernel.origin,
+    )
+    knobs: dict[str, int | str] = {"rows": tile.rows, "vectors": tile.vectors}
+    return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
+
+
+def _usual(product: _Product, axis: int | None) -> int:
+    extent = b.index(1) if axis is None else product.shape[axis]
+    return max(1, int(extent.value)) if isinstance(extent, Constant) else USUAL
+
+
+def _taken_apart(epilogue: Epilogue) -> _Product | None:
+    """Return the factors by what they depend on; None unless the right one lies row by row along the columns."""
+    stage = epilogue.anchor
+    factors = factors_of(stage)
+    if factors is None or stage.reduction is None or factors[2] or stage.value.type.dtype not in FLOATS:
+        return None
+    left, right, _ = factors
+    if not stage.axes or epilogue.branches or epilogue.picks:
+        return None
+    columns = len(stage.axes) - 1
+    column = stage.axes[columns]
+    if column in free_variables(left):
+        left, right = right, left
+    if column in free_variables(left) or column not in free_variables(right):
+        return None
+    along = [load for load in loads(right) if any(column in free_variables(index) for index in load.indices)]
+    if not all(_is_contiguous(load, column) for load in along):
+        return None
+    reduced = stage.reduction.axes
+    if len(reduced) > 1 and not all(isinstance(axis.extent, Constant) for axis in reduced):
+        return None
+    own = [n for n, axis in enumerate(stage.axes) if axis in free_variables(left) and axis not in free_variables(right)]
+    return _Product(epilogue, left, right, own[-1] if own else None, columns, reduced)
+
+
+def _is_contiguous(load: Load, column: Variable) -> bool:
+    inner = not any(column in free_variables(index) for index in load.indices[:-1])
+    return inner and moves_by_one(load.indices[-1], column) and load.buffer.strides is None
+
+
+class _Loops:
+    """Writes the loops of one product."""
+
+    def __init__(self, product: _Product, tile: Tile, vectors: Vectors) -> None:
+        self.product, self.tile, self.vectors = product, tile, vectors
+        self.right, self.is_packed = product.right, False
+        self.dtype = product.epilogue.anchor.value.type.dtype
+
+    def pack(self, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
+        """Lay a constant right factor out in panels of the tile's columns, padded with zeros; {} if it is not one."""
+        load, product = self.product.right, self.product
+        if not isinstance(load, Load) or load.buffer not in kernel.constants or len(product.depth) != 1:
+            return {}
+        place = (product.depth[0].variable, product.axes[product.columns])
+        others = [one for one in loads(product.left) if one.buffer is load.buffer]
+        if others or load.mask is not None or len(load.indices) != 2 or load.indices != place:
+            return {}
+        contents, width = kernel.constants[load.buffer], self.tile.columns
+        terms, columns = contents.shape
+        panels = -(-columns // width)
+        padded = np.zeros((terms, panels * width), contents.dtype)
+        padded[:, :columns] = contents
+        packed = np.ascontiguousarray(padded.reshape(terms, panels, width).transpose(1, 0, 2))
+        shape = tuple(map(b.index, packed.shape))
+        buffer = Buffer(f"{load.buffer.name}_panels", load.buffer.dtype, shape, None, "host", 64)
+        column = place[1]
+        self.right = Load(buffer, (b.divide(column, width), place[0], b.modulo(column, width)))
+        self.is_packed = True
+        return {load.buffer: (buffer, packed)}
+
+    def body(self) -> Statement:
+        """Return all loops."""
+        product, width = self.product, self.tile.columns
+        whole, rest = divided(product.shape[product.columns], width)
+        block = Variable("columns")
+        parts: list[Statement] = []
+        if whole != b.index(0):
+            inside = self._rows(b.multiply(block, width), None)
+            parts.append(self._over_outer(For(block, whole, "parallel", inside)))
+        if rest != b.index(0):
+            begin = b.multiply(whole, width)
+            tail = (
+                self._rows(begin, rest) if self.vectors.masks or self.tile.lanes == 1 else self._one_by_one(begin, rest)
+            )
+            tail = self._over_outer(tail)
+            parts.append(tail if isinstance(rest, Constant) else If(b.greater(rest, 0), tail))
+        return Block(tuple(parts))
+
+    def _one_by_one(self, begin: Expression, rest: Expression) -> Statement:
+        """Return the columns that are left over on a machine without masks."""
+        single = _Loops(self.product, replace(self.tile, vectors=1, lanes=1), self.vectors)
+        single.right, single.is_packed = self.right, self.is_packed
+        column = Variable("column")
+        return For(column, rest, "serial", single._rows(b.add(begin, column), None))
+
+    def _over_outer(self, body: Statement) -> Statement:
+        product = self.product
+        kind: LoopKind = "parallel"
+        for axis in reversed(range(len(product.axes))):
+            if axis not in (product.rows, product.columns):
+                body = For(product.axes[axis], product.shape[axis], kind, body)
+        return body
+
+    def _rows(self, column: Expression, rest: Expression | None) -> Statement:
+        """Return tiles of all rows for the columns from ``column`` on, of which ``rest`` exist (None: all)."""
+        if self.product.rows is None:
+            return self._tile(replace(self.tile, rows=1), b.index(0), column, rest)
+        whole, left = divided(self.product.shape[self.product.rows], self.tile.rows)
+        block, single = Variable("rows"), Variable("row")
+        parts: list[Statement] = []
+        if whole != b.index(0):
+            inside = self._tile(self.tile, b.multiply(block, self.tile.rows), column, rest)
+            parts.append(For(block, whole, "serial", inside))
+        if left != b.index(0):
+            place = b.add(b.multiply(whole, self.tile.rows), single)
+            parts.append(For(single, left, "serial", self._tile(replace(self.tile, rows=1), place, column, rest)))
+        return Block(tuple(parts))
+
+    def _tile(self, tile: Tile, row: Expression, column: Expression, rest: Expression | None) -> Statement:
+        """Return one tile of sums and its epilogue."""
+        product, lanes = self.product, tile.lanes
+
+        def mask(vector: int) -> Expression | None:
+            if rest is None:
+                return None
+            return Binary("lt", Ramp(b.index(vector * lanes), 1, lanes), Broadcast(rest, lanes))
+
+        def left(number: int) -> Expression:
+            known = {} if product.rows is None else {product.axes[product.rows]: b.add(row, number)}
+            return substitute(product.left, known)
+
+        def right(vector: int) -> Expression:
+            begin = b.add(column, vector * lanes)
+            if self.is_packed:
+                return self._packed(column, vector, lanes)
+            index = begin if lanes == 1 else Ramp(begin, 1, lanes)
+            values: dict[Variable, Expression] = {product.axes[product.columns]: index}
+            return vectorize_expression(self.right, values, mask(vector))
+
+        def point(number: Expression, offset: Expression) -> list[Expression]:
+            place: list[Expression] = list(product.axes)
+            if product.rows is not None:
+                place[product.rows] = b.add(row, number)
+            begin = b.add(column, offset)
+            place[product.columns] = begin if lanes == 1 else Ramp(begin, 1, lanes)
+            return place
+
+        def finish(totals: Buffer) -> Statement:
+            return finish_tile(product.epilogue, tile, totals, point, mask)
+
+        initial = product.epilogue.anchor.reduction
+        assert initial is not None, product.epilogue.anchor.buffer.name
+        kind = product.epilogue.anchor.value.type
+        begin: Callable[[Buffer], Statement] = clear(tile, initial.initial)
+        span = None
+        extents = [int(axis.extent.value) for axis in product.depth if isinstance(axis.extent, Constant)]
+        if len(extents) == len(product.depth):
+            terms = [Reduced(axis.variable, extent) for axis, extent in zip(product.depth, extents, strict=True)]
+        else:
+            terms = [Reduced(product.depth[0].variable, 1)]
+            span, tile = Span(b.index(0), product.depth[0].extent, 0), replace(tile, unroll=1)
+        return accumulate(tile, kind, begin, terms, left, right, finish, span)
+
+    def _packed(self, column: Expression, vector: int, lanes: int) -> Expression:
+        """Return a vector of a panel; columns behind the last are zeros there."""
+        assert isinstance(self.right, Load), "a packed factor is one load"
+        width = self.right.buffer.shape[2]
+        assert isinstance(width, Constant), "a panel has a constant width"
+        panel, within = b.divide(column, int(width.value)), b.modulo(column, int(width.value))
+        place = b.add(within, vector * lanes) if lanes == 1 else Ramp(b.index(vector * lanes), 1, lanes)
+        return Load(self.right.buffer, (panel, self.right.indices[1], place))
+
+
+STRATEGY = Strategy("varying_product", frozenset({Trait.CONTRACTION}), of_kernel(schedule_product), varies=True)
+"""Takes products of floats whose right factor lies row by row, or is a constant."""

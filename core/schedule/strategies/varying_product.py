@@ -20,6 +20,7 @@ from graft.core.schedule.loops.loop_frames import Vectors
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.tiling import (
+    Ahead,
     Reduced,
     Span,
     Tile,
@@ -50,7 +51,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
-from graft.core.types import FLOATS
+from graft.core.types import FLOATS, element_bits
 
 USUAL = 128
 """The rows or columns that tiles are chosen for where their number varies."""
@@ -133,12 +134,38 @@ def _is_contiguous(load: Load, column: Variable) -> bool:
     return inner and moves_by_one(load.indices[-1], column) and load.buffer.strides is None
 
 
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """A constant right factor: ``count`` panels of ``terms`` rows of ``width`` columns."""
+
+    buffer: Buffer
+    count: int
+    terms: int
+    width: int
+
+    def vector(self, term: Expression, column: Expression, offset: int, lanes: int) -> Expression:
+        """Return the elements of a row from ``offset`` behind a column on; behind the last column are zeros."""
+        panel = b.multiply(b.divide(column, self.width), self.terms * self.width)
+        begin = b.add(b.add(panel, b.multiply(term, self.width)), b.add(b.modulo(column, self.width), offset))
+        return Load(self.buffer, (begin if lanes == 1 else Ramp(begin, 1, lanes),))
+
+    def ahead(self, column: Expression, number: Expression, tile: Tile, line: int) -> Ahead:
+        """Return what tile ``number`` of usually so many fetches of the panel that comes next; a line has bytes."""
+        each = line * 8 // element_bits(self.buffer.dtype)
+        tiles = max(1, USUAL // tile.rows)
+        advance = -(-tile.unroll * self.width // (tiles * each)) * each
+        share = self.terms // tile.unroll * advance
+        following = b.multiply(b.add(b.divide(column, self.width), 1), self.terms * self.width)
+        last = max(0, self.count * self.terms * self.width - share)
+        return Ahead(self.buffer, b.minimum(b.add(following, b.multiply(number, share)), last), advance, line)
+
+
 class _Loops:
     """Writes the loops of one product."""
 
     def __init__(self, product: _Product, tile: Tile, vectors: Vectors) -> None:
         self.product, self.tile, self.vectors = product, tile, vectors
-        self.right, self.is_packed = product.right, False
+        self.panels: _Panels | None = None
         self.dtype = product.epilogue.anchor.value.type.dtype
 
     def pack(self, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
@@ -156,12 +183,9 @@ class _Loops:
         padded = np.zeros((terms, panels * width), contents.dtype)
         padded[:, :columns] = contents
         packed = np.ascontiguousarray(padded.reshape(terms, panels, width).transpose(1, 0, 2))
-        shape = tuple(map(b.index, packed.shape))
-        buffer = Buffer(f"{load.buffer.name}_panels", load.buffer.dtype, shape, None, "host", 64)
-        column = place[1]
-        self.right = Load(buffer, (b.divide(column, width), place[0], b.modulo(column, width)))
-        self.is_packed = True
-        return {load.buffer: (buffer, packed)}
+        buffer = Buffer(f"{load.buffer.name}_panels", load.buffer.dtype, (b.index(packed.size),), None, "host", 64)
+        self.panels = _Panels(buffer, panels, terms, width)
+        return {load.buffer: (buffer, packed.reshape(-1))}
 
     def body(self) -> Statement:
         """Return all loops."""
@@ -184,7 +208,7 @@ class _Loops:
     def _one_by_one(self, begin: Expression, rest: Expression) -> Statement:
         """Return the columns that are left over on a machine without masks."""
         single = _Loops(self.product, replace(self.tile, vectors=1, lanes=1), self.vectors)
-        single.right, single.is_packed = self.right, self.is_packed
+        single.panels = self.panels
         column = Variable("column")
         return For(column, rest, "serial", single._rows(b.add(begin, column), None))
 
@@ -197,22 +221,31 @@ class _Loops:
         return body
 
     def _rows(self, column: Expression, rest: Expression | None) -> Statement:
-        """Return tiles of all rows for the columns from ``column`` on, of which ``rest`` exist (None: all)."""
+        """Return tiles of all rows for the columns from ``column`` on, of which ``rest`` exist (None: all).
+
+        The last tile ends where the rows end: some of its rows are computed twice, which is cheaper than one by one.
+        """
         if self.product.rows is None:
             return self._tile(replace(self.tile, rows=1), b.index(0), column, rest)
-        whole, left = divided(self.product.shape[self.product.rows], self.tile.rows)
-        block, single = Variable("rows"), Variable("row")
-        parts: list[Statement] = []
-        if whole != b.index(0):
-            inside = self._tile(self.tile, b.multiply(block, self.tile.rows), column, rest)
-            parts.append(For(block, whole, "serial", inside))
-        if left != b.index(0):
-            place = b.add(b.multiply(whole, self.tile.rows), single)
-            parts.append(For(single, left, "serial", self._tile(replace(self.tile, rows=1), place, column, rest)))
-        return Block(tuple(parts))
+        extent, height = self.product.shape[self.product.rows], self.tile.rows
+        block, row = Variable("rows"), Variable("row")
+        count = b.divide(b.add(extent, height - 1), height)
+        begin = b.minimum(b.multiply(block, height), b.subtract(extent, height))
+        tiles = For(block, count, "serial", self._tile(self.tile, begin, column, rest, block))
+        single = For(row, extent, "serial", self._tile(replace(self.tile, rows=1), row, column, rest))
+        if isinstance(extent, Constant):
+            return tiles if int(extent.value) >= height else single
+        return tiles if height == 1 else If(b.greater_equal(extent, height), tiles, single)
 
-    def _tile(self, tile: Tile, row: Expression, column: Expression, rest: Expression | None) -> Statement:
-        """Return one tile of sums and its epilogue."""
+    def _tile(
+        self,
+        tile: Tile,
+        row: Expression,
+        column: Expression,
+        rest: Expression | None,
+        number: Expression | None = None,
+    ) -> Statement:
+        """Return one tile of sums and its epilogue; ``number`` is the tile's among those of all rows."""
         product, lanes = self.product, tile.lanes
 
         def mask(vector: int) -> Expression | None:
@@ -226,11 +259,11 @@ class _Loops:
 
         def right(vector: int) -> Expression:
             begin = b.add(column, vector * lanes)
-            if self.is_packed:
-                return self._packed(column, vector, lanes)
+            if self.panels is not None:
+                return self.panels.vector(product.depth[0].variable, column, vector * lanes, lanes)
             index = begin if lanes == 1 else Ramp(begin, 1, lanes)
             values: dict[Variable, Expression] = {product.axes[product.columns]: index}
-            return vectorize_expression(self.right, values, mask(vector))
+            return vectorize_expression(product.right, values, mask(vector))
 
         def point(number: Expression, offset: Expression) -> list[Expression]:
             place: list[Expression] = list(product.axes)
@@ -254,16 +287,10 @@ class _Loops:
         else:
             terms = [Reduced(product.depth[0].variable, 1)]
             span, tile = Span(b.index(0), product.depth[0].extent, 0), replace(tile, unroll=1)
-        return accumulate(tile, kind, begin, terms, left, right, finish, span)
-
-    def _packed(self, column: Expression, vector: int, lanes: int) -> Expression:
-        """Return a vector of a panel; columns behind the last are zeros there."""
-        assert isinstance(self.right, Load), "a packed factor is one load"
-        width = self.right.buffer.shape[2]
-        assert isinstance(width, Constant), "a panel has a constant width"
-        panel, within = b.divide(column, int(width.value)), b.modulo(column, int(width.value))
-        place = b.add(within, vector * lanes) if lanes == 1 else Ramp(b.index(vector * lanes), 1, lanes)
-        return Load(self.right.buffer, (panel, self.right.indices[1], place))
+        ahead = None
+        if self.panels is not None and number is not None:
+            ahead = self.panels.ahead(column, number, tile, self.vectors.machine.cache(2).line)
+        return accumulate(tile, kind, begin, terms, left, right, finish, span, ahead)
 
 
 STRATEGY = Strategy("varying_product", frozenset({Trait.CONTRACTION}), of_kernel(schedule_product), varies=True)

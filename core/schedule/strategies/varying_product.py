@@ -28,6 +28,7 @@ from graft.core.schedule.products.tiling import (
     choose_tile,
     clear,
     finish_tile,
+    lanes_of,
 )
 from graft.core.schedule.strategies.varying_nest import divided, moves_by_one
 from graft.core.schedule.strategy import Strategy, of_kernel
@@ -43,6 +44,7 @@ from graft.core.tensor_ir.ir import (
     For,
     Function,
     If,
+    Let,
     Load,
     LoopKind,
     Ramp,
@@ -53,6 +55,8 @@ from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import FLOATS, element_bits
 
+NARROW = 2
+"""The vectors of a tile where the number of columns varies: of what is left over at their end, less is in vain."""
 USUAL = 128
 """The rows or columns that tiles are chosen for where their number varies."""
 
@@ -64,9 +68,26 @@ class _Product:
     epilogue: Epilogue
     left: Expression
     right: Expression
-    rows: int | None
+    rows: tuple[int, ...]
     columns: int
     depth: tuple[Axis, ...]
+
+    @property
+    def height(self) -> Expression:
+        """The number of rows, of all their axes together."""
+        height: Expression = b.index(1)
+        for axis in self.rows:
+            height = b.multiply(height, self.shape[axis])
+        return height
+
+    def row(self, number: Expression) -> dict[int, Expression]:
+        """Return the index along each axis of the rows that row ``number`` has."""
+        places: dict[int, Expression] = {}
+        for axis in reversed(self.rows):
+            is_first = axis == self.rows[0]
+            places[axis] = number if is_first else b.modulo(number, self.shape[axis])
+            number = number if is_first else b.divide(number, self.shape[axis])
+        return places
 
     @property
     def axes(self) -> tuple[Variable, ...]:
@@ -84,8 +105,9 @@ def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
     product = None if epilogue is None else _taken_apart(epilogue)
     if product is None:
         return None
-    height, width = (_usual(product, axis) for axis in (product.rows, product.columns))
-    tile = choose_tile(height, width, product.epilogue.anchor.value.type.dtype, target)
+    dtype, columns = product.epilogue.anchor.value.type.dtype, product.shape[product.columns]
+    width = _usual(columns) if isinstance(columns, Constant) else NARROW * lanes_of(dtype, target)
+    tile = choose_tile(_usual(product.height), width, dtype, target)
     loops = _Loops(product, tile, Vectors.of(target))
     packed = loops.pack(kernel)
     function = Function(
@@ -99,8 +121,7 @@ def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
     return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
 
 
-def _usual(product: _Product, axis: int | None) -> int:
-    extent = b.index(1) if axis is None else product.shape[axis]
+def _usual(extent: Expression) -> int:
     return max(1, int(extent.value)) if isinstance(extent, Constant) else USUAL
 
 
@@ -125,8 +146,11 @@ def _taken_apart(epilogue: Epilogue) -> _Product | None:
     reduced = stage.reduction.axes
     if len(reduced) > 1 and not all(isinstance(axis.extent, Constant) for axis in reduced):
         return None
-    own = [n for n, axis in enumerate(stage.axes) if axis in free_variables(left) and axis not in free_variables(right)]
-    return _Product(epilogue, left, right, own[-1] if own else None, columns, reduced)
+    in_left, in_right, shape = free_variables(left), free_variables(right), stage.buffer.shape
+    own = [
+        n for n, axis in enumerate(stage.axes) if axis in in_left and axis not in in_right and shape[n] != b.index(1)
+    ]
+    return _Product(epilogue, left, right, tuple(own), columns, reduced)
 
 
 def _is_contiguous(load: Load, column: Variable) -> bool:
@@ -197,26 +221,36 @@ class _Loops:
             inside = self._rows(b.multiply(block, width), None)
             parts.append(self._over_outer(For(block, whole, "parallel", inside)))
         if rest != b.index(0):
-            begin = b.multiply(whole, width)
-            tail = (
-                self._rows(begin, rest) if self.vectors.masks or self.tile.lanes == 1 else self._one_by_one(begin, rest)
-            )
-            tail = self._over_outer(tail)
+            tail = self._over_outer(self._tail(b.multiply(whole, width), rest))
             parts.append(tail if isinstance(rest, Constant) else If(b.greater(rest, 0), tail))
         return Block(tuple(parts))
 
-    def _one_by_one(self, begin: Expression, rest: Expression) -> Statement:
-        """Return the columns that are left over on a machine without masks."""
-        single = _Loops(self.product, replace(self.tile, vectors=1, lanes=1), self.vectors)
-        single.panels = self.panels
-        column = Variable("column")
-        return For(column, rest, "serial", single._rows(b.add(begin, column), None))
+    def _tail(self, begin: Expression, rest: Expression) -> Statement:
+        """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
+        lanes = self.tile.lanes
+        if not self.vectors.masks and lanes > 1:
+            column = Variable("column")
+            single = self._of_width(1, 1)
+            return For(column, rest, "serial", single._rows(b.add(begin, column), None))
+        body = self._rows(begin, rest)
+        for vectors in range(self.tile.vectors - 1, 0, -1):
+            fewer = self._of_width(vectors, lanes)._rows(begin, rest)
+            if isinstance(rest, Constant):
+                body = fewer if int(rest.value) <= vectors * lanes else body
+            else:
+                body = If(b.less_equal(rest, vectors * lanes), fewer, body)
+        return body
+
+    def _of_width(self, vectors: int, lanes: int) -> _Loops:
+        narrow = _Loops(self.product, replace(self.tile, vectors=vectors, lanes=lanes), self.vectors)
+        narrow.panels = self.panels
+        return narrow
 
     def _over_outer(self, body: Statement) -> Statement:
         product = self.product
         kind: LoopKind = "parallel"
         for axis in reversed(range(len(product.axes))):
-            if axis not in (product.rows, product.columns):
+            if axis not in (*product.rows, product.columns):
                 body = For(product.axes[axis], product.shape[axis], kind, body)
         return body
 
@@ -225,9 +259,9 @@ class _Loops:
 
         The last tile ends where the rows end: some of its rows are computed twice, which is cheaper than one by one.
         """
-        if self.product.rows is None:
+        if not self.product.rows:
             return self._tile(replace(self.tile, rows=1), b.index(0), column, rest)
-        extent, height = self.product.shape[self.product.rows], self.tile.rows
+        extent, height = self.product.height, self.tile.rows
         block, row = Variable("rows"), Variable("row")
         count = b.divide(b.add(extent, height - 1), height)
         begin = b.minimum(b.multiply(block, height), b.subtract(extent, height))
@@ -253,9 +287,15 @@ class _Loops:
                 return None
             return Binary("lt", Ramp(b.index(vector * lanes), 1, lanes), Broadcast(rest, lanes))
 
+        bound: list[tuple[Variable, Expression]] = []
+
         def left(number: int) -> Expression:
-            known = {} if product.rows is None else {product.axes[product.rows]: b.add(row, number)}
-            return substitute(product.left, known)
+            places = product.row(b.add(row, number))
+            if len(places) > 1:  # divided once for all terms
+                names = {axis: Variable(product.axes[axis].name) for axis in places}
+                bound.extend((names[axis], value) for axis, value in places.items())
+                places = dict(names)
+            return substitute(product.left, {product.axes[axis]: value for axis, value in places.items()})
 
         def right(vector: int) -> Expression:
             begin = b.add(column, vector * lanes)
@@ -267,8 +307,8 @@ class _Loops:
 
         def point(number: Expression, offset: Expression) -> list[Expression]:
             place: list[Expression] = list(product.axes)
-            if product.rows is not None:
-                place[product.rows] = b.add(row, number)
+            for axis, value in product.row(b.add(row, number)).items():
+                place[axis] = value
             begin = b.add(column, offset)
             place[product.columns] = begin if lanes == 1 else Ramp(begin, 1, lanes)
             return place
@@ -290,7 +330,11 @@ class _Loops:
         ahead = None
         if self.panels is not None and number is not None:
             ahead = self.panels.ahead(column, number, tile, self.vectors.machine.cache(2).line)
-        return accumulate(tile, kind, begin, terms, left, right, finish, span, ahead)
+        known = [left(number) for number in range(tile.rows)]
+        body = accumulate(tile, kind, begin, terms, known.__getitem__, right, finish, span, ahead)
+        for variable, value in reversed(bound):
+            body = Let(variable, value, body)
+        return body
 
 
 STRATEGY = Strategy("varying_product", frozenset({Trait.CONTRACTION}), of_kernel(schedule_product), varies=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graft.compiler.memory_plan import Lifetime, plan_memory, plan_without_reuse
+from graft.compiler.memory_plan import Lifetime, MemoryPlan, plan_memory, plan_without_reuse
+from graft.compiler.symbol_binding import Range, bound_symbols
 from graft.runtime.dtypes import element_type
+from graft.runtime.extents import Extent, symbols_of
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
 
 
@@ -24,27 +26,32 @@ class ProcedureBuilder:
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     reuse: bool = True
-    """Whether tensors that are not live at the same time may have the same memory."""
+    """Whether tensors that are not live at the same time may have the same memory; with symbols they always may."""
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    """The ranges of symbols by name: those that shapes use become the procedure's."""
 
     @classmethod
     def reopen(cls, procedure: Procedure) -> ProcedureBuilder:
         """Return a builder that holds a finished procedure."""
-        tensors = list(procedure.tensors)
-        return cls(procedure.name, tensors, list(procedure.calls), list(procedure.inputs), list(procedure.outputs))
+        ranges = {symbol.name: (symbol.low, symbol.high) for symbol in procedure.symbols}
+        tensors, calls = list(procedure.tensors), list(procedure.calls)
+        return cls(
+            procedure.name, tensors, calls, list(procedure.inputs), list(procedure.outputs), ranges=ranges
+        )  # fmt: skip
 
     def add(self, tensor: TensorSpec) -> int:
         """Add a tensor and return its index."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
-    def add_input(self, name: str, dtype: str, shape: tuple[int, ...] | None) -> int:
+    def add_input(self, name: str, dtype: str, shape: tuple[Extent, ...] | None) -> int:
         """Add the next input and return its index."""
         self.inputs.append(self.add(TensorSpec(name, dtype, shape, "input", index=len(self.inputs))))
         return self.inputs[-1]
 
-    def result(self, name: str, dtype: str, shape: tuple[int, ...] | None) -> int:
-        """Add a tensor that a call will write and return its index."""
-        return self.add(TensorSpec(name, dtype, shape, "dynamic" if shape is None else "arena"))
+    def result(self, name: str, dtype: str, shape: tuple[Extent, ...] | None, *, is_dynamic: bool = False) -> int:
+        """Add a tensor that a call will write and return its index; ``is_dynamic``: the callee gives it its memory."""
+        return self.add(TensorSpec(name, dtype, shape, "dynamic" if shape is None or is_dynamic else "arena"))
 
     def inline(
         self,
@@ -60,6 +67,7 @@ class ProcedureBuilder:
         keys of its constants, ``into`` existing tensors that take the outputs.
         """
         here = {} if into is None else self._written_into(compiled, into)
+        binding = {symbol.tensor for symbol in compiled.symbols}
         for index, tensor in enumerate(compiled.tensors):
             if index in here:
                 continue
@@ -70,8 +78,11 @@ class ProcedureBuilder:
                     here[index] = self.add(replace(tensor, constant=keys[tensor.constant]))
                 case "view":
                     here[index] = self.add(replace(tensor, of=here[tensor.of]))
+                case "extents":
+                    here[index] = self.add(tensor)
                 case _:
-                    here[index] = self.result(tensor.name, tensor.dtype, tensor.shape)
+                    is_dynamic = tensor.storage == "dynamic" or index in binding
+                    here[index] = self.result(tensor.name, tensor.dtype, tensor.shape, is_dynamic=is_dynamic)
         for call in compiled.calls:
             moved = _renumber(call, here)
             self.calls.append(replace(moved, module=modules + call.module) if call.kind == "call" else moved)
@@ -86,7 +97,7 @@ class ProcedureBuilder:
         """Return the outputs of a compiled region that its calls can write straight into existing tensors."""
         here: dict[int, int] = {}
         for index, target in zip(compiled.outputs, into, strict=True):
-            if compiled.tensors[index].storage not in ("input", "constant", "view"):
+            if compiled.tensors[index].storage not in ("input", "constant", "view", "extents"):
                 here.setdefault(index, target)
         return here
 
@@ -129,6 +140,8 @@ class ProcedureBuilder:
                 self.outputs.append(copy)
 
     def _same_bytes(self, owner: int, index: int) -> bool:
+        if any(_is_symbolic(self.tensors[one]) for one in (owner, index)):
+            return True  # such a view is all of its owner
         return self._bytes(owner) == self._bytes(index) and (owner == index or self.tensors[index].offset == 0)
 
     def _make_view(self, owner: int, index: int) -> None:
@@ -139,20 +152,23 @@ class ProcedureBuilder:
         self.tensors[owner] = replace(self.tensors[owner], storage="view", of=index, offset=0)
 
     def _bytes(self, index: int) -> int | None:
+        """Return the size of a tensor; None where it is known only when the program runs."""
         tensor = self.tensors[index]
-        return None if tensor.shape is None else contiguous_bytes(element_type(tensor.dtype).bytes, tensor.shape)
+        shape = tensor.static_shape
+        return None if shape is None else contiguous_bytes(element_type(tensor.dtype).bytes, shape)
 
     def _planned(self) -> Procedure:
-        """Return the procedure with owners first, unused tensors dropped and arena offsets given."""
+        """Return the procedure with owners first, unused tensors dropped and arena offsets given.
+
+        With symbols in it, the runtime plans the arena.
+        """
         spans = self._spans()
         kept = [i for i, tensor in enumerate(self.tensors) if i in spans or tensor.storage in ("input", "output")]
         kept.sort(key=lambda i: (self.tensors[i].storage == "view", i))
         number = {old: new for new, old in enumerate(kept)}
         arena = [i for i in kept if self.tensors[i].storage == "arena"]
-        place = {tensor: number for number, tensor in enumerate(arena)}
-        on = self._replaced(spans) if self.reuse else {}
-        lifetimes = [Lifetime(self._bytes(i) or 0, *spans[i], on=place.get(on.get(i, -1), -1)) for i in arena]
-        plan = plan_memory(lifetimes) if self.reuse else plan_without_reuse(lifetimes)
+        is_symbolic = any(_is_symbolic(self.tensors[i]) for i in kept)
+        plan = MemoryPlan((0,) * len(arena), 0, 0) if is_symbolic else self._plan(arena, spans)
         offsets = dict(zip(arena, plan.offsets, strict=True))
         tensors = []
         for old in kept:
@@ -160,15 +176,17 @@ class ProcedureBuilder:
             if tensor.storage == "view":
                 tensor = replace(tensor, of=number[tensor.of])
             tensors.append(replace(tensor, offset=offsets[old]) if old in offsets else tensor)
-        return Procedure(
-            self.name,
-            tuple(tensors),
-            tuple(number[i] for i in self.inputs),
-            tuple(number[i] for i in self.outputs),
-            tuple(_renumber(call, number) for call in self.calls),
-            plan.arena_bytes,
-            plan.bound_bytes,
-        )
+        inputs = tuple(number[i] for i in self.inputs)
+        outputs = tuple(number[i] for i in self.outputs)
+        calls = tuple(_renumber(call, number) for call in self.calls)
+        symbols = bound_symbols(tensors, inputs, calls, self.ranges)
+        return Procedure(self.name, tuple(tensors), inputs, outputs, calls, plan.arena_bytes, plan.bound_bytes, symbols)
+
+    def _plan(self, arena: Sequence[int], spans: Mapping[int, tuple[int, int]]) -> MemoryPlan:
+        place = {tensor: number for number, tensor in enumerate(arena)}
+        on = self._replaced(spans) if self.reuse else {}
+        lifetimes = [Lifetime(self._bytes(i) or 0, *spans[i], on=place.get(on.get(i, -1), -1)) for i in arena]
+        return plan_memory(lifetimes) if self.reuse else plan_without_reuse(lifetimes)
 
     def _replaced(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, int]:
         """Return, by result that a call may write over a tensor that it is the last to use, that tensor."""
@@ -200,6 +218,10 @@ class ProcedureBuilder:
                     first = spans[one][0] if one in spans else step
                     spans[one] = (first, step)
         return spans
+
+
+def _is_symbolic(tensor: TensorSpec) -> bool:
+    return any(True for extent in (*(tensor.shape or ()), *tensor.values) for _ in symbols_of(extent))
 
 
 def _touched(call: Call) -> Iterator[int]:

@@ -84,9 +84,9 @@ def achieved(traffic: Traffic, nanoseconds: int, roofline: Roofline | None) -> d
 
 
 def _bytes(tensor: TensorSpec) -> int:
-    if tensor.shape is None:
+    if tensor.static_shape is None:
         return 0
-    return math.prod(tensor.shape) * numpy_dtype(tensor.dtype).itemsize
+    return math.prod(tensor.static_shape) * numpy_dtype(tensor.dtype).itemsize
 
 
 def measure_roofline(threads: int = 1, target: Target | None = None) -> Roofline:

@@ -11,27 +11,36 @@ Invariants of a `Procedure`:
 3. Calls stand in execution order: the bytes of a tensor are written before it is read.
 4. Arena tensors that are live at the same time do not overlap; offsets are multiples of 64; each lies inside
    ``arena_bytes``. But an output may stand exactly where an input that ``Call.in_place`` names does, if the call uses
-   it last.
-5. ``shape`` is None exactly for storage ``dynamic`` (allocated by the callee, shape known after the call) and for
-   inputs and outputs whose shape depends on a dynamic tensor.
+   it last. In a procedure with symbols they have no offsets, for the runtime plans its memory.
+5. Storage ``dynamic`` is memory that the callee asks for; its shape is None or has a symbol. Besides, ``shape`` is None
+   only for inputs and outputs of unknown rank.
+6. Symbols have different names, and 0 <= low <= high. Each is bound by one place: an axis of an input, or of a tensor
+   that is ``dynamic`` or an output, whose extent is that symbol alone. A tensor is used when all symbols of its shape
+   and values are bound: those of inputs when the procedure begins, others when the call that writes the binding tensor
+   is done. What else that call writes may depend on them: the callee asks for its memory too.
+7. A view that has a symbol in its shape, or looks at a tensor that has one, is all of that tensor.
+8. Tensors of storage ``extents`` are int64 or int32, have a shape of numbers, and one value for each element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from graft.runtime.extent_table import ExtentReader, ExtentWriter
+from graft.runtime.extents import Extent
+
 if TYPE_CHECKING:
     from graft.runtime._native import Artifact
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ABI_VERSION = 1
 ALIGNMENT = 64
 
-Storage = Literal["input", "output", "constant", "arena", "view", "dynamic"]
+Storage = Literal["input", "output", "constant", "arena", "view", "dynamic", "extents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +49,36 @@ class TensorSpec:
 
     ``storage`` decides the other fields: ``input``/``output`` use ``index``; ``constant`` uses ``constant`` (key
     into the constant store); ``arena`` uses ``offset`` (bytes); ``view`` uses ``of`` (tensor index) and ``offset``
-    (bytes, relative to that tensor). All tensors are contiguous in row-major order.
+    (bytes, relative to that tensor); ``extents`` uses ``values`` (its elements). All tensors are contiguous in
+    row-major order.
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...] | None
+    shape: tuple[Extent, ...] | None
     storage: Storage
     index: int = -1
     constant: str = ""
     offset: int = 0
     of: int = -1
+    values: tuple[Extent, ...] = ()
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape as numbers; None where it has others or is unknown."""
+        numbers = tuple(extent for extent in self.shape or () if isinstance(extent, int))
+        return numbers if self.shape is not None and len(numbers) == len(self.shape) else None
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSpec:
+    """A symbol of a procedure: its range (``high`` is None where it is open), and the axis that binds it."""
+
+    name: str
+    low: int = 0
+    high: int | None = None
+    tensor: int = -1
+    axis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +126,8 @@ class Procedure:
     arena_bytes: int = 0
     arena_bound: int = 0
     """The lower bound of ``arena_bytes``: the largest sum of bytes live at one time."""
+    symbols: tuple[SymbolSpec, ...] = ()
+    """With symbols, the runtime plans the arena for each binding of them; then both numbers above are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,32 +169,39 @@ class ProgramDescription:
 
 def procedure_to_json(procedure: Procedure) -> dict[str, Any]:
     """Return the JSON form of a procedure; fields at their default are left out."""
-    return {
+    extents = ExtentWriter(symbol.name for symbol in procedure.symbols)
+    row = {
         "name": procedure.name,
-        "tensors": [_tensor_to_json(tensor) for tensor in procedure.tensors],
+        "tensors": [_tensor_to_json(tensor, extents, bool(procedure.symbols)) for tensor in procedure.tensors],
         "inputs": list(procedure.inputs),
         "outputs": list(procedure.outputs),
         "calls": [_call_to_json(call) for call in procedure.calls],
-        "arena_bytes": procedure.arena_bytes,
-        "arena_bound": procedure.arena_bound,
     }
+    if procedure.symbols:
+        return row | {"symbols": [asdict(symbol) for symbol in procedure.symbols], "extents": extents.rows}
+    return row | {"arena_bytes": procedure.arena_bytes, "arena_bound": procedure.arena_bound}
 
 
 def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
-    """Return the procedure that `procedure_to_json` wrote."""
+    """Return the procedure that `procedure_to_json` wrote; raise ValueError for extents that are none."""
+    symbols = tuple(
+        SymbolSpec(row["name"], row["low"], row["high"], row["tensor"], row["axis"]) for row in data.get("symbols", ())
+    )
+    extents = ExtentReader((symbol.name for symbol in symbols), data.get("extents", ()))
     return Procedure(
         name=data["name"],
-        tensors=tuple(_tensor_from_json(tensor) for tensor in data["tensors"]),
+        tensors=tuple(_tensor_from_json(tensor, extents) for tensor in data["tensors"]),
         inputs=tuple(data["inputs"]),
         outputs=tuple(data["outputs"]),
         calls=tuple(_call_from_json(call) for call in data["calls"]),
-        arena_bytes=data["arena_bytes"],
-        arena_bound=data["arena_bound"],
+        arena_bytes=0 if symbols else data["arena_bytes"],
+        arena_bound=0 if symbols else data["arena_bound"],
+        symbols=symbols,
     )
 
 
-def _tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
-    shape = None if tensor.shape is None else list(tensor.shape)
+def _tensor_to_json(tensor: TensorSpec, extents: ExtentWriter, is_planned_later: bool) -> dict[str, Any]:
+    shape = extents.shape(tensor.shape)
     row: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": shape, "storage": tensor.storage}
     match tensor.storage:
         case "input" | "output":
@@ -172,18 +209,20 @@ def _tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
         case "constant":
             row["constant"] = tensor.constant
         case "arena":
-            row["offset"] = tensor.offset
+            row |= {} if is_planned_later else {"offset": tensor.offset}
         case "view":
             row |= {"of": tensor.of, "offset": tensor.offset}
         case "dynamic":
             pass
+        case "extents":
+            row["values"] = extents.shape(tensor.values)
     return row
 
 
-def _tensor_from_json(row: Mapping[str, Any]) -> TensorSpec:
-    shape = None if row["shape"] is None else tuple(row["shape"])
+def _tensor_from_json(row: Mapping[str, Any], extents: ExtentReader) -> TensorSpec:
     rest = {key: row[key] for key in ("index", "constant", "offset", "of") if key in row}
-    return TensorSpec(row["name"], row["dtype"], shape, row["storage"], **rest)
+    values = extents.shape(row.get("values", ())) or ()
+    return TensorSpec(row["name"], row["dtype"], extents.shape(row["shape"]), row["storage"], **rest, values=values)
 
 
 def _call_to_json(call: Call) -> dict[str, Any]:

@@ -171,8 +171,8 @@ LACKS = "' is damaged: its manifest lacks a field, or has one of another kind"
 PRODUCT = "damaged manifest: procedure 1, "
 HOSTILE: list[tuple[Callable[[Any], None], str]] = [
     (
-        _set("format", value=2),
-        "artifact has format 2, this runtime reads up to 1; upgrade graft-compiler, or compile the model with this "
+        _set("format", value=3),
+        "artifact has format 3, this runtime reads up to 2; upgrade graft-compiler, or compile the model with this "
         "version",
     ),
     (_set("format", value="1"), "artifact is damaged: manifest.json states no format; compile it again"),
@@ -233,9 +233,12 @@ HOSTILE: list[tuple[Callable[[Any], None], str]] = [
     ),
     (_set("procedures", 1, "tensors", 2, "shape", value=[1 << 40, 1 << 40]), "is too large"),
     (_set("procedures", 1, "tensors", 2, "shape", value=[-4]), "is not a natural number, or is too large"),
-    (_set("procedures", 1, "tensors", 2, "shape", value=[1.5]), "is not a natural number, or is too large"),
+    (
+        _set("procedures", 1, "tensors", 2, "shape", value=[1.5]),
+        "1.5 is neither a number nor an earlier symbol or extent",
+    ),
     (_set("procedures", 1, "tensors", 2, "shape", value=[1] * 33), "at most 32 integers"),
-    (_set("procedures", 1, "tensors", 2, "shape", value="45"), "is not a natural number, or is too large"),
+    (_set("procedures", 1, "tensors", 2, "shape", value="45"), "'4' is neither a number nor an earlier"),
     (
         _set("procedures", 1, "tensors", 2, "offset", value=64),
         PRODUCT + "tensor 2: 16 bytes at 'offset' 64 leave the arena of 64 bytes",
@@ -413,3 +416,8 @@ def test_a_mutated_manifest_never_crashes_the_loader(path: Path, seed: int) -> N
         [sys.executable, "-c", MUTATIONS, path, str(seed), root, "400"], capture_output=True, text=True, timeout=300
     )
     assert (found.stdout, found.returncode) == ("done True\n", 0), found.stderr
+
+
+def test_an_artifact_of_the_format_before_is_read(path: Path) -> None:
+    path.write_bytes(changed(path.read_bytes(), _set("format", value=1)))
+    assert load(path, threads=1, loaders=[LOADER]).inputs[0].name == "x"

@@ -6,7 +6,7 @@
 #include "program.h"
 #include "zip.h"
 
-#define GRAFT_FORMAT_VERSION 1
+#define GRAFT_FORMAT_VERSION 2
 
 typedef struct GraftArtifact GraftArtifact;
 

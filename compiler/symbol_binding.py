@@ -1,0 +1,45 @@
+"""Where the symbols of a procedure get their values: the first axis whose extent is the symbol alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from graft.runtime.extents import Symbol, symbols_of
+from graft.runtime.procedure import Call, SymbolSpec, TensorSpec
+
+Range = tuple[int, int | None]
+
+
+def bound_symbols(
+    tensors: Sequence[TensorSpec], inputs: Sequence[int], calls: Sequence[Call], ranges: Mapping[str, Range]
+) -> tuple[SymbolSpec, ...]:
+    """Return the symbols that the tensors' shapes and values use, in the order in which they are bound.
+
+    Inputs bind before the results of calls; a symbol without a range may be any natural number. Every symbol must have
+    a place that binds it.
+    """
+    used = {symbol.name: None for tensor in tensors for symbol in _used(tensor)}
+    found: dict[str, SymbolSpec] = {}
+    for tensor, axis, name in _places(tensors, inputs, calls):
+        if name in used and name not in found:
+            low, high = ranges.get(name, (0, None))
+            found[name] = SymbolSpec(name, low, high, tensor, axis)
+    unbound = sorted(used.keys() - found.keys())
+    assert not unbound, f"nothing binds the symbols {unbound}: no axis of an input or result is one of them alone"
+    return tuple(found.values())
+
+
+def _used(tensor: TensorSpec) -> Iterator[Symbol]:
+    for extent in (*(tensor.shape or ()), *tensor.values):
+        yield from symbols_of(extent)
+
+
+def _places(
+    tensors: Sequence[TensorSpec], inputs: Sequence[int], calls: Sequence[Call]
+) -> Iterator[tuple[int, int, str]]:
+    results = (index for call in calls for index in call.outputs if index >= 0)
+    written = [index for index in results if tensors[index].storage in ("dynamic", "output")]
+    for index in (*inputs, *written):
+        for axis, extent in enumerate(tensors[index].shape or ()):
+            if isinstance(extent, Symbol):
+                yield index, axis, extent.name

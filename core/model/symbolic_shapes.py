@@ -97,7 +97,7 @@ class SymbolicInference:
         if value is None:
             return None
         if value not in self.contents:
-            self.contents[value] = _constant_contents(value)
+            self.contents[value] = constant_contents(value)
         return self.contents[value]
 
     # ---- The walk ----
@@ -317,7 +317,8 @@ def _of_type(kind: onnx.TypeProto | None) -> Shape | None:
     )
 
 
-def _constant_contents(value: ir.Value) -> Contents | None:
+def constant_contents(value: ir.Value) -> Contents | None:
+    """Return the elements of a constant, None where it is none, has too many, or one that is no whole number."""
     tensor = constant_tensor(value)
     if tensor is None or tensor.size > MOST_CONTENTS or tensor.dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED):
         return None

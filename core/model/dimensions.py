@@ -20,6 +20,9 @@ Dims: TypeAlias = Mapping[str, "int | tuple[int, int | None]"]
 RANGES = "graft.dimensions"
 """The key of a model's metadata for the ranges of its symbols."""
 
+_MADE_UP = re.compile(r"unk__\d+")
+"""How onnx's inference calls dimensions of which it knows nothing."""
+
 
 def ranges_of(model: ir.Model) -> Ranges:
     """Return the ranges that were declared for a model's symbols, by name; every other is 0 and above."""
@@ -149,18 +152,29 @@ def _put(dimension: onnx.TensorShapeProto.Dimension, text: str, numbers: Mapping
 
 
 def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None]]:
-    """Take the shapes of results out of a graph with symbolic inputs, in place, and return them.
+    """Return the shapes that a graph states of results; where its inputs have symbols, take them out, in place.
 
     Exporters write shapes there that were true for the inputs that they traced with.
     """
-    if next(_symbolic(graph), None) is None:
-        return {}
+    is_symbolic = next(_symbolic(graph), None) is not None
     stated: dict[str, Sequence[int | str | None]] = {}
     for value in (*graph.output, *graph.value_info):
         tensor = value.type.tensor_type
         if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            names = [one.dim_param if not _MADE_UP.fullmatch(one.dim_param) else None for one in tensor.shape.dim]
+            numbers = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
             stated[value.name] = [
-                one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in tensor.shape.dim
+                name or None if number is None else number for number, name in zip(numbers, names, strict=True)
             ]
-            tensor.ClearField("shape")
+            if is_symbolic:
+                tensor.ClearField("shape")
     return stated
+
+
+def forget_names(model: ir.Model) -> None:
+    """Take the names of dimensions from all values but the model's inputs: the file's, and those that onnx makes up."""
+    for graph in model.graphs():
+        inner = () if graph is model.graph else graph.inputs
+        for value in (*inner, *(value for node in graph for value in node.outputs)):
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = ir.Shape([one if isinstance(one, int) else None for one in value.shape])

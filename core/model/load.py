@@ -15,7 +15,14 @@ from google.protobuf.message import DecodeError
 from graft.core.model.attribute_checks import check_nodes
 from graft.core.model.check import canonical, check_model, order, subgraphs
 from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports
-from graft.core.model.dimensions import Dims, apply_dimensions, forget_stated, keep_ranges, name_dimensions
+from graft.core.model.dimensions import (
+    Dims,
+    apply_dimensions,
+    forget_names,
+    forget_stated,
+    keep_ranges,
+    name_dimensions,
+)
 from graft.core.model.external_data import ModelDirectory, external_tensors
 from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
 from graft.core.model.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
@@ -73,6 +80,7 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
         model = ir.from_proto(infer_proto(proto))
     except ir.serde.SerdeError as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error.__cause__ or error)}") from error
+    forget_names(model)
     _attach(model, constants, steps)
     keep_ranges(model, ranges)
     if (widened := widen_small_integers(model)) > 0:

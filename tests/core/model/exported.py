@@ -46,7 +46,7 @@ TEXTS = tuple({"batch": batch, "seq": seq} for batch, seq in ((1, 1), (2, 5), (3
 
 ATTENTION = Exported(
     """g (int64[batch, seq] ids, int64[batch, seq] mask) => (float[batch, seq, 8] y)
-    <int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[1] both = {-1}, int64[1] two = {1}, int64[1] third = {2},
+    <int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[1] two = {1}, int64[1] third = {2},
      int64[1] heads = {2}, int64[1] width = {4}, int64[1] whole = {8}, float most = {-10000.0}, float ones = {1.0},
      int64[1] minus = {-1}, int64[1] begin = {0}, int64[1] end = {9223372036854775807}> {
       x = Gather(words, ids)
@@ -78,12 +78,13 @@ ATTENTION = Exported(
     {"words": (2, 8), "positions": (16, 8), "wq": (8, 8), "wk": (8, 8), "wv": (8, 8)},
     TEXTS,
 )
-"""The attention of torch.onnx's tracing exporter: extents by Gather and Concat, a mask by Expand, positions by Range."""
+"""The attention of torch.onnx's tracing exporter: extents by Gather and Concat, a mask by Expand, a Range."""
 
 CAUSAL = Exported(
-    """g (float[batch, 2, seq, 4] q, float[batch, 2, past, 4] pk, float[batch, 2, seq, 4] k) => (float[batch, 2, seq, total] y)
-    <int64 two = {2}, int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2}, int64[1] fourth = {3}, int64 one = {1},
-     int64[2] inner = {2, 3}, float low = {-9.0}> {
+    """g (float[batch, 2, seq, 4] q, float[batch, 2, past, 4] pk, float[batch, 2, seq, 4] k)
+      => (float[batch, 2, seq, total] y)
+    <int64 two = {2}, int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2},
+     int64[1] fourth = {3}, int64[2] inner = {2, 3}, float low = {-9.0}> {
       all = Concat <axis = 2> (pk, k)
       s = Shape(all) total = Gather <axis = 0> (s, two)
       t = Shape(q) length = Gather <axis = 0> (t, two)
@@ -108,7 +109,8 @@ IMAGE = Exported(
       p = MaxPool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1> (c)
       s = Shape(p) head = Slice(s, first, two) size = Slice(s, two, end) double = Mul(size, factor)
       sizes = Concat <axis = 0> (head, double)
-      u = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (p, none, none, sizes)
+      u = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">
+        (p, none, none, sizes)
       g = GlobalAveragePool(u)
       n = Shape <start = 0, end = 1> (g)
       flat = Concat <axis = 0> (n, minus)
@@ -122,8 +124,8 @@ IMAGE = Exported(
 
 GUARDED = Exported(
     """g (float[batch, seq, 4] x, float[seq, 4] z) => (float[a, b, c, d] y, int64[two] shape)
-    <int64[3] wanted = {-1, -1, -1}, int64[3] ones = {1, 1, 1}, int64 minus = {-1}, int64[1] m1 = {-1}, int64[1] eight = {8},
-     int64[1] one = {1}, int64[1] zero = {0}> {
+    <int64[3] wanted = {-1, -1, -1}, int64[3] ones = {1, 1, 1}, int64 minus = {-1}, int64[1] m1 = {-1},
+     int64[1] eight = {8}, int64[1] one = {1}, int64[1] zero = {0}> {
       same = Equal(wanted, minus)
       s = Shape(x)
       target = Where(same, s, ones)

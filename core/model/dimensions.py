@@ -30,6 +30,12 @@ def ranges_of(model: ir.Model) -> Ranges:
     return {name: Range(low, high) for name, (low, high) in given.items()}
 
 
+def values_and_ranges(dims: Dims) -> tuple[dict[str, int], Dims]:
+    """Return, of what is said where a model is compiled and run, the numbers to run with and the ranges to compile for."""
+    values = {name: wish for name, wish in dims.items() if isinstance(wish, int)}
+    return values, {name: wish for name, wish in dims.items() if not isinstance(wish, int)}
+
+
 def keep_ranges(model: ir.Model, ranges: Ranges) -> None:
     """Note the ranges of a model's symbols in it, beside those that it has."""
     if ranges:

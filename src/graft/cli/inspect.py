@@ -10,10 +10,12 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
+    dim_option,
     is_artifact,
     names_or_none,
 )
@@ -25,6 +27,8 @@ from graft.report.quantities import knobs, shape, size
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from graft.core.model.dimensions import Dims
+
 STAGES = ("loaded", "normalized", "partitioned")
 
 
@@ -33,6 +37,7 @@ STAGES = ("loaded", "normalized", "partitioned")
 @click.option("--stage", type=click.Choice(STAGES), default="loaded", show_default=True, help="The stage of a model.")
 @click.option("--text", is_flag=True, help="Print the model in ONNX's text syntax, large weights left out.")
 @backend_options
+@dim_option
 @common_options
 @click.pass_obj
 def command(
@@ -42,10 +47,11 @@ def command(
     text: bool,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
 ) -> int:
     """Show what FILE is, an artifact or a model."""
     if not is_artifact(file):
-        model = _model(state, file, stage, backends, dict(shapes))
+        model = _model(state, file, stage, backends, dict(shapes), dict(dims))
         if text:
             _print_text(state, model)
         else:
@@ -107,15 +113,20 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def _model(
-    state: State, path: Path, stage: str, backends: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]
+    state: State,
+    path: Path,
+    stage: str,
+    backends: tuple[str, ...] | None,
+    shapes: dict[str, tuple[int, ...]],
+    dims: Dims,
 ) -> ir.Model:
     if stage == "loaded":
         from graft.core.model.load import load
 
-        return load(str(path), shapes=shapes)
+        return load(str(path), shapes=shapes, dims=dims)
     from graft.compiler.driver import prepare
 
-    model = prepare(str(path), shapes, state.manager())
+    model = prepare(str(path), shapes, state.manager(), dims=dims)
     if stage == "normalized":
         return model
     from graft.compiler.request import choose

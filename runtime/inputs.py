@@ -31,7 +31,7 @@ def inputs_of(program: Program, given: Sequence[tuple[str, str]], seed: int) -> 
     generator = np.random.default_rng(seed)
     for one in program.inputs:
         if one.name not in arrays:
-            arrays[one.name] = _sample(one.name, one.dtype, one.shape, generator)
+            arrays[one.name] = _sample(one.name, one.dtype, one.static_shape, generator)
     return arrays
 
 

@@ -109,8 +109,8 @@ def verify(
     """Compare a compiled model with ``against`` (``reference``: onnx.reference, or ``onnxruntime``).
 
     ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
-    element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones, with the numbers that ``dims``
-    gives symbols; ranges in it are what the program is compiled for.
+    element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones, with
+    the numbers that ``dims`` gives symbols; ranges in it are what the program is compiled for.
     """
     if against not in PEERS:
         raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)

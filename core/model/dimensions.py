@@ -31,7 +31,7 @@ def ranges_of(model: ir.Model) -> Ranges:
 
 
 def values_and_ranges(dims: Dims) -> tuple[dict[str, int], Dims]:
-    """Return, of what is said where a model is compiled and run, the numbers to run with and the ranges to compile for."""
+    """Return the numbers to run a model with, and the ranges to compile it for, of what is said of both."""
     values = {name: wish for name, wish in dims.items() if isinstance(wish, int)}
     return values, {name: wish for name, wish in dims.items() if not isinstance(wish, int)}
 

@@ -24,6 +24,7 @@ from graft.plugins.codegen.quantized_regions import in_integers
 from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.plugins.static_shapes import refused_if_symbolic
 
 if TYPE_CHECKING:
     from graft.core.schedule.parameters import Parameters
@@ -170,14 +171,4 @@ class TensorIrBackend(CodegenChoices, Backend):
         if value.dtype not in DTYPES and not is_custom(value.dtype):
             kind = value.dtype or "of unknown type"
             return Reject("dtype", f"'{value.name}' is {kind}; {self.name} computes numbers and bool")
-        if value.static_shape is None:
-            return Reject(
-                "dynamic-shape", f"'{value.name}' has shape {_shown(value)}; {self.name} compiles static shapes"
-            )
-        return None
-
-
-def _shown(value: ValueView) -> str:
-    if value.shape is None:
-        return "unknown"
-    return f"[{','.join('?' if extent is None else str(extent) for extent in value.shape)}]"
+        return refused_if_symbolic(value, self.name)

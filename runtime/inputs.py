@@ -34,12 +34,14 @@ def inputs_of(
             raise InputError(f"input '{name}' is given twice; give it once", input=name)
         arrays[name] = read_array(name, text, dtypes.get(name))
     generator = np.random.default_rng(seed)
-    shapes = {one.name: one.shape for one in program.inputs}
-    ranges = {one.name: (one.low, one.high) for one in program.description.procedures[0].symbols}
+    entry = program.description.procedures[0]
+    shapes = {entry.tensors[index].name: entry.tensors[index].shape for index in entry.inputs}
+    ranges = {one.name: (one.low, one.high) for one in entry.symbols}
     values = typical_values(shapes, ranges, {**_bound(shapes, arrays), **(dims or {})})
     for one in program.inputs:
         if one.name not in arrays:
-            shape = None if one.shape is None else shape_at(one.shape, values)
+            extents = shapes[one.name]
+            shape = None if extents is None else shape_at(extents, values)
             arrays[one.name] = _sample(one.name, one.dtype, shape, generator)
     return arrays
 

@@ -23,6 +23,7 @@ from graft.cli.output import print_json, print_table
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
 from graft.report.quantities import knobs, shape, size
+from graft.runtime.procedure import procedure_from_json, shape_texts
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -88,13 +89,20 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     if "summary" in manifest["metadata"]:
         click.echo(f"plan       {manifest['metadata']['summary']}")
     click.echo(f"calls      {sum(len(procedure['calls']) for procedure in manifest['procedures'])}")
-    arenas = [f"{size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])})"]
-    click.echo(f"arena      {arenas[0]}")
+    if "arena_bytes" in entry:
+        click.echo(f"arena      {size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])})")
+    else:
+        click.echo("arena      planned for each binding of the symbols")
     click.echo(f"constants  {size(members['constants.safetensors']['size'])}")
+    procedure = procedure_from_json(entry)
+    tensors = procedure.tensors
     for kind in ("inputs", "outputs"):
         for index in entry[kind]:
-            tensor = entry["tensors"][index]
-            click.echo(f"{kind[:-1]:<9}  {tensor['name']} {tensor['dtype']} {shape(tensor['shape'])}")
+            tensor = tensors[index]
+            click.echo(f"{kind[:-1]:<9}  {tensor.name} {tensor.dtype} {shape(shape_texts(tensor))}")
+    for symbol in procedure.symbols:
+        where = f"axis {symbol.axis} of {tensors[symbol.tensor].name}"
+        click.echo(f"symbol     {symbol.name} {symbol.low}..{'' if symbol.high is None else symbol.high}: {where}")
     rows = [
         (one["name"], one["kind"], len(one["functions"]), size(members[one["member"]]["size"]), one["plugin"],
          one["install"])

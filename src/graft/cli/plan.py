@@ -110,8 +110,8 @@ def plan_model(
         from graft.compiler.explaining import explain
 
         _print_explanation(state, explain(
-            str(model), explained, names_or_none(backends), shapes=dict(shapes), dims=dict(dims), policy=policy_of(wishes),
-            manager=state.manager(),
+            str(model), explained, names_or_none(backends), shapes=dict(shapes), dims=dict(dims),
+            policy=policy_of(wishes), manager=state.manager(),
         ))  # fmt: skip
         return ExitCode.OK
     from graft.compiler.api import partitioned

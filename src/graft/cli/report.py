@@ -51,7 +51,8 @@ def command(
 
     state: State = context.obj
     if is_artifact(file):
-        given = [name for name in ("backends", "shapes", "dims", *wishes) if context.get_parameter_source(name) is not None
+        given = [name for name in ("backends", "shapes", "dims", *wishes)
+                 if context.get_parameter_source(name) is not None
                  and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT]  # fmt: skip
         if given:
             raise click.UsageError(f"'{file}' is compiled already: --{given[0].replace('_', '-')} is for models")

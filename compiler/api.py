@@ -14,6 +14,7 @@ from graft.compiler.request import Backends, Request, listed, plugins
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
+from graft.core.model.dimensions import Dims
 from graft.core.model.load import SOURCE, Source
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
@@ -26,7 +27,7 @@ from graft.partition.plan import Plan
 from graft.partition.policy import PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import MANAGER, PluginManager
-from graft.runtime.arguments import FLAG, PATH, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.arguments import DIMS, FLAG, PATH, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 
 if TYPE_CHECKING:
     import os
@@ -44,6 +45,7 @@ __all__ = ["compile", "compile_model", "plan", "program_of"]
 WISHES = {
     "model": SOURCE,
     "shapes": optional(SHAPES),
+    "dims": optional(DIMS),
     "policy": optional(instance(Policy, wanted="a graft.Policy")),
     "place": optional(TEXT),
     "threads": optional(WHOLE),
@@ -59,6 +61,7 @@ def plan(
     backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Dims | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
     threads: int | None = None,
@@ -67,7 +70,8 @@ def plan(
 ) -> Plan:
     """Return where every operator would run and why.
 
-    ``backends`` are in order of preference; ``shapes`` gives values to symbolic dimensions. ``place`` (``auto``,
+    ``backends`` are in order of preference; ``dims`` and ``shapes`` as for
+    `compile`. ``place`` (``auto``,
     ``greedy``, ``model``, ``measured``) overrides ``policy.placement``; named backends are taken greedily in their
     order, all installed ones by cost (``auto``), if neither says so. Only ``measured`` compiles and runs anything:
     plans that might be, with ``threads`` threads, for at most ``policy.measure_seconds``. With ``precision`` as for
@@ -75,7 +79,7 @@ def plan(
     """
     request = Request(
         backends, shapes, threads, precision=precision, policy=policy, place=place, cache=False, tuned=False,
-        manager=manager,
+        manager=manager, dims=dims,
     )  # fmt: skip
     return partitioned(model, request).plan
 
@@ -83,7 +87,7 @@ def plan(
 def partitioned(model: Source, request: Request) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
     chosen, wishes, options = request.chosen(), request.placement(), request.options()
-    prepared = prepare(model, request.shapes, request.plugins)
+    prepared = prepare(model, request.shapes, request.plugins, dims=request.dims)
 
     def place_by(able: Sequence[Backend]) -> Partitioned:
         result = partition(
@@ -121,6 +125,7 @@ def compile(
     backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Dims | None = None,
     threads: int | None = None,
     cpu: str | None = None,
     target: str | None = None,
@@ -139,7 +144,9 @@ def compile(
     """Compile a model to a program that is ready to run and to save.
 
     ``backends`` are in order of preference: names or `Backend` objects; by default all installed ones that take part
-    unnamed, placed by cost. ``threads`` is the number of threads the program uses, all available ones by default;
+    unnamed, placed by cost. Dimensions of inputs that the model gives no number are symbols: the program runs every
+    shape. ``dims`` gives them ranges or numbers, as in ``{"batch": (1, 64), "seq": 128}``, and ``shapes`` gives all
+    numbers of an input. ``threads`` is the number of threads the program uses, all available ones by default;
     ``target`` (or ``cpu``) is the machine to compile for: ``native``, or a row of `graft.core.machine.rows` or of a
     plugin (``x86-64-v3``, ``armv8-a``, with features ``x86-64-v4+avx512vnni``) for an artifact that runs elsewhere.
     ``precision`` is that of float32 matrix products and convolutions
@@ -158,7 +165,7 @@ def compile(
     """
     request = Request(
         None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
-        strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager,
+        strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager, dims,
     )  # fmt: skip
     compiled = compile_model(model, request)
     load = partial(program_of, threads=request.thread_count, backends=request.backends, manager=manager)
@@ -223,4 +230,4 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
         keep_intermediates=None if request.keep_intermediates is None else Path(request.keep_intermediates),
         tune=measuring,
     )
-    return compiler.compile(model, request.shapes)
+    return compiler.compile(model, request.shapes, request.dims)

@@ -34,11 +34,11 @@ from graft.core.machine.target import (
     target_named,
     tuned_database,
 )
+from graft.core.model.dimensions import Dims, ranges_of
 from graft.core.model.load import Source, load
 from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.model.save import save_with_data
-from graft.core.model.shapes import require_static
 from graft.core.model.skeleton import LARGE_BYTES
 from graft.core.model.view import dtype_of
 from graft.core.operators.all import OPERATORS
@@ -128,7 +128,7 @@ class CompiledModel:
         return self._stitcher().stitch_region(region)
 
     def _stitcher(self) -> Stitcher:
-        return Stitcher(self.regions, self.modules, self.passed, self.reuse)
+        return Stitcher(self.regions, self.modules, self.passed, self.reuse, ranges_of(self.partitioned))
 
 
 def prepare(
@@ -136,13 +136,14 @@ def prepare(
     shapes: Mapping[str, Sequence[int]] | None = None,
     manager: PluginManager | None = None,
     without: Collection[str] = (),
+    dims: Dims | None = None,
 ) -> ir.Model:
-    """Return the model loaded, simplified and checked to have static inputs; ``source`` is not changed.
+    """Return the model loaded and simplified; ``source`` is not changed.
 
     The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
     Passes named in ``without`` are left out.
     """
-    return simplified(load(source, shapes=shapes), source, shapes, manager, without)
+    return simplified(load(source, shapes=shapes, dims=dims), source, shapes, manager, without, dims)
 
 
 def simplified(
@@ -151,6 +152,7 @@ def simplified(
     shapes: Mapping[str, Sequence[int]] | None,
     manager: PluginManager | None,
     without: Collection[str] = (),
+    dims: Dims | None = None,
 ) -> ir.Model:
     """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
 
@@ -166,10 +168,9 @@ def simplified(
     try:
         verify_model(model, "normalize")
     except AssertionError:
-        again = load(source, shapes=shapes).clone()
+        again = load(source, shapes=shapes, dims=dims).clone()
         normalize(again, disable=disable, more=more)  # checked after every pass, this names the one that is wrong
         raise
-    require_static(model)
     _require_numbers(model)
     if manager and (last := manager.passes("before-partition")):
         Pipeline(tuple(last)).run(model)
@@ -228,14 +229,16 @@ class Compiler:
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
         self.seconds: dict[str, float] = {}
 
-    def compile(self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> CompiledModel:
+    def compile(
+        self, source: Source, shapes: Mapping[str, Sequence[int]] | None = None, dims: Dims | None = None
+    ) -> CompiledModel:
         """Compile a model; raise GraftError if it is not valid, or no backend takes a part of it."""
         if self._options.tuned is not None:
             Tunings(self._options.tuned).check()
         with self._timed("load"):
-            loaded = load(source, shapes=shapes)
+            loaded = load(source, shapes=shapes, dims=dims)
         with self._timed("normalize"):
-            model = simplified(loaded, source, shapes, self._manager, self._options.target.without)
+            model = simplified(loaded, source, shapes, self._manager, self._options.target.without, dims)
         self._write("01_normalized.onnx", model)
         return self._compiled(model, {})
 
@@ -255,7 +258,7 @@ class Compiler:
         passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
         with self._timed("stitch"):
             reuse = "in-place" not in self._options.target.without
-            stitcher = Stitcher(found, compiled, passed, reuse)
+            stitcher = Stitcher(found, compiled, passed, reuse, ranges_of(partitioned.model))
             description = stitcher.stitch(partitioned.model.graph)
         with self._timed("describe"):
             description = self._with_facts(description, partitioned, stitcher.weights)

@@ -10,6 +10,7 @@ from typing import Any
 from graft.compiler.api import WISHES, plan
 from graft.compiler.driver import prepare
 from graft.compiler.request import Backends, choose, plugins
+from graft.core.model.dimensions import Dims
 from graft.core.model.load import Source
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
@@ -72,6 +73,7 @@ def explain(
     backends: Backends = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Dims | None = None,
     policy: Policy | None = None,
     place: PlacementMode | None = None,
     threads: int | None = None,
@@ -84,7 +86,7 @@ def explain(
     prints it. Raises PlanError if that model has no such node.
     """
     manager = manager or plugins()
-    prepared = prepare(model, shapes, manager)
+    prepared = prepare(model, shapes, manager, dims=dims)
     placement = plan(
         prepared, backends, policy=policy, place=place, threads=threads, precision=precision, manager=manager
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import os
 
     from graft.core.machine.target import CompileOptions
+    from graft.core.model.dimensions import Dims
     from graft.core.tuning.options import TuneOptions
     from graft.partition.plan import Plan
 
@@ -98,6 +99,7 @@ class Request:
     place: PlacementMode | None = None
     keep_intermediates: str | os.PathLike[str] | None = None
     manager: PluginManager | None = None
+    dims: Dims | None = None
 
     @property
     def plugins(self) -> PluginManager:

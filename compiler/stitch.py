@@ -9,7 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from graft.compiler.extent_scope import ExtentScope
 from graft.compiler.procedure_builder import ProcedureBuilder
+from graft.core.model.shape_arithmetic import shape_arithmetic
+from graft.core.model.shape_rules.facts import Contents
+from graft.core.model.symbols import Ranges
 from graft.core.model.view import NodeView, ValueView, constant_tensor, dtype_of
 from graft.core.types import storage_dtype
 from graft.errors import UnsupportedError
@@ -29,10 +33,11 @@ class Stitcher:
         compiled: Mapping[str, Module | CompiledRegion],
         passed: frozenset[str] = frozenset(),
         reuse: bool = True,
+        ranges: Ranges | None = None,
     ) -> None:
         """Take the regions and what they were compiled to; ``passed``: backends whose constants go with every call.
 
-        Without ``reuse`` every result has memory of its own.
+        Without ``reuse`` every result has memory of its own. ``ranges`` are those of the model's symbols.
         """
         self._regions = regions
         self._compiled = compiled
@@ -43,23 +48,25 @@ class Stitcher:
         self._modules: list[Module] = []
         self._first_module: dict[str, int] = {}
         self._procedures: list[Procedure | None] = []
+        self._ranges = ranges or {}
+        self._arithmetic: Mapping[ir.Value, Contents] = {}
         self.weights: dict[str, str] = {}
         """Content keys of the initialisers that vendors' regions read, by name: what a region is compiled anew from."""
 
     def stitch(self, graph: ir.Graph, more_outputs: Sequence[ir.Value] = ()) -> ProgramDescription:
         """Return the program of a partitioned main graph; ``more_outputs`` are returned after the graph's own."""
+        self._arithmetic = shape_arithmetic(graph)
         self._graph(graph, "main", (), more_outputs)
         return self._description()
 
     def stitch_region(self, region: Region) -> ProgramDescription:
         """Return a program that is one region; its constants are the region's."""
-        builder = ProcedureBuilder(region.name, reuse=self._reuse)
-        tensors = {view.value: builder.add_input(*_typed(view.value)) for view in region.inputs}
-        inputs = [tensors[view.value] for view in region.inputs]
+        builder, scope = self._builder(region.name)
+        inputs = _add_inputs(builder, scope, [view.value for view in region.inputs])
         constants = []
         if region.backend in self._passed:
             constants = [self._constant(builder, name, tensor) for name, tensor in region.constants.items()]
-        outputs = self._call_region(builder, region, inputs, constants, [view.value for view in region.outputs])
+        outputs = self._call_region(builder, scope, region, inputs, constants, [view.value for view in region.outputs])
         self._procedures.append(builder.finish(outputs, [view.name for view in region.outputs]))
         return self._description()
 
@@ -74,24 +81,27 @@ class Stitcher:
         """Build the procedure of a graph, captured outer values as further inputs, and return its number."""
         number = len(self._procedures)
         self._procedures.append(None)
-        builder = ProcedureBuilder(name, reuse=self._reuse)
-        tensors: dict[ir.Value, int] = {}
+        builder, scope = self._builder(name)
         formal = [value for value in graph.inputs if constant_tensor(value) is None]
-        for value in (*formal, *captured):
-            tensors[value] = builder.add_input(*_typed(value))
+        given = [*formal, *captured]
+        tensors = dict(zip(given, _add_inputs(builder, scope, given), strict=True))
         for node in graph:
-            self._node(builder, node, tensors)
+            self._node(builder, scope, node, tensors)
         results = [*graph.outputs, *more_outputs]
         outputs = [self._tensor(builder, value, tensors) for value in results]
         self._procedures[number] = builder.finish(outputs, [value.name or "" for value in results])
         return number
 
-    def _node(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
+    def _builder(self, name: str) -> tuple[ProcedureBuilder, ExtentScope]:
+        ranges = {name: (one.low, one.high) for name, one in self._ranges.items()}
+        return ProcedureBuilder(name, reuse=self._reuse, ranges=ranges), ExtentScope()
+
+    def _node(self, builder: ProcedureBuilder, scope: ExtentScope, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
         if node.domain == REGION_DOMAIN:
-            self._region(builder, node, tensors)
+            self._region(builder, scope, node, tensors)
         elif is_control_flow(node):
-            self._control_flow(builder, node, tensors)
-        elif any(constant_tensor(value) is None for value in node.outputs):
+            self._control_flow(builder, scope, node, tensors)
+        elif any(constant_tensor(value) is None and value not in self._arithmetic for value in node.outputs):
             raise UnsupportedError(
                 f"{NodeView(node).where}: no backend takes this node; add 'reference' to the backends",
                 node=node.name,
@@ -101,11 +111,20 @@ class Stitcher:
         """Return the tensor of a value, making it a constant of this procedure on first use."""
         if value is None:
             return -1
+        if value not in tensors and value in self._arithmetic:
+            tensors[value] = self._extents(builder, value)
         if value not in tensors:
             constant = constant_tensor(value)
             assert constant is not None, f"value '{value.name}' is read before it is written"
             tensors[value] = self._constant(builder, value.name or "", constant)
         return tensors[value]
+
+    def _extents(self, builder: ProcedureBuilder, value: ir.Value) -> int:
+        """Add a tensor whose elements are extents over the symbols of the program's inputs."""
+        contents, view = self._arithmetic[value], ValueView(value)
+        values = contents.known
+        assert values is not None, view.name
+        return builder.add(TensorSpec(view.name, storage_dtype(view.dtype), contents.shape, "extents", values=values))
 
     def _constant(self, builder: ProcedureBuilder, name: str, tensor: ir.TensorProtocol) -> int:
         key = self._key(tensor)
@@ -120,7 +139,9 @@ class Stitcher:
             self._tensors[id(tensor)] = known  # holding the tensor keeps its id taken
         return known[1]
 
-    def _region(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
+    def _region(
+        self, builder: ProcedureBuilder, scope: ExtentScope, node: ir.Node, tensors: dict[ir.Value, int]
+    ) -> None:
         region = self._regions[node.op_type]
         pairs = zip(region.function.inputs, node.inputs, strict=True)
         by_name = {parameter.name: value for parameter, value in pairs if value is not None}
@@ -131,12 +152,13 @@ class Stitcher:
         if isinstance(self._compiled[region.name], Module):
             for name, tensor in region.constants.items():
                 self.weights[by_name[name].name or ""] = self._key(tensor)
-        outputs = self._call_region(builder, region, inputs, constants, node.outputs)
+        outputs = self._call_region(builder, scope, region, inputs, constants, node.outputs)
         tensors.update(zip(node.outputs, outputs, strict=True))
 
     def _call_region(
         self,
         builder: ProcedureBuilder,
+        scope: ExtentScope,
         region: Region,
         inputs: list[int],
         constants: list[int],
@@ -147,11 +169,12 @@ class Stitcher:
         if isinstance(compiled, CompiledRegion):
             keys = {name: self._constants.add(array) for name, array in compiled.constants.items()}
             first = self._add_modules(region.name, compiled.modules)
+            scope.results(results)
             return builder.inline(compiled.procedure, inputs, first, keys)
         first = self._add_modules(region.name, (compiled,))
         if region.backend in self._passed:
             inputs = inputs + constants
-        outputs = [builder.result(*_typed(value)) for value in results]
+        outputs = _add_results(builder, scope, results)
         builder.calls.append(Call("call", tuple(inputs), tuple(outputs), first, region.name, origin=region.origin))
         return outputs
 
@@ -165,7 +188,9 @@ class Stitcher:
                 self._modules.append(module)
         return self._first_module[region]
 
-    def _control_flow(self, builder: ProcedureBuilder, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
+    def _control_flow(
+        self, builder: ProcedureBuilder, scope: ExtentScope, node: ir.Node, tensors: dict[ir.Value, int]
+    ) -> None:
         """Append an If, Loop or Scan with its bodies; values captured from outside become explicit arguments."""
         view = NodeView(node)
         names = ("then_branch", "else_branch") if node.op_type == "If" else ("body",)
@@ -175,7 +200,7 @@ class Stitcher:
             captured = [value for value in captured_values(body) if constant_tensor(value) is None]
             arguments.append(tuple(self._tensor(builder, value, tensors) for value in captured))
             bodies.append(self._graph(body, f"{view.name}.{name}", captured))
-        outputs = tuple(builder.result(*_typed(value)) for value in node.outputs)
+        outputs = tuple(_add_results(builder, scope, node.outputs))
         builder.calls.append(
             Call(
                 kind=node.op_type.lower(),  # type: ignore[arg-type]
@@ -190,9 +215,20 @@ class Stitcher:
         tensors.update(zip(node.outputs, outputs, strict=True))
 
 
-def _typed(value: ir.Value) -> tuple[str, str, tuple[int, ...] | None]:
-    view = ValueView(value)
-    return view.name, storage_dtype(view.dtype), view.static_shape
+def _add_inputs(builder: ProcedureBuilder, scope: ExtentScope, values: Sequence[ir.Value]) -> list[int]:
+    pairs = zip(values, scope.inputs(values), strict=True)
+    return [builder.add_input(value.name or "", _storage(value), shape) for value, shape in pairs]
+
+
+def _add_results(builder: ProcedureBuilder, scope: ExtentScope, values: Sequence[ir.Value]) -> list[int]:
+    return [
+        builder.result(value.name or "", _storage(value), shape, is_dynamic=late)
+        for value, (shape, late) in zip(values, scope.results(values), strict=True)
+    ]
+
+
+def _storage(value: ir.Value) -> str:
+    return storage_dtype(ValueView(value).dtype)
 
 
 def _scan_attributes(view: NodeView) -> dict[str, object]:

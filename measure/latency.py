@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graft.core.model.dimensions import Dims, values_and_ranges
 from graft.core.model.load import SOURCE, Source
 from graft.measure.peers.peer_table import peer
 from graft.plugins.manager import MANAGER
-from graft.runtime.arguments import DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.arguments import DIMS, DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class BenchReport:
 
 @takes(
     model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), compare=TEXTS, threads=optional(WHOLE),
-    seconds=DURATION, warmup=DURATION, shapes=optional(SHAPES), inputs=optional(FEEDS),
+    seconds=DURATION, warmup=DURATION, shapes=optional(SHAPES), dims=optional(DIMS), inputs=optional(FEEDS),
     manager=optional(MANAGER), without=TEXTS, precision=TEXT,
 )  # fmt: skip
 def bench(
@@ -68,6 +69,7 @@ def bench(
     seconds: float = 3.0,
     warmup: float = 0.2,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Dims | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     without: Collection[str] = (),
     precision: str = "float32",
@@ -77,15 +79,17 @@ def bench(
 
     ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``, ``torch``, ``iree``); they run the model as it was
     loaded, on as many threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names
-    optimisations that ours is compiled without.
+    optimisations that ours is compiled without. ``dims`` are numbers that symbols have in the run, and ranges that the
+    program is compiled for.
     """
     from graft.compiler.api import compile
     from graft.core.machine.host import available_threads
     from graft.core.model.load import load
     from graft.core.model.sample_inputs import sample_inputs
 
-    original = load(model, shapes=shapes)
-    feeds = dict(inputs) if inputs is not None else sample_inputs(original)
+    values, ranges = values_and_ranges(dims or {})
+    original = load(model, shapes=shapes, dims=ranges)
+    feeds = dict(inputs) if inputs is not None else sample_inputs(original, dims=values)
     count = threads or available_threads()
     if program is None:
         program = compile(original, backends, threads=count, precision=precision, without=without, manager=manager)

@@ -17,12 +17,13 @@ import onnx_ir as ir
 
 from graft.compiler.api import compile_model, program_of
 from graft.compiler.request import Request
+from graft.core.model.dimensions import Dims, values_and_ranges
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.sample_inputs import sample_inputs
 from graft.errors import GraftError, VerifyError
 from graft.partition.policy import Policy
 from graft.plugins.manager import MANAGER
-from graft.runtime.arguments import FEEDS, FLAG, NUMBER, SHAPES, TEXT, WHOLE, instance, optional, takes
+from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, WHOLE, instance, optional, takes
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class VerifyReport:
 @takes(
     model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), against=TEXT, per_region=FLAG,
     inputs=optional(FEEDS),
-    manager=optional(MANAGER), shapes=optional(SHAPES), threads=optional(WHOLE), strict=FLAG,
+    manager=optional(MANAGER), shapes=optional(SHAPES), dims=optional(DIMS), threads=optional(WHOLE), strict=FLAG,
     policy=optional(instance(Policy, wanted="a graft.Policy")), rtol=NUMBER, atol=NUMBER,
 )  # fmt: skip
 def verify(
@@ -97,6 +98,7 @@ def verify(
     per_region: bool = False,
     inputs: Mapping[str, np.ndarray] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Dims | None = None,
     threads: int | None = None,
     strict: bool = False,
     policy: Policy | None = None,
@@ -107,12 +109,14 @@ def verify(
     """Compare a compiled model with ``against`` (``reference``: onnx.reference, or ``onnxruntime``).
 
     ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
-    element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones.
+    element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones, with
+    the numbers that ``dims`` gives symbols; ranges in it are what the program is compiled for.
     """
     if against not in PEERS:
         raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)
-    original = load(model, shapes=shapes)
-    feeds = dict(inputs) if inputs is not None else sample_inputs(original)
+    values, ranges = values_and_ranges(dims or {})
+    original = load(model, shapes=shapes, dims=ranges)
+    feeds = dict(inputs) if inputs is not None else sample_inputs(original, dims=values)
     compiled: CompiledModel | None = None
     if program is None or per_region:
         request = Request(backends, threads=threads, strict=strict, policy=policy, manager=manager)

@@ -30,7 +30,8 @@ class AnnotateTarget:
     """Asks the backends in order of preference.
 
     1. A composite belongs to its backend; a call of a region to the backend that the region was made for.
-    2. Control flow whose values are tensors is the runtime's, unless a backend with ``control_flow = True`` takes it.
+    2. Control flow whose values are tensors is the runtime's, unless a backend with ``control_flow = True`` takes it;
+       and so is arithmetic of shapes, which the refusals keep from all backends.
     3. Nodes tied together by values that are not tensors go to the first backend that takes them all.
     4. Any other node goes to the first backend that is not refused beforehand and supports it.
     5. Every backend that does not get a node has one reason: the refusal given beforehand, its own answer, that of a
@@ -74,7 +75,8 @@ class AnnotateTarget:
                 reasons = wanted
             for node, reason in reasons.items():
                 rejects[node, backend.name] = reason
-        if winner is None and len(unit.nodes) == 1 and has_bodies(first) and not unit.opaque:
+        runs_itself = has_bodies(first) or unit.nodes[0] in graph.arithmetic
+        if winner is None and len(unit.nodes) == 1 and runs_itself and not unit.opaque:
             return RUNTIME
         return winner
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from graft.core.model.shape_arithmetic import shape_arithmetic
 from graft.core.model.view import NodeView
 from graft.errors import ModelError
 from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
 
 RUNTIME = "runtime"
-"""The placement of control flow that the executor runs itself."""
+"""The placement of what the executor does itself: control flow, and arithmetic of shapes."""
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 """The operators with bodies that the executor runs; others with bodies go to a backend, whole."""
 
@@ -37,6 +38,8 @@ class IndexedGraph:
     captured: dict[int, tuple[ir.Value, ...]]
     """Values of outer graphs that a node's bodies read, for nodes that have bodies."""
     views: list[NodeView] = field(default_factory=list)
+    arithmetic: frozenset[int] = frozenset()
+    """The nodes of a main graph that compute with shapes of its inputs alone, which the runtime does itself."""
 
     def reads(self, index: int) -> Iterator[ir.Value]:
         """Yield the values that a node reads, those that its bodies capture included."""
@@ -69,14 +72,21 @@ class IndexedTree:
         return [self.graph, *inner]
 
 
-def index_tree(graph: ir.Graph, taken: set[str]) -> IndexedTree:
+def index_tree(graph: ir.Graph, taken: set[str], *, is_main: bool = True) -> IndexedTree:
     """Number a graph and, one after the other, the bodies inside it."""
     indexed = index_graph(graph, taken)
+    indexed.arithmetic = frozenset(_arithmetic(indexed)) if is_main else frozenset()
     inner = {
-        number: {key: index_tree(body, taken) for key, body in bodies(indexed.nodes[number])}
+        number: {key: index_tree(body, taken, is_main=False) for key, body in bodies(indexed.nodes[number])}
         for number in indexed.captured
     }
     return IndexedTree(indexed, inner)
+
+
+def _arithmetic(graph: IndexedGraph) -> Iterator[int]:
+    """Yield the nodes that compute with shapes alone."""
+    known = shape_arithmetic(graph.graph)
+    return (number for number, node in enumerate(graph.nodes) if node.outputs[0] in known)
 
 
 def index_graph(graph: ir.Graph, taken: set[str] | None = None) -> IndexedGraph:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from graft.core.operators.table import OperatorTable
-from graft.core.reject import Reject
+from graft.core.reject import LOST_TO, Reject
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.backend_like import BackendLike
 from graft.partition.costs import Work
@@ -38,6 +38,7 @@ Row = tuple[str, str]
 COLLECT_ALL = 60_000
 """Operators placed after which what plans left behind that were kept for a while is freed."""
 
+SHAPES = Reject(f"{LOST_TO}{RUNTIME}", "the runtime evaluates the shapes of inputs itself")
 TOO_DEAR = Reject("cost", "its operators are cheaper apart")
 
 
@@ -197,6 +198,8 @@ class Problem:
             for (node, backend), reject in known.items():
                 if node in numbers:
                     result[numbers[node], backend] = reject
+        for number in graph.arithmetic:
+            result.update({(number, backend): SHAPES for backend in self.names})
         for backend, reject in self.missing.items():
             result.update({(number, backend): reject for number in range(len(graph.nodes))})
         return result

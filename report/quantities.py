@@ -16,9 +16,11 @@ def size(count: int) -> str:
 
 
 def shape(extents: Sequence[int | str | None] | None) -> str:
-    """Return a shape for people: ``1x3x224x224``, ``scalar``, ``?`` where the rank is unknown."""
+    """Return a shape for people: ``1x3x224x224``, ``[batch, 2*seq]``, ``scalar``, ``?`` where the rank is unknown."""
     if extents is None:
         return "?"
+    if any(isinstance(extent, str) for extent in extents):
+        return f"[{', '.join('?' if extent is None else str(extent) for extent in extents)}]"
     return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
 
 

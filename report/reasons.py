@@ -13,7 +13,7 @@ ADVICE = {
     "dtype": "convert the model to a type that the backend takes, or teach the backend this one",
     "rank": "reshape around the operator, or teach the backend this rank",
     "shape": "change the shape in the model or with shapes (--shape), or teach the backend this one",
-    "dynamic-shape": "fix the dimension with shapes (--shape)",
+    "dynamic-shape": "give the dimension a number with dims (--dim), or its input with shapes (--shape)",
     "attribute": "export the model with another value of the attribute, or teach the backend this one",
     "layout": "transpose around the operator, or teach the backend this layout",
     "constant-required": "make the operand an initialiser of the model; what is computed at run time cannot be packed",

@@ -11,6 +11,7 @@ from graft.errors import ArtifactError
 from graft.report.facts import Report
 from graft.report.quantities import shape, size
 from graft.report.reasons import reason_groups, shortened
+from graft.runtime.procedure import procedure_from_json, shape_texts
 
 Colours = Mapping[str, str]
 
@@ -125,16 +126,18 @@ def artifact_section(report: Report) -> str:
 def _artifact(manifest: Mapping[str, Any]) -> Iterator[str]:
     entry, members = manifest["procedures"][0], manifest["members"]
     calls = sum(len(procedure["calls"]) for procedure in manifest["procedures"])
+    procedure = procedure_from_json(entry)
+    arena = f"{size(procedure.arena_bytes)} (lower bound {size(procedure.arena_bound)})"
     yield (
-        f"<p>{calls} calls; arena {size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])}); "
+        f"<p>{calls} calls; arena {'planned for each binding of the symbols' if procedure.symbols else arena}; "
         f"constants {size(members['constants.safetensors']['size'])}</p><h3>Interface</h3>"
     )
     yield table(
         ("", "Name", "Type", "Shape"),
         [
-            (kind, *(f"<code>{escape(str(text))}</code>" for text in (one["name"], one["dtype"], shape(one["shape"]))))
-            for kind, indices in (("input", entry["inputs"]), ("output", entry["outputs"]))
-            for one in (entry["tensors"][index] for index in indices)
+            (kind, *(f"<code>{escape(str(text))}</code>" for text in (one.name, one.dtype, shape(shape_texts(one)))))
+            for kind, indices in (("input", procedure.inputs), ("output", procedure.outputs))
+            for one in (procedure.tensors[index] for index in indices)
         ],
     )
     yield "<h3>Modules</h3>"

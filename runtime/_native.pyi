@@ -23,8 +23,8 @@ class Program:
     ) -> None: ...
     def __call__(self, *arrays: Any) -> Any: ...
     def profile(self, *arrays: Any) -> list[int]: ...
-    inputs: Sequence[tuple[str, str, tuple[int, ...] | None]]
-    outputs: Sequence[tuple[str, str, tuple[int, ...] | None]]
+    inputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
+    outputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
     arena_bytes: int
     arena_bound: int
     threads: int

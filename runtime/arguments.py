@@ -120,6 +120,16 @@ def _are_shapes(value: object) -> bool:
     return isinstance(value, Mapping) and all(_is_text(name) and _is_shape(shape) for name, shape in value.items())
 
 
+def _is_dimension(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return len(value) == 2 and _is_whole(value[0]) and (value[1] is None or _is_whole(value[1]))
+    return _is_whole(value)
+
+
+def _are_dims(value: object) -> bool:
+    return isinstance(value, Mapping) and all(_is_text(name) and _is_dimension(one) for name, one in value.items())
+
+
 FLAG = Kind("True or False", lambda value: isinstance(value, bool | np.bool_))
 WHOLE = Kind(f"a whole number up to {LARGEST}", lambda value: _is_whole(value) and abs(value) <= LARGEST)
 NUMBER = Kind("a number", _is_number)
@@ -141,5 +151,6 @@ FEEDS = Kind(
 )
 SHAPES = Kind('a mapping of input names to shapes, as in {"x": (1, 3, 224, 224)}', _are_shapes)
 ARRAY = Kind("an array of numbers", lambda value: np.asarray(value).dtype.kind in "biufV" and value is not None)
+DIMS = Kind('a mapping of dimensions to numbers or ranges, as in {"seq": 128, "batch": (1, 64)}', _are_dims)
 WIDTHS = Kind("a tuple of widths in bits, as in (8, 16)", _is_shape)
 FUNCTION = Kind("a function", callable)

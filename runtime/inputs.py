@@ -11,16 +11,21 @@ import numpy as np
 
 from graft.errors import InputError
 from graft.runtime.dtypes import dtype_name, numpy_dtype
+from graft.runtime.extents import Symbol
 from graft.runtime.files import make_folder, writing
 from graft.runtime.program import Program
+from graft.runtime.typical_shapes import Shapes, shape_at, typical_values
 
 
-def inputs_of(program: Program, given: Sequence[tuple[str, str]], seed: int) -> dict[str, np.ndarray]:
+def inputs_of(
+    program: Program, given: Sequence[tuple[str, str]], seed: int, dims: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray]:
     """Return an array for every input of the program: those that were given, seeded random ones for the others.
 
-    ``given`` are names with ``@FILE.npy`` or an array in JSON. Floats are standard normal, integers and bools 0 or 1.
-    Raises InputError for an unreadable file, for an input that is given twice, and for an input without a static shape
-    that was not given; names and types are checked by the program.
+    ``given`` are names with ``@FILE.npy`` or an array in JSON, ``dims`` values of symbols; what these leave open has
+    the symbols of the arrays, else small ones. Floats are standard normal, integers and bools 0 or 1. Raises InputError
+    for an unreadable file, for an input that is given twice, and for an input of unknown rank that was not given, and
+    GraftError for a symbol that there is not; names and types are checked by the program.
     """
     dtypes = {one.name: one.dtype for one in program.inputs}
     arrays: dict[str, np.ndarray] = {}
@@ -29,10 +34,26 @@ def inputs_of(program: Program, given: Sequence[tuple[str, str]], seed: int) -> 
             raise InputError(f"input '{name}' is given twice; give it once", input=name)
         arrays[name] = read_array(name, text, dtypes.get(name))
     generator = np.random.default_rng(seed)
+    entry = program.description.procedures[0]
+    shapes = {entry.tensors[index].name: entry.tensors[index].shape for index in entry.inputs}
+    ranges = {one.name: (one.low, one.high) for one in entry.symbols}
+    values = typical_values(shapes, ranges, {**_bound(shapes, arrays), **(dims or {})})
     for one in program.inputs:
         if one.name not in arrays:
-            arrays[one.name] = _sample(one.name, one.dtype, one.shape, generator)
+            extents = shapes[one.name]
+            shape = None if extents is None else shape_at(extents, values)
+            arrays[one.name] = _sample(one.name, one.dtype, shape, generator)
     return arrays
+
+
+def _bound(shapes: Shapes, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Return the values of symbols that given arrays have, by the axes that are one alone."""
+    values: dict[str, int] = {}
+    for name, array in arrays.items():
+        for extent, size in zip(shapes.get(name) or (), array.shape, strict=False):
+            if isinstance(extent, Symbol):
+                values.setdefault(extent.name, size)
+    return values
 
 
 def read_array(name: str, text: str, dtype: str | None) -> np.ndarray:
@@ -53,7 +74,7 @@ def read_array(name: str, text: str, dtype: str | None) -> np.ndarray:
 
 def _sample(name: str, dtype: str, shape: Sequence[int] | None, generator: np.random.Generator) -> np.ndarray:
     if shape is None:
-        raise InputError(f"input '{name}' has no static shape; give it with --input {name}=@FILE.npy", input=name)
+        raise InputError(f"input '{name}' has no known rank; give it with --input {name}=@FILE.npy", input=name)
     kind = numpy_dtype(dtype)
     if kind.kind in "biu":
         return generator.integers(0, 2, shape).astype(kind)

@@ -70,6 +70,12 @@ class TensorSpec:
         return numbers if self.shape is not None and len(numbers) == len(self.shape) else None
 
 
+def shape_texts(tensor: TensorSpec) -> tuple[int | str, ...] | None:
+    """Return a tensor's shape with numbers as they are and other extents as texts; None where it is unknown."""
+    shape = tensor.shape
+    return None if shape is None else tuple(one if isinstance(one, int) else str(one) for one in shape)
+
+
 @dataclass(frozen=True, slots=True)
 class SymbolSpec:
     """A symbol of a procedure: its range (``high`` is None where it is open), and the axis that binds it."""

@@ -20,11 +20,21 @@ from graft.runtime.procedure import ABI_VERSION, ProgramDescription, procedure_t
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """The name, element type and shape of an input or output; None where the shape is known only after a run."""
+    """The name, element type and shape of an input or output.
+
+    An extent that runs choose or find out is a text, as in ``("batch", "2 * seq")``; the shape is None where not even
+    the rank is known before a run.
+    """
 
     name: str
     dtype: str
-    shape: tuple[int, ...] | None
+    shape: tuple[int | str, ...] | None
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape as numbers; None where it has others or is unknown."""
+        numbers = tuple(extent for extent in self.shape or () if isinstance(extent, int))
+        return numbers if self.shape is not None and len(numbers) == len(self.shape) else None
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else f"[{','.join(map(str, self.shape))}]"

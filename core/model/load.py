@@ -15,13 +15,21 @@ from google.protobuf.message import DecodeError
 from graft.core.model.attribute_checks import check_nodes
 from graft.core.model.check import canonical, check_model, order, subgraphs
 from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports
+from graft.core.model.dimensions import (
+    Dims,
+    apply_dimensions,
+    forget_names,
+    forget_stated,
+    keep_ranges,
+    name_dimensions,
+)
 from graft.core.model.external_data import ModelDirectory, external_tensors
 from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
 from graft.core.model.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
 from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.core.model.small_integers import widen_small_integers
 from graft.errors import ModelError
-from graft.runtime.arguments import SHAPES, instance, optional, takes
+from graft.runtime.arguments import DIMS, SHAPES, instance, optional, takes
 from graft.runtime.foreign import shown
 
 OPSET = 25
@@ -39,16 +47,18 @@ SOURCE = instance(
 """What a model may be given as."""
 
 
-@takes(source=SOURCE, shapes=optional(SHAPES))
-def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
+@takes(source=SOURCE, shapes=optional(SHAPES), dims=optional(DIMS))
+def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, dims: Dims | None = None) -> ir.Model:
     """Return a model, checked, brought to opset `OPSET`, with shapes inferred and every node named.
 
-    ``source`` is a path, the bytes of a file, or a model in memory, which is not changed. ``shapes`` gives numbers to
-    the symbolic dimensions of inputs: ``{"x": (1, 3, 224, 224)}``. The model's own functions are inlined, and an
-    initialiser that is also an input becomes a constant. What was done stands in ``record_of(model)``. A model that
-    `load` returned is returned as it is. Raises ModelError.
+    ``source`` is a path, the bytes of a file, or a model in memory, which is not changed. Dimensions of inputs that
+    are no numbers are symbols, by the name that they have or as ``<input>_<axis>``; every other shape is an expression
+    over them. ``dims`` gives symbols a number or a range: ``{"batch": (1, 64), "seq": 128}``; ``shapes`` gives all of
+    an input's: ``{"x": (1, 3, 224, 224)}``. The model's own functions are inlined, and an initialiser that is also an
+    input becomes a constant. What was done stands in ``record_of(model)``. A model that `load` returned is returned as
+    it is. Raises ModelError.
     """
-    if isinstance(source, ir.Model) and RECORD in source.meta and not shapes:
+    if isinstance(source, ir.Model) and RECORD in source.meta and not shapes and not dims:
         return source
     if isinstance(source, ir.Model):
         proto, directory, constants = skeleton_of_model(source), None, _large_constants(source)
@@ -61,17 +71,22 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None) -
     steps: list[PassResult] = []
     for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade):
         proto = step(proto, steps)
-    if shapes and fix_dimensions(proto.graph, shapes):
+    if shapes and fix_dimensions(proto.graph, shapes, dims or {}):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
+    names = name_dimensions(proto.graph)
+    ranges = apply_dimensions(proto.graph, dims or {}, names)
+    stated = forget_stated(proto.graph)
     try:
         model = ir.from_proto(infer_proto(proto))
     except ir.serde.SerdeError as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error.__cause__ or error)}") from error
+    forget_names(model)
     _attach(model, constants, steps)
+    keep_ranges(model, ranges)
     if (widened := widen_small_integers(model)) > 0:
         steps.append(_step("widen-small-integers", model, f"{widened} constants of fewer than 8 bits became bytes"))
     if has_unknown(model):
-        infer_shapes(model)
+        infer_shapes(model, stated)
     _name_nodes(model)
     check_nodes(model)
     record_of(model).extend(steps)

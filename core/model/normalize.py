@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from graft.core.model.passes.canonicalize_operators import CanonicalizeOperators
 from graft.core.model.passes.canonicalize_shapes import CanonicalizeShapes
+from graft.core.model.passes.derive_shapes import DeriveShapes
 from graft.core.model.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from graft.core.model.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.model.passes.eliminate_identity import EliminateIdentity
@@ -32,6 +33,7 @@ PASSES: Mapping[str, type[Pass]] = {
         CanonicalizeOperators,
         SplitHeads,
         CanonicalizeShapes,
+        DeriveShapes,
         FoldBatchNormalization,
         MoveTransposes,
         EliminateCommonSubexpressions,

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.model.dimensions import ranges_of
 from graft.core.model.shapes import shape_spelled
+from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import NodeView, ValueView
 from graft.errors import ModelError
 from graft.runtime.dtypes import numpy_dtype
+from graft.runtime.extents import Extent
+from graft.runtime.typical_shapes import shape_at, typical_values
 
 _PASSING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand"})
 _LOOKUPS = {"Gather": 1, "GatherElements": 1, "OneHot": 0, "GatherND": 1}
 
 
-def sample_inputs(model: ir.Model, seed: int = 0) -> dict[str, np.ndarray]:
+def sample_inputs(model: ir.Model, seed: int = 0, dims: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
     """Return one array per input of the model, by name.
 
     Floats are standard normal; bools are random; integers run over the rows of the smallest table they index, and
-    over {0, 1} where they index none (masks, flags). Raise ModelError if an input has no static shape.
+    over {0, 1} where they index none (masks, flags). ``dims`` are values of symbols; others are small. Raise ModelError
+    if the rank of an input is not known, GraftError for a symbol that no input has.
     """
     generator = np.random.default_rng(seed)
-    return {view.name: sample_value(view, generator) for view in map(ValueView, _free_inputs(model))}
+    values = list(_free_inputs(model))
+    shapes = {value.name or "": _extents(value) for value in values}
+    ranges = {name: (one.low, one.high) for name, one in ranges_of(model).items()}
+    numbers = typical_values(shapes, ranges, dims or {})
+    return {value.name or "": sample_value(ValueView(value), generator, numbers) for value in values}
+
+
+def _extents(value: ir.Value) -> tuple[Extent, ...] | None:
+    shape = dimensions_of(value)
+    return None if shape is None else tuple(extent for extent in shape if extent is not None)
 
 
 def _free_inputs(model: ir.Model) -> Iterable[ir.Value]:
     return (value for value in model.graph.inputs if value.name not in model.graph.initializers)
 
 
-def sample_value(view: ValueView, generator: np.random.Generator) -> np.ndarray:
-    """Return an array for one value, as `sample_inputs` does; raise ModelError if it has no static shape."""
-    shape = view.static_shape
+def sample_value(view: ValueView, generator: np.random.Generator, dims: Mapping[str, int] | None = None) -> np.ndarray:
+    """Return an array for one value, as `sample_inputs` does; raise ModelError if its rank is not known."""
+    extents = _extents(view.value)
+    shape = None if extents is None or len(extents) != view.rank else shape_at(extents, dims or {})
     if shape is None:
         python, option = shape_spelled({view.name: "1x3x224x224"})
         raise ModelError(

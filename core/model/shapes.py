@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
+from graft.core.model.dimensions import Dims, check_given
 from graft.core.model.passes.fold_constants import FoldConstants
 from graft.core.model.skeleton import skeleton_of_model
+from graft.core.model.symbolic_shapes import Stated, infer_symbolic_shapes
 from graft.core.model.view import ValueView
 from graft.errors import ModelError
 
@@ -18,28 +20,49 @@ SMALL_BYTES = 4096
 """The largest tensor whose contents may decide about a shape."""
 
 
-def infer_shapes(model: ir.Model) -> bool:
-    """Give every value the type and shape that ONNX infers, in place; return whether one was learnt.
+def infer_shapes(model: ir.Model, stated: Stated | None = None) -> bool:
+    """Give every value its type and shape, in place; return whether one was learnt.
 
-    Shapes that depend on the contents of small tensors (the shape operand of a Reshape) are found by folding these
-    in a copy and inferring again; onnx's own data propagation takes as much memory as a model says. Shapes that the
-    model states and inference cannot derive stay. Contradictions are not looked for: `load` does, before anything is
-    changed.
+    Numbers are those that ONNX infers; what it does not know gets an expression over the symbols of the inputs
+    (`graft.core.model.symbolic_shapes`). Where that finds none either, shapes may depend on the contents of small
+    tensors of floats: these are folded in a copy and shapes inferred again; onnx's own data propagation takes as much
+    memory as a model says. ``stated`` are shapes that the model's file states of results. Contradictions are not
+    looked for: `load` does, before anything is changed.
     """
     inferred = infer_proto(skeleton_of_model(model))
     if (known := _types_of(inferred)) is not None and not any(map(_has_body, model.graph)):
         values = ir.convenience.create_value_mapping(model.graph)
         return sum(_learn(values[name], *facts) for name, facts in known.items() if name in values) > 0
     scratch = ir.from_proto(inferred)
-    while has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
+    changed = _learn_all(model, scratch)
+    more, invented = infer_symbolic_shapes(model, stated)
+    folded = False
+    while invented and has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
+        folded = True
         scratch = ir.from_proto(infer_proto(ir.to_proto(scratch)))
+    if folded and _learn_all(model, scratch):
+        infer_symbolic_shapes(model, stated)
+    return changed or more or folded
+
+
+def _learn_all(model: ir.Model, scratch: ir.Model) -> bool:
+    """Take over the types and the numbers that were inferred in a copy; return whether anything was new."""
     changed = False
     for graph, learnt in zip(model.graphs(), scratch.graphs(), strict=True):
         values = ir.convenience.create_value_mapping(learnt)
         for name, value in ir.convenience.create_value_mapping(graph).items():
             if name in values:
-                changed |= _learn(value, values[name].type, values[name].shape)
+                changed |= _learn(value, values[name].type, _with_numbers(value.shape, values[name].shape))
     return changed
+
+
+def _with_numbers(old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:
+    """Return a shape with the numbers of an inferred one; names that onnx makes up are nothing to go by."""
+    if new is None:
+        return old
+    if old is None or len(old) != len(new):
+        return ir.Shape([one if isinstance(one, int) else None for one in new])
+    return ir.Shape([two if isinstance(two, int) else one for one, two in zip(old, new, strict=True)])
 
 
 def infer_proto(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -117,10 +140,11 @@ def tidy(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def fix_dimensions(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> bool:
+def fix_dimensions(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], dims: Dims) -> bool:
     """Give inputs the shapes in ``shapes``, in place, wherever the same symbol stands; return whether any changed.
 
-    Raises ModelError for an unknown input, another rank, a number that differs, or a symbol given two values.
+    Raises ModelError for an unknown input, another rank, a number that differs, or a symbol given two values, of which
+    one may be among ``dims``.
     """
     inputs = {value.name: value for value in graph.input}
     symbols: dict[str, int] = {}
@@ -128,7 +152,10 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) 
     for name, shape in shapes.items():
         if name not in inputs:
             raise ModelError(f"the model has no input '{name}'; its inputs are {_quoted(inputs)}", input=name)
+        known = dict(symbols)
         changed |= _fix_input(inputs[name], tuple(shape), symbols)
+        for symbol in symbols.keys() - known.keys():
+            check_given(dims, symbol, symbols[symbol], f"input '{name}'")
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dimension in value.type.tensor_type.shape.dim:
             if dimension.dim_param in symbols:

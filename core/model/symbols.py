@@ -193,7 +193,8 @@ def text(extent: Extent) -> str:
     for monomial, factor in _terms(extent):
         size = abs(factor)
         parts = [str(size)] if size != 1 or not monomial else []
-        parts += [_atom_text(atom, inner=len(monomial) > 1 or size != 1) for atom in monomial]
+        inner = len(monomial) > 1 or size != 1 or (factor < 0 and not shown)
+        parts += [_atom_text(atom, inner=inner) for atom in monomial]
         sign = "-" if factor < 0 else "+"
         shown += f" {sign} {'*'.join(parts)}" if shown else ("-" if factor < 0 else "") + "*".join(parts)
     return shown

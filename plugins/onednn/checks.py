@@ -13,6 +13,7 @@ from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
 from graft.plugins.onednn.pooling_windows import window
 from graft.plugins.onednn.primitives import is_per_channel
+from graft.plugins.static_shapes import refused_if_symbolic
 
 if TYPE_CHECKING:
     from graft.core.model.view import NodeView, ValueView
@@ -118,7 +119,7 @@ def _common(node: NodeView) -> Reject | None:
             return Reject("dtype", f"float32 only, got {value.dtype or 'an unknown type'} for '{value.name}'")
         shape = value.static_shape
         if shape is None:
-            return Reject("dynamic-shape", f"'{value.name}' has the shape {_text(value)}, which is not static")
+            return refused_if_symbolic(value, "onednn")
         if prod(shape) == 0:
             return Reject("size", f"'{value.name}' has no elements")
         if len(shape) > MAX_RANK:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graft.runtime.extent_table import ExtentReader, ExtentWriter
@@ -30,6 +30,7 @@ def test_an_operation_stands_once_in_the_table():
     assert writer.rows == [("add", "s0", "s1"), ("mul", 2, "e0")]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EXTENTS, max_size=4))
 def test_shapes_survive_their_table(shape):
     writer = ExtentWriter(["seq", "past"])

@@ -8,7 +8,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import attribute_of, bypass, constant_of, is_operator, static_shape
+from graft.core.model.passes.node_rewrite import attribute_of, bypass, constant_of, is_operator
+from graft.core.model.shape_rules.facts import Shape
+from graft.core.model.symbolic_shapes import dimensions_of
 
 RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand")
 
@@ -48,8 +50,8 @@ def _is_identity(node: ir.Node) -> bool:
         return _is_inference(node)
     if is_operator(node, "Cast", "CastLike"):  # case 3
         return source.dtype is not None and source.dtype == output.dtype
-    shape = static_shape(source)
-    if shape is None or shape != static_shape(output):
+    shape = dimensions_of(source)
+    if shape is None or None in shape or shape != dimensions_of(output):
         return False
     if is_operator(node, *RESHAPING):  # case 4
         return True
@@ -69,7 +71,7 @@ def _is_inference(node: ir.Node) -> bool:
     return training is not None and not training.any()
 
 
-def _keeps_order(node: ir.Node, shape: tuple[int, ...]) -> bool:
+def _keeps_order(node: ir.Node, shape: Shape) -> bool:
     order = attribute_of(node, "perm", tuple(reversed(range(len(shape)))))
     moved = [axis for axis in order if shape[axis] != 1]
     return moved == sorted(moved)

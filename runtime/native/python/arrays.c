@@ -75,9 +75,10 @@ typedef struct ManagedTensor {
 static PyObject *fail_type(const Port *port, const DLTensor *tensor) {
   char expected[256] = "", got[256] = "";
   int same_dtype = graft_dtype_equal(port->info.dtype, tensor->dtype);
-  if (port->info.ndim >= 0) {
-    graft_append_shape(expected, sizeof expected, port->info.ndim, port->info.shape);
+  for (int32_t i = 0; i < port->info.ndim; i++) {
+    graft_append(expected, sizeof expected, "%s%s", i ? "," : "[", port->info.extents[i]);
   }
+  graft_append(expected, sizeof expected, port->info.ndim < 0 ? "" : port->info.ndim ? "]" : "[]");
   graft_append_shape(got, sizeof got, tensor->ndim, tensor->shape);
   GraftError error = {.code = GRAFT_ERROR_INPUT};
   graft_append(error.message, sizeof error.message, "input '%s' must be %s%s, got %s%s", port->info.name,
@@ -91,10 +92,14 @@ static PyObject *fail_type(const Port *port, const DLTensor *tensor) {
   return NULL;
 }
 
+/* Extents that are no numbers are compared when all inputs are there. */
 static int fits(const Port *port, const DLTensor *tensor) {
-  return graft_dtype_equal(port->info.dtype, tensor->dtype) && tensor->ndim <= GRAFT_MAXIMUM_DIMENSIONS &&
-         (port->info.ndim < 0 ||
-          graft_shape_equal(port->info.ndim, port->info.shape, tensor->ndim, tensor->shape));
+  int same = graft_dtype_equal(port->info.dtype, tensor->dtype) && tensor->ndim <= GRAFT_MAXIMUM_DIMENSIONS &&
+             (port->info.ndim < 0 || port->info.ndim == tensor->ndim);
+  for (int32_t i = 0; same && i < port->info.ndim; i++) {
+    same = port->info.shape[i] == tensor->shape[i] || port->info.shape[i] < 0;
+  }
+  return same;
 }
 
 static PyObject *convert_array(const Port *port, PyObject *argument, DLTensor *tensor) {

@@ -41,6 +41,7 @@ typedef struct PythonLoader {
 typedef struct Port {
   PyArray_Descr *descr;
   GraftTensorInfo info;
+  int is_symbolic; /* whether an extent is no number */
 } Port;
 
 typedef struct ProgramObject {
@@ -97,6 +98,10 @@ void graft_python_loader(PythonLoader *loader, const char *kind, PyObject *objec
 /* Converts an argument that is not simply the right array. Returns a new reference that keeps the memory alive, or NULL
  * with an InputError. */
 PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *tensor);
+
+/* Runs the program on as many arguments; gives an array, or a tuple of them. `nanoseconds` is NULL, or has room for the
+ * time of each call of procedure 0 (call.c). */
+PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count, int64_t *nanoseconds);
 
 /* Makes self->program. `modules` and `loaders` are sequences of tuples, `constants` a dict, `artifact` what they come
  * from, or None. 0, or -1 with an exception. */

@@ -34,16 +34,33 @@ static PyObject *lease_of(Run *run) {
   return run->lease;
 }
 
-/* Tensors of unknown shape, and what is passed to a body, may move or vanish: Python gets a copy of them. */
+/* Tensors of shapes that were unknown, an arena that is planned for each binding of symbols, and what is passed to a body
+ * may move or vanish. */
+static int is_lasting(const Frame *frame, const TensorSpec *root, int in_main) {
+  switch (root->storage) {
+    case STORAGE_CONSTANT:
+    case STORAGE_EXTENTS:
+      return 1;
+    case STORAGE_ARENA:
+      return frame->procedure->stage_count == 0;
+    case STORAGE_INPUT:
+    case STORAGE_OUTPUT:
+      return in_main && root->stage == 0 && !root->is_unknown;
+    case STORAGE_VIEW:
+    case STORAGE_DYNAMIC:
+      return 0;
+  }
+  return 0;
+}
+
+/* Of what does not last Python gets a copy. */
 static PyObject *wrap_input(const Context *context, Run *run, int32_t i, const DLTensor *tensor) {
   if (!tensor) {
     Py_RETURN_NONE;
   }
   const TensorSpec *specs = context->frame->procedure->tensors;
   int32_t root = specs[context->call->inputs.items[i]].root;
-  int in_main = context->frame == context->instance->frames;
-  int own = specs[root].storage == STORAGE_ARENA || specs[root].storage == STORAGE_CONSTANT;
-  int lasting = specs[root].ndim >= 0 && (in_main || own);
+  int lasting = is_lasting(context->frame, specs + root, context->frame == context->instance->frames);
   PyObject *lease = lasting ? lease_of(run) : NULL;
   if (lasting && !lease) {
     return NULL;
@@ -70,10 +87,13 @@ static PyObject *wrap_inputs(const Context *context, Run *run, const DLTensor *c
   return list;
 }
 
-static int32_t fail_output(Context *context, int32_t i, const TensorSpec *spec, const DLTensor *got) {
+static int32_t fail_output(Context *context, int32_t i, const TensorSpec *spec, const DLTensor *wanted,
+                           const DLTensor *got) {
   char expected[256] = "", actual[256] = "";
-  if (spec->ndim >= 0) {
-    graft_append_shape(expected, sizeof expected, spec->ndim, spec->shape);
+  if (spec->is_unknown) {
+    graft_append_dimensions(expected, spec->ndim < 0 ? 0 : sizeof expected, context->frame->procedure, spec);
+  } else {
+    graft_append_shape(expected, sizeof expected, wanted->ndim, wanted->shape);
   }
   graft_append_shape(actual, sizeof actual, got->ndim, got->shape);
   return graft_context_fail(context, GRAFT_ERROR_RUN, "output %d must be %s%s, the function returned %s%s", (int)i,
@@ -92,9 +112,9 @@ static int32_t store_output(Context *context, int32_t i, PyObject *value, DLTens
   int32_t status = GRAFT_OK;
   void *target = output->data;
   if (!graft_dtype_equal(spec->dtype, given.dtype) ||
-      (spec->ndim >= 0 && !graft_shape_equal(spec->ndim, spec->shape, given.ndim, given.shape))) {
-    status = fail_output(context, i, spec, &given);
-  } else if (spec->ndim < 0) {
+      (!spec->is_unknown && !graft_shape_equal(output->ndim, output->shape, given.ndim, given.shape))) {
+    status = fail_output(context, i, spec, output, &given);
+  } else if (spec->is_unknown) {
     target = context->base.api->allocate_output(&context->base, i, given.ndim, given.shape);
     status = target ? GRAFT_OK : GRAFT_ERROR_RUN;
   }

@@ -6,177 +6,14 @@
 
 Imports graft_imports;
 
-enum { STACK_TENSORS = 16 };
-
 /* ---- Calls ---------------------------------------------------------------------------------------------------- */
-
-static int simply_fits(const Port *port, PyObject *argument) {
-  if (!PyArray_CheckExact(argument)) {
-    return 0;
-  }
-  PyArrayObject *array = (PyArrayObject *)argument;
-  if (PyArray_DESCR(array) != port->descr || PyArray_NDIM(array) != port->info.ndim ||
-      !PyArray_CHKFLAGS(array, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) {
-    return 0;
-  }
-  for (int32_t i = 0; i < port->info.ndim; i++) {
-    if (PyArray_DIM(array, i) != port->info.shape[i]) {
-      return 0;
-    }
-  }
-  return 1;
-}
-
-static int take_input(Run *run, int32_t i, PyObject *argument) {
-  const Port *port = run->program->ports + i;
-  if (simply_fits(port, argument)) {
-    PyArrayObject *array = (PyArrayObject *)argument;
-    run->inputs[i] = (DLTensor){.data = PyArray_DATA(array),
-                                .device = {kDLCPU, 0},
-                                .ndim = port->info.ndim,
-                                .dtype = port->info.dtype,
-                                .shape = (int64_t *)port->info.shape};
-    Py_INCREF(argument);
-    run->input_objects[i] = argument;
-    return 0;
-  }
-  run->input_objects[i] = graft_convert_input(port, argument, run->inputs + i);
-  return run->input_objects[i] ? 0 : -1;
-}
-
-static int make_output(Run *run, int32_t i) {
-  const Port *port = run->program->ports + run->program->input_count + i;
-  run->outputs[i] = (DLTensor){0};
-  if (port->info.ndim < 0) {
-    return 0;
-  }
-  Py_INCREF(port->descr);
-  run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, port->info.ndim, (npy_intp *)port->info.shape,
-                                        NULL, NULL, 0, NULL);
-  if (!run->arrays[i]) {
-    return -1;
-  }
-  run->outputs[i] = (DLTensor){.data = PyArray_DATA((PyArrayObject *)run->arrays[i]),
-                               .device = {kDLCPU, 0},
-                               .ndim = port->info.ndim,
-                               .dtype = port->info.dtype,
-                               .shape = (int64_t *)port->info.shape};
-  return 0;
-}
-
-static void free_block(PyObject *capsule) { free(PyCapsule_GetPointer(capsule, "graft_block")); }
-
-/* An output of unknown shape: the runtime made its memory, which the array takes over. */
-static PyObject *adopt_output(DLTensor *output) {
-  PyObject *owner = PyCapsule_New(output->shape, "graft_block", free_block);
-  if (!owner) {
-    graft_free_output(output);
-    return NULL;
-  }
-  PyObject *array = graft_array_of_tensor(output, owner, 1);
-  Py_DECREF(owner);
-  return array;
-}
-
-static PyObject *collect_outputs(Run *run) {
-  int32_t count = run->program->output_count, failed = 0;
-  for (int32_t i = 0; i < count; i++) {
-    if (!run->arrays[i]) {
-      run->arrays[i] = adopt_output(run->outputs + i);
-      failed |= !run->arrays[i];
-    }
-  }
-  if (failed) {
-    return NULL;
-  }
-  if (count == 1) {
-    return Py_NewRef(run->arrays[0]);
-  }
-  PyObject *tuple = PyTuple_New(count);
-  for (int32_t i = 0; tuple && i < count; i++) {
-    PyTuple_SET_ITEM(tuple, i, Py_NewRef(run->arrays[i]));
-  }
-  return tuple;
-}
-
-static PyObject *fail_count(const ProgramObject *self, Py_ssize_t given) {
-  GraftError error = {.code = GRAFT_ERROR_INPUT};
-  graft_append(error.message, sizeof error.message, "the program takes %d input%s", (int)self->input_count,
-               self->input_count == 1 ? "" : "s");
-  for (int32_t i = 0; i < self->input_count; i++) {
-    graft_append(error.message, sizeof error.message, "%s'%s'%s", i ? ", " : " (", self->ports[i].info.name,
-                 i + 1 == self->input_count ? ")" : "");
-  }
-  graft_append(error.message, sizeof error.message, ", got %zd", given);
-  graft_raise(&error, NULL, NULL, NULL);
-  return NULL;
-}
-
-static PyObject *execute(Run *run, PyObject *const *arguments, int64_t *nanoseconds) {
-  ProgramObject *self = run->program;
-  for (int32_t i = 0; i < self->input_count; i++) {
-    if (take_input(run, i, arguments[i]) < 0) {
-      return NULL;
-    }
-  }
-  for (int32_t i = 0; i < self->output_count; i++) {
-    if (make_output(run, i) < 0) {
-      return NULL;
-    }
-  }
-  GraftError error;
-  GraftRunDetails details = {.nanoseconds = nanoseconds, .user = run};
-  PyThreadState *thread = PyEval_SaveThread();
-  int32_t status = graft_program_run_detailed(self->program, run->inputs, run->outputs, &details, &error);
-  PyEval_RestoreThread(thread);
-  if (status) {
-    graft_raise(&error, self->program, details.failed, run->exception);
-    run->exception = NULL;
-    return NULL;
-  }
-  return collect_outputs(run);
-}
-
-static PyObject *run_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
-                             int64_t *nanoseconds) {
-  DLTensor few_tensors[STACK_TENSORS];
-  PyObject *few_objects[STACK_TENSORS];
-  if (count != self->input_count) {
-    return fail_count(self, count);
-  }
-  size_t total = (size_t)self->input_count + (size_t)self->output_count;
-  DLTensor *tensors = total <= STACK_TENSORS ? few_tensors : PyMem_Calloc(total, sizeof *tensors);
-  PyObject **objects = total <= STACK_TENSORS ? few_objects : PyMem_Calloc(total, sizeof *objects);
-  PyObject *result = NULL;
-  if (tensors && objects) {
-    memset(objects, 0, total * sizeof *objects);
-    Run run = {.program = self,
-               .inputs = tensors,
-               .outputs = tensors + self->input_count,
-               .input_objects = objects,
-               .arrays = objects + self->input_count};
-    result = execute(&run, arguments, nanoseconds);
-    for (size_t i = 0; i < total; i++) {
-      Py_XDECREF(objects[i]);
-    }
-    Py_XDECREF(run.lease);
-    Py_XDECREF(run.exception);
-  } else {
-    PyErr_NoMemory();
-  }
-  if (total > STACK_TENSORS) {
-    PyMem_Free(tensors);
-    PyMem_Free(objects);
-  }
-  return result;
-}
 
 static PyObject *program_vectorcall(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *keywords) {
   if (keywords && PyTuple_GET_SIZE(keywords)) {
     PyErr_SetString(PyExc_TypeError, "the native program takes positional arguments only");
     return NULL;
   }
-  return run_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), NULL);
+  return graft_call_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), NULL);
 }
 
 /* Gives the times of the calls of procedure 0 in nanoseconds. */
@@ -187,7 +24,7 @@ static PyObject *program_profile(PyObject *object, PyObject *const *arguments, P
   if (!nanoseconds) {
     return PyErr_NoMemory();
   }
-  PyObject *outputs = run_program(self, arguments, count, nanoseconds);
+  PyObject *outputs = graft_call_program(self, arguments, count, nanoseconds);
   PyObject *list = outputs ? PyList_New(calls) : NULL;
   for (int32_t i = 0; list && i < calls; i++) {
     PyObject *time = PyLong_FromLongLong(nanoseconds[i]);
@@ -207,7 +44,8 @@ static PyObject *program_profile(PyObject *object, PyObject *const *arguments, P
 static PyObject *describe_port(const Port *port) {
   PyObject *shape = port->info.ndim < 0 ? Py_NewRef(Py_None) : PyTuple_New(port->info.ndim);
   for (int32_t i = 0; shape && i < port->info.ndim; i++) {
-    PyObject *size = PyLong_FromLongLong(port->info.shape[i]);
+    PyObject *size = port->info.shape[i] < 0 ? PyUnicode_FromString(port->info.extents[i])
+                                             : PyLong_FromLongLong(port->info.shape[i]);
     if (!size) {
       Py_CLEAR(shape);
     } else {
@@ -301,6 +139,9 @@ static int find_ports(ProgramObject *self) {
     Port *port = self->ports + i;
     port->info = i < inputs ? graft_program_input(self->program, i) : graft_program_output(self->program, i - inputs);
     port->descr = graft_numpy_descr(port->info.dtype);
+    for (int32_t axis = 0; axis < port->info.ndim; axis++) {
+      port->is_symbolic |= port->info.shape[axis] < 0;
+    }
     if (!port->descr) {
       return -1;
     }
@@ -332,8 +173,8 @@ static PyMethodDef program_methods[] = {
 };
 
 static PyGetSetDef program_getters[] = {
-    {"inputs", program_inputs, NULL, "(name, dtype, shape or None) of each input.", NULL},
-    {"outputs", program_outputs, NULL, "(name, dtype, shape or None) of each output.", NULL},
+    {"inputs", program_inputs, NULL, "(name, dtype, shape or None) of each input; extents that are no numbers are texts.", NULL},
+    {"outputs", program_outputs, NULL, "(name, dtype, shape or None) of each output; extents that are no numbers are texts.", NULL},
     {"arena_bytes", program_arena, NULL, "The planned bytes of the arenas of all procedures.", NULL},
     {"arena_bound", program_arena, NULL, "The lower bound of arena_bytes.", "bound"},
     {"threads", program_threads, NULL, "The number of threads that the program uses.", NULL},

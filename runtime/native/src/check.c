@@ -9,7 +9,8 @@
 
 typedef struct Checker {
   const Manifest *manifest;
-  const Procedure *procedure;
+  Procedure *procedure;
+  Store *store;
   GraftError *error;
   char where[192];
 } Checker;
@@ -103,12 +104,14 @@ static int32_t check_procedure(Checker *checker, int32_t number) {
   checker->procedure = checker->manifest->procedures + number;
   snprintf(checker->where, sizeof checker->where, "procedure %" PRId32 ": ", number);
   int32_t status = check_interface(checker);
+  status = status ? status : graft_find_stages(checker->procedure, checker->store, checker->where, checker->error);
   status = status ? status : graft_check_memory(checker->procedure, checker->where, checker->error);
+  status = status ? status : graft_find_in_place(checker->procedure, checker->store, checker->error);
   return status ? status : check_calls(checker);
 }
 
-int32_t graft_check_procedures(const Manifest *manifest, GraftError *error) {
-  Checker checker = {.manifest = manifest, .error = error};
+int32_t graft_check_procedures(Manifest *manifest, Store *store, GraftError *error) {
+  Checker checker = {.manifest = manifest, .store = store, .error = error};
   int32_t *heights = graft_calloc((size_t)manifest->procedure_count, sizeof(int32_t));
   if (!heights) {
     return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while checking the manifest");

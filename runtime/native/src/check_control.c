@@ -27,16 +27,19 @@ static int32_t check_count(const Checker *checker, const char *what, int64_t act
                          checker->body->name, actual, what, expected);
 }
 
+/* Whether extents may be the same: what has a symbol in it is compared when the program runs. */
+static int agree(int64_t left, int64_t right) { return left == right || left < 0 || right < 0; }
+
 /* Types must be equal, and shapes where both are known. */
 static int32_t check_same(const Checker *checker, const TensorSpec *outer, const TensorSpec *inner) {
   if (!graft_dtype_equal(outer->dtype, inner->dtype)) {
     return damaged(checker, "another element type", outer->name, inner->name);
   }
-  if (outer->ndim >= 0 && inner->ndim >= 0 &&
-      !graft_shape_equal(outer->ndim, outer->shape, inner->ndim, inner->shape)) {
-    return damaged(checker, "another shape", outer->name, inner->name);
+  int same = outer->ndim == inner->ndim || outer->ndim < 0 || inner->ndim < 0;
+  for (int32_t i = 0; same && inner->ndim >= 0 && i < outer->ndim; i++) {
+    same = agree(outer->shape[i], inner->shape[i]);
   }
-  return GRAFT_OK;
+  return same ? GRAFT_OK : damaged(checker, "another shape", outer->name, inner->name);
 }
 
 /* The inner tensor must be the outer one without `axis`. */
@@ -50,7 +53,7 @@ static int32_t check_slice(const Checker *checker, const TensorSpec *outer, cons
   int32_t position = axis < 0 ? axis + outer->ndim : axis;
   int same = outer->ndim == inner->ndim + 1 && position >= 0 && position < outer->ndim;
   for (int32_t i = 0; same && i < inner->ndim; i++) {
-    same = inner->shape[i] == outer->shape[i < position ? i : i + 1];
+    same = agree(inner->shape[i], outer->shape[i < position ? i : i + 1]);
   }
   return same ? GRAFT_OK : damaged(checker, "the shape of a slice", outer->name, inner->name);
 }

@@ -7,7 +7,7 @@
 #include "memory.h"
 #include "procedure.h"
 
-enum { NEVER = INT32_MAX, AT_START = -1 };
+enum { NEVER = GRAFT_NEVER, AT_START = -1 };
 
 /* Bytes [begin, end) of a tensor or, for `tensor`, of the arena. */
 typedef struct Interval {
@@ -25,7 +25,7 @@ typedef struct Life {
 } Life;
 
 typedef struct Checker {
-  const Procedure *procedure;
+  Procedure *procedure;
   Life *lives;
   GraftError *error;
   const char *where;
@@ -84,16 +84,21 @@ static void insert_at(Interval *intervals, int32_t *count, int32_t place, Interv
 
 /* ---- Order of writes and reads -------------------------------------------------------------------------------- */
 
+/* Whether a tensor is all of its root: with symbols it is, which is checked when they are bound. */
+static int is_whole(const TensorSpec *tensor, const TensorSpec *root) {
+  return !graft_is_static(tensor) || !graft_is_static(root) || tensor->bytes == root->bytes;
+}
+
 static int is_written(const Life *life, const TensorSpec *root, const TensorSpec *tensor) {
   uint64_t begin = tensor == root ? 0 : tensor->offset;
-  if (root->ndim >= 0 && tensor->bytes == 0) {
+  if (graft_is_static(root) && graft_is_static(tensor) && tensor->bytes == 0) {
     return 1; /* there is nothing to write */
   }
   if (!life->parts) {
     return life->begin != NEVER;
   }
   int32_t place = find_place(life->parts, life->part_count, begin + 1);
-  return place > 0 && life->parts[place - 1].end >= begin + tensor->bytes;
+  return place > 0 && life->parts[place - 1].end >= begin + (is_whole(tensor, root) ? root->bytes : tensor->bytes);
 }
 
 static int32_t check_read(const Checker *checker, int32_t tensor, int32_t call) {
@@ -152,6 +157,10 @@ static int32_t check_write_of_part(const Checker *checker, int32_t tensor, Life 
   return GRAFT_OK;
 }
 
+static int is_given(Storage storage) {
+  return storage == STORAGE_INPUT || storage == STORAGE_CONSTANT || storage == STORAGE_EXTENTS;
+}
+
 static int32_t check_write(const Checker *checker, int32_t tensor, int32_t call) {
   if (tensor < 0) {
     return GRAFT_OK;
@@ -160,20 +169,20 @@ static int32_t check_write(const Checker *checker, int32_t tensor, int32_t call)
   const TensorSpec *root = checker->procedure->tensors + written->root;
   Life *life = checker->lives + written->root;
   int32_t status = GRAFT_OK;
-  if (root->storage == STORAGE_INPUT || root->storage == STORAGE_CONSTANT) {
+  if (is_given(root->storage)) {
     return damaged(checker, "tensor '%s' is written, but its bytes are those of an input or a constant",
                    tensor_name(checker, tensor));
   }
-  if (written->storage == STORAGE_VIEW && root->ndim < 0) {
+  if (written->storage == STORAGE_VIEW && root->is_unknown) {
     return damaged(checker, "tensor '%s' is written, but it is a view of what has no size yet",
                    tensor_name(checker, tensor));
   }
-  if (written->storage == STORAGE_VIEW && written->bytes != root->bytes) {
+  if (written->storage == STORAGE_VIEW && !is_whole(written, root)) {
     status = written->bytes ? check_write_of_part(checker, tensor, life) : GRAFT_OK;
   } else if (life->begin != NEVER) {
     return damaged(checker, "tensor '%s' is written twice", tensor_name(checker, tensor));
   }
-  life->begin = life->begin == NEVER && (life->parts || written->bytes == root->bytes) ? call : life->begin;
+  life->begin = life->begin == NEVER && (life->parts || is_whole(written, root)) ? call : life->begin;
   life->end = call;
   return status;
 }
@@ -189,7 +198,8 @@ static int32_t check_call(const Checker *checker, const Call *call) {
   if (!status && call->kind == CALL_COPY) {
     const TensorSpec *from = checker->procedure->tensors + call->inputs.items[0];
     const TensorSpec *to = checker->procedure->tensors + call->outputs.items[0];
-    if (!graft_dtype_equal(from->dtype, to->dtype) || (from->ndim >= 0 && to->ndim >= 0 && from->bytes != to->bytes)) {
+    if (!graft_dtype_equal(from->dtype, to->dtype) ||
+        (graft_is_static(from) && graft_is_static(to) && from->bytes != to->bytes)) {
       return damaged(checker, "a copy between tensors of another type or size");
     }
   }
@@ -199,8 +209,7 @@ static int32_t check_call(const Checker *checker, const Call *call) {
 static int32_t check_order(Checker *checker) {
   const Procedure *procedure = checker->procedure;
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
-    Storage storage = procedure->tensors[i].storage;
-    int32_t begin = storage == STORAGE_INPUT || storage == STORAGE_CONSTANT ? AT_START : NEVER;
+    int32_t begin = is_given(procedure->tensors[i].storage) ? AT_START : NEVER;
     checker->lives[i] = (Life){.begin = begin, .end = begin};
   }
   int32_t status = GRAFT_OK;
@@ -292,14 +301,24 @@ static int32_t check_arena(const Checker *checker) {
   return status;
 }
 
-int32_t graft_check_memory(const Procedure *procedure, const char *where, GraftError *error) {
+static void note_lives(const Checker *checker) {
+  for (int32_t i = 0; i < checker->procedure->tensor_count; i++) {
+    checker->procedure->tensors[i].first = checker->lives[i].begin;
+    checker->procedure->tensors[i].last = checker->lives[i].end;
+  }
+}
+
+int32_t graft_check_memory(Procedure *procedure, const char *where, GraftError *error) {
   Checker checker = {.procedure = procedure, .error = error, .where = where, .call = -1};
   checker.lives = graft_calloc((size_t)procedure->tensor_count, sizeof(Life));
   if (!checker.lives) {
     return out_of_memory(&checker);
   }
   int32_t status = check_order(&checker);
-  status = status ? status : check_arena(&checker);
+  if (!status && procedure->symbol_count == 0) {
+    status = check_arena(&checker);
+  }
+  note_lives(&checker);
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     free(checker.lives[i].parts);
   }

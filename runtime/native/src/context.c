@@ -148,13 +148,15 @@ static void *api_allocate_output(GraftContext *base, int32_t index, int32_t ndim
   char text[256] = "";
   size_t bytes = 0;
   int fits = ndim >= 0 && ndim <= GRAFT_MAXIMUM_DIMENSIONS && graft_tensor_bytes(spec->dtype, ndim, shape, &bytes);
-  if (!fits || (spec->ndim >= 0 && !graft_shape_equal(spec->ndim, spec->shape, ndim, shape))) {
+  fits = fits && (spec->is_unknown ? spec->ndim < 0 || spec->ndim == ndim
+                                   : graft_shape_equal(tensor->ndim, tensor->shape, ndim, shape));
+  if (!fits) {
     graft_append_shape(text, sizeof text, ndim < 0 || ndim > GRAFT_MAXIMUM_DIMENSIONS ? 0 : ndim, shape);
     graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' cannot have %" PRId32 " dimensions %s", spec->name, ndim,
                        text);
     return NULL;
   }
-  if (spec->ndim >= 0) {
+  if (!spec->is_unknown) {
     return tensor->data;
   }
   if (tensor->data) {

@@ -38,8 +38,9 @@ int32_t graft_run_if(Context *context, Frame *frame, const Call *call) {
   }
   memset(results, 0, (size_t)count * sizeof(Result));
   status = bind_arguments(context, frame, body, &call->arguments[branch], 0);
+  status = status ? status : graft_enter(context, body);
   for (int32_t i = 0; !status && i < count; i++) {
-    status = graft_prepare_result(context, frame, call->outputs.items[i], body->procedure, i, results + i);
+    status = graft_prepare_result(context, frame, call->outputs.items[i], body, i, results + i);
   }
   status = status ? status : graft_run_procedure(context, body, results);
   for (int32_t i = 0; !status && i < count; i++) {

@@ -9,7 +9,7 @@ enum { NAMED_ORIGINS = 3 };
 
 int graft_writes_in_place(const Procedure *procedure, int32_t i) {
   const TensorSpec *spec = procedure->tensors + procedure->outputs.items[i];
-  return spec->storage == STORAGE_OUTPUT && spec->index == i && spec->ndim >= 0;
+  return spec->storage == STORAGE_OUTPUT && spec->index == i && spec->stage == 0 && !spec->is_unknown;
 }
 
 void *graft_call_memory(Context *context, size_t count, size_t bytes) {
@@ -41,6 +41,15 @@ int32_t graft_bind_input(Context *context, Frame *frame, int32_t i, const DLTens
   if (spec->ndim < 0) {
     tensor->ndim = value->ndim;
     tensor->shape = value->shape;
+  } else if (graft_is_symbolic(spec)) {
+    if (value->ndim != spec->ndim) {
+      char expected[256] = "", got[256] = "";
+      graft_append_dimensions(expected, sizeof expected, frame->procedure, spec);
+      graft_append_shape(got, sizeof got, value->ndim, value->shape);
+      return graft_context_fail(context, GRAFT_ERROR_RUN, "input '%s' has shape %s where %s is expected", spec->name,
+                                got, expected);
+    }
+    tensor->shape = memcpy(frame->shapes[number], value->shape, (size_t)spec->ndim * sizeof(int64_t));
   } else if (!graft_shape_equal(spec->ndim, spec->shape, value->ndim, value->shape)) {
     return fail_shape(context, "input", spec, value, spec->ndim, spec->shape);
   }
@@ -102,24 +111,26 @@ static int32_t collect_results(Context *context, Frame *frame, Result *results) 
   return status;
 }
 
-int32_t graft_prepare_result(Context *context, Frame *frame, int32_t tensor, const Procedure *body, int32_t i,
+int32_t graft_prepare_result(Context *context, Frame *frame, int32_t tensor, const Frame *body, int32_t i,
                              Result *result) {
-  const TensorSpec *inner = body->tensors + body->outputs.items[i];
+  int32_t number = body->procedure->outputs.items[i];
+  const DLTensor *inner = body->tensors + number;
   *result = (Result){0};
-  if (tensor >= 0 && frame->procedure->tensors[tensor].ndim >= 0) {
+  if (tensor >= 0 && !frame->procedure->tensors[tensor].is_unknown) {
     result->tensor = frame->tensors[tensor];
     return GRAFT_OK;
   }
-  if (!graft_writes_in_place(body, i)) {
+  if (!graft_writes_in_place(body->procedure, i)) {
     return GRAFT_OK;
   }
+  size_t bytes = graft_frame_bytes(body, number);
   result->tensor = (DLTensor){.ndim = inner->ndim, .dtype = inner->dtype, .shape = inner->shape, .device = {kDLCPU, 0}};
   if (tensor < 0) {
-    result->tensor.data = graft_call_memory(context, inner->bytes, 1);
+    result->tensor.data = graft_call_memory(context, bytes, 1);
     return result->tensor.data ? GRAFT_OK : GRAFT_ERROR_MEMORY;
   }
-  if (!graft_block_reserve(frame->blocks + tensor, frame->tensors + tensor, inner->ndim, inner->shape, inner->bytes)) {
-    return out_of_memory(context, inner);
+  if (!graft_block_reserve(frame->blocks + tensor, frame->tensors + tensor, inner->ndim, inner->shape, bytes)) {
+    return out_of_memory(context, body->procedure->tensors + number);
   }
   result->tensor = frame->tensors[tensor];
   return GRAFT_OK;
@@ -136,7 +147,7 @@ int32_t graft_deliver_result(Context *context, Frame *frame, int32_t tensor, Res
     frame->blocks[tensor] = result->block;
     result->block = (Block){0};
   }
-  if (spec->ndim < 0) {
+  if (spec->is_unknown) {
     frame->tensors[tensor].ndim = result->tensor.ndim;
     frame->tensors[tensor].shape = result->tensor.shape;
     if (!graft_frame_bind(frame, tensor, result->tensor.data)) {
@@ -150,15 +161,15 @@ int32_t graft_store_value(Context *context, Frame *frame, int32_t number, const 
   DLTensor *target = frame->tensors + number;
   const TensorSpec *spec = frame->procedure->tensors + number;
   size_t bytes = tensor_bytes(value);
-  if (spec->ndim < 0) {
+  if (spec->is_unknown) {
     if (!graft_block_reserve(frame->blocks + number, target, value->ndim, value->shape, bytes)) {
       return out_of_memory(context, spec);
     }
     if (!graft_frame_bind(frame, number, target->data)) {
       return graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' is too small for a view of it", spec->name);
     }
-  } else if (bytes != spec->bytes) {
-    return fail_shape(context, "output", spec, value, spec->ndim, spec->shape);
+  } else if (bytes != graft_frame_bytes(frame, number)) {
+    return fail_shape(context, "output", spec, value, target->ndim, target->shape);
   }
   if (bytes) {
     memcpy(target->data, value->data, bytes);
@@ -208,7 +219,7 @@ static int32_t describe_failure(Context *context, const Frame *frame, const Call
 static void forget_outputs(Frame *frame, const Call *call) {
   for (int32_t i = 0; i < call->outputs.count; i++) {
     int32_t number = call->outputs.items[i];
-    if (number >= 0 && frame->procedure->tensors[number].ndim < 0) {
+    if (number >= 0 && frame->procedure->tensors[number].is_unknown) {
       frame->tensors[number].data = NULL;
     }
   }
@@ -260,6 +271,9 @@ static int32_t run_calls(Context *context, Frame *frame) {
       forget_outputs(frame, call);
     }
     status = run_call(context, frame, call);
+    if (!status && call->has_unknown_output) {
+      status = graft_accept_outputs(context, frame, call);
+    }
     graft_scratch_release(&context->scratch, mark);
     if (status) {
       describe_failure(context, frame, call, status);
@@ -274,9 +288,13 @@ static int32_t run_calls(Context *context, Frame *frame) {
 int32_t graft_run_procedure(Context *context, Frame *frame, Result *results) {
   const Procedure *procedure = frame->procedure;
   for (int32_t i = 0; i < procedure->outputs.count; i++) {
+    int32_t number = procedure->outputs.items[i];
+    const DLTensor *wanted = &results[i].tensor, *own = frame->tensors + number;
     if (graft_writes_in_place(procedure, i)) {
-      graft_frame_bind(frame, procedure->outputs.items[i],
-                       (char *)results[i].tensor.data + results[i].tensor.byte_offset);
+      if (!graft_shape_equal(wanted->ndim, wanted->shape, own->ndim, own->shape)) {
+        return fail_shape(context, "output", procedure->tensors + number, own, wanted->ndim, wanted->shape);
+      }
+      graft_frame_bind(frame, number, (char *)wanted->data + wanted->byte_offset);
     }
   }
   int32_t status = run_calls(context, frame);

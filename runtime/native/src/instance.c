@@ -41,7 +41,7 @@ int graft_frame_bind(Frame *frame, int32_t tensor, void *data) {
     return 1;
   }
   const DLTensor *root = frame->tensors + tensor;
-  size_t bytes = specs[tensor].bytes;
+  size_t bytes = graft_is_symbolic(specs + tensor) ? SIZE_MAX : specs[tensor].bytes; /* then views are compared later */
   if (specs[tensor].ndim < 0 && !graft_tensor_bytes(root->dtype, root->ndim, root->shape, &bytes)) {
     return 0;
   }
@@ -63,7 +63,7 @@ static void place_tensors(Frame *frame) {
   }
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     const TensorSpec *spec = procedure->tensors + i;
-    if (spec->storage == STORAGE_ARENA) {
+    if (spec->storage == STORAGE_ARENA && procedure->stage_count == 0) {
       graft_frame_bind(frame, i, frame->arena + spec->offset);
     } else if (spec->storage == STORAGE_CONSTANT) {
       graft_frame_bind(frame, i, spec->data->data);
@@ -95,7 +95,7 @@ static int create_frame(Store *store, const Procedure *procedure, Frame *frame) 
     point(frame, &call->outputs, frame->pointers + call->first_pointer + call->inputs.count);
   }
   place_tensors(frame);
-  return 1;
+  return graft_create_bindings(store, frame);
 }
 
 static Instance *create_instance(GraftProgram *program) {
@@ -122,6 +122,9 @@ void graft_destroy_instance(Instance *instance) {
     Frame *frame = instance->frames + i;
     for (int32_t k = 0; frame->blocks && k < frame->procedure->tensor_count; k++) {
       graft_block_free(frame->blocks + k);
+    }
+    if (frame->procedure) {
+      graft_destroy_bindings(frame);
     }
     free(frame->arena);
   }

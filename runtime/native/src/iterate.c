@@ -10,9 +10,24 @@ int32_t graft_normal_axis(int32_t axis, int32_t ndim) {
   return normal < 0 || normal >= ndim ? -1 : normal;
 }
 
+static int32_t output_number(const Iteration *iteration, int32_t i) {
+  return iteration->body->procedure->outputs.items[iteration->first_body_output + i];
+}
+
 static const TensorSpec *body_output(const Iteration *iteration, int32_t i) {
-  const Procedure *body = iteration->body->procedure;
-  return body->tensors + body->outputs.items[iteration->first_body_output + i];
+  return iteration->body->procedure->tensors + output_number(iteration, i);
+}
+
+/* The output as the body's frame has it: with its shape, once the body is entered. */
+static const DLTensor *shaped_output(const Iteration *iteration, int32_t i) {
+  return iteration->body->tensors + output_number(iteration, i);
+}
+
+/* Whether the shape is known when the body begins. */
+static int is_early(const TensorSpec *spec) { return spec->stage == 0 && !spec->is_unknown; }
+
+static int is_unknown(const Iteration *iteration, int32_t tensor) {
+  return iteration->frame->procedure->tensors[tensor].is_unknown;
 }
 
 /* ---- Stacks --------------------------------------------------------------------------------------------------- */
@@ -34,7 +49,7 @@ static int32_t set_slice_shape(const Iteration *iteration, Stack *stack, const T
     stack->rows *= i < stack->axis ? (size_t)shape[i] : 1;
   }
   graft_tensor_bytes(slice->dtype, ndim, shape, &stack->slice_bytes);
-  if (stack->tensor < 0 || iteration->frame->procedure->tensors[stack->tensor].ndim < 0) {
+  if (stack->tensor < 0 || is_unknown(iteration, stack->tensor)) {
     return GRAFT_OK;
   }
   const DLTensor *whole = iteration->frame->tensors + stack->tensor;
@@ -85,7 +100,7 @@ static int32_t make_room(const Iteration *iteration, Stack *stack, const TensorS
   if (stack->tensor < 0 || iteration->done < stack->capacity) {
     return GRAFT_OK;
   }
-  if (iteration->frame->procedure->tensors[stack->tensor].ndim >= 0) {
+  if (!is_unknown(iteration, stack->tensor)) {
     return fail_stack(iteration, slice, "are more than the output that they make has room for");
   }
   return grow(iteration, stack, slice);
@@ -105,16 +120,29 @@ static void store_slice(const Iteration *iteration, const Stack *stack, const ch
   }
 }
 
-static int32_t prepare_slice(const Iteration *iteration, Stack *stack, const TensorSpec *slice, Result *result) {
+/* All slices have the shape of the first. */
+static int32_t check_slice(const Iteration *iteration, Stack *stack, const TensorSpec *slice, const DLTensor *tensor) {
+  if (stack->ndim < 0) {
+    return set_slice_shape(iteration, stack, slice, tensor->ndim, tensor->shape);
+  }
+  return graft_shape_equal(stack->ndim, stack->shape, tensor->ndim, tensor->shape)
+             ? GRAFT_OK
+             : fail_stack(iteration, slice, "change their shape from one iteration to the next");
+}
+
+static int32_t prepare_slice(const Iteration *iteration, Stack *stack, int32_t i, Result *result) {
+  const TensorSpec *slice = body_output(iteration, i);
+  const DLTensor *shaped = shaped_output(iteration, i);
   *result = (Result){0};
-  if (slice->ndim < 0) {
+  if (!is_early(slice)) {
     return GRAFT_OK;
   }
-  int32_t status = make_room(iteration, stack, slice);
+  int32_t status = check_slice(iteration, stack, slice, shaped);
+  status = status ? status : make_room(iteration, stack, slice);
   if (status) {
     return status;
   }
-  result->tensor = (DLTensor){.ndim = slice->ndim, .dtype = slice->dtype, .shape = slice->shape, .device = {kDLCPU, 0}};
+  result->tensor = *shaped;
   if (writes_straight(stack)) {
     result->tensor.data = stack->data + (size_t)slice_number(iteration, stack) * stack->slice_bytes;
     return GRAFT_OK;
@@ -128,18 +156,13 @@ static int32_t prepare_slice(const Iteration *iteration, Stack *stack, const Ten
 
 static int32_t accept_slice(const Iteration *iteration, Stack *stack, const TensorSpec *slice, Result *result) {
   const DLTensor *tensor = &result->tensor;
-  if (slice->ndim >= 0) {
+  if (is_early(slice)) {
     if (stack->tensor >= 0 && !writes_straight(stack)) {
       store_slice(iteration, stack, tensor->data);
     }
     return GRAFT_OK;
   }
-  int32_t status = GRAFT_OK;
-  if (stack->ndim < 0) {
-    status = set_slice_shape(iteration, stack, slice, tensor->ndim, tensor->shape);
-  } else if (!graft_shape_equal(stack->ndim, stack->shape, tensor->ndim, tensor->shape)) {
-    status = fail_stack(iteration, slice, "change their shape from one iteration to the next");
-  }
+  int32_t status = check_slice(iteration, stack, slice, tensor);
   status = status ? status : make_room(iteration, stack, slice);
   if (!status && stack->tensor >= 0) {
     store_slice(iteration, stack, tensor->data);
@@ -148,21 +171,31 @@ static int32_t accept_slice(const Iteration *iteration, Stack *stack, const Tens
   return status;
 }
 
+/* No iteration has told the shape of a slice: it is what the output's own says, 0 where that is not known either. */
+static void guess_slice_shape(const Iteration *iteration, Stack *stack) {
+  const TensorSpec *whole = iteration->frame->procedure->tensors + stack->tensor;
+  stack->ndim = whole->ndim > 0 ? whole->ndim - 1 : 0;
+  stack->axis = graft_normal_axis(stack->axis, stack->ndim + 1);
+  stack->axis = stack->axis < 0 ? 0 : stack->axis;
+  for (int32_t i = 0; i < stack->ndim; i++) {
+    stack->shape[i] = graft_known_extent(iteration->frame, stack->tensor, i < stack->axis ? i : i + 1);
+  }
+}
+
 static int32_t finish_stack(const Iteration *iteration, Stack *stack, const TensorSpec *slice) {
   if (stack->tensor < 0) {
     return GRAFT_OK;
   }
   const TensorSpec *whole = iteration->frame->procedure->tensors + stack->tensor;
-  if (whole->ndim >= 0) {
+  if (!whole->is_unknown) {
     int32_t axis = graft_normal_axis(stack->axis, whole->ndim);
-    if (axis < 0 || whole->shape[axis] != iteration->done) {
+    if (axis < 0 || iteration->frame->tensors[stack->tensor].shape[axis] != iteration->done) {
       return fail_stack(iteration, slice, "are fewer than the output that they make has room for");
     }
     return GRAFT_OK;
   }
-  if (stack->ndim < 0) { /* no iteration has told the shape */
-    stack->ndim = 0;
-    stack->axis = 0;
+  if (stack->ndim < 0) {
+    guess_slice_shape(iteration, stack);
   }
   if (!stack->block.start) {
     int32_t status = grow(iteration, stack, slice);
@@ -186,6 +219,17 @@ static int passes_through(const Iteration *iteration, int32_t i) {
   return body->outputs.items[iteration->first_body_output + i] == body->inputs.items[iteration->first_body_input + i];
 }
 
+static int32_t prepare_block(const Iteration *iteration, int32_t i, State *state, Result *result) {
+  const DLTensor *shaped = shaped_output(iteration, i);
+  size_t bytes = graft_frame_bytes(iteration->body, output_number(iteration, i));
+  result->tensor = *shaped;
+  if (!graft_block_reserve(state->blocks + state->next, &result->tensor, shaped->ndim, shaped->shape, bytes)) {
+    return graft_context_fail(iteration->context, GRAFT_ERROR_MEMORY, "out of memory for tensor '%s'",
+                              body_output(iteration, i)->name);
+  }
+  return GRAFT_OK;
+}
+
 static int32_t prepare_state(const Iteration *iteration, int32_t i, Result *result) {
   const TensorSpec *spec = body_output(iteration, i);
   State *state = iteration->states + i;
@@ -194,8 +238,11 @@ static int32_t prepare_state(const Iteration *iteration, int32_t i, Result *resu
     result->tensor = state->value;
     return GRAFT_OK;
   }
-  if (spec->ndim < 0) {
+  if (!is_early(spec)) {
     return GRAFT_OK;
+  }
+  if (graft_is_symbolic(spec)) {
+    return prepare_block(iteration, i, state, result);
   }
   void **buffer = &state->buffers[state->next];
   if (!*buffer) {
@@ -224,12 +271,16 @@ static int32_t finish_state(const Iteration *iteration, int32_t i) {
     return GRAFT_OK;
   }
   const TensorSpec *spec = iteration->frame->procedure->tensors + tensor;
-  if (spec->ndim < 0 && state->owned.start) {
-    Result result = {.tensor = state->value, .block = state->owned};
-    state->owned = (Block){0};
+  Block *block = state->owned.start ? &state->owned : state->blocks + (state->next ^ 1);
+  int is_own = block->start && state->value.shape == block->start;
+  if (spec->is_unknown && is_own) {
+    Result result = {.tensor = state->value, .block = *block};
+    *block = (Block){0};
     return graft_deliver_result(iteration->context, iteration->frame, tensor, &result);
   }
-  if (spec->ndim >= 0 && !graft_shape_equal(spec->ndim, spec->shape, state->value.ndim, state->value.shape)) {
+  const DLTensor *wanted = iteration->frame->tensors + tensor;
+  if (!spec->is_unknown &&
+      !graft_shape_equal(wanted->ndim, wanted->shape, state->value.ndim, state->value.shape)) {
     return graft_context_fail(iteration->context, GRAFT_ERROR_RUN, "the final '%s' has another shape than its output",
                               body_output(iteration, i)->name);
   }
@@ -263,7 +314,7 @@ int32_t graft_iteration_begin(Iteration *iteration, const ScanAxis *axes) {
     stack->axis = axes ? axes[i].axis : 0;
     stack->backward = axes ? axes[i].backward : 0;
     stack->ndim = -1;
-    if (slice->ndim >= 0 && !status) {
+    if (graft_is_static(slice) && !status) {
       status = set_slice_shape(iteration, stack, slice, slice->ndim, slice->shape);
     }
   }
@@ -277,10 +328,13 @@ int32_t graft_iteration_step(Iteration *iteration) {
   for (int32_t i = 0; !status && i < states; i++) {
     status = graft_bind_input(iteration->context, iteration->body, iteration->first_body_input + i,
                               &iteration->states[i].value);
-    status = status ? status : prepare_state(iteration, i, results + i);
+  }
+  status = status ? status : graft_enter(iteration->context, iteration->body);
+  for (int32_t i = 0; !status && i < states; i++) {
+    status = prepare_state(iteration, i, results + i);
   }
   for (int32_t i = 0; !status && i < iteration->stack_count; i++) {
-    status = prepare_slice(iteration, iteration->stacks + i, body_output(iteration, states + i), results + states + i);
+    status = prepare_slice(iteration, iteration->stacks + i, states + i, results + states + i);
   }
   status = status ? status : graft_run_procedure(iteration->context, iteration->body, iteration->results);
   for (int32_t i = 0; !status && i < states; i++) {
@@ -303,6 +357,8 @@ int32_t graft_iteration_end(Iteration *iteration, int32_t status) {
   for (int32_t i = 0; i < iteration->state_count; i++) {
     status = status ? status : finish_state(iteration, i);
     graft_block_free(&iteration->states[i].owned);
+    graft_block_free(&iteration->states[i].blocks[0]);
+    graft_block_free(&iteration->states[i].blocks[1]);
   }
   for (int32_t i = 0; i < iteration->stack_count; i++) {
     Stack *stack = iteration->stacks + i;

@@ -4,11 +4,13 @@
 
 #include "program.h"
 
-/* A value that an iteration takes and gives. Of known shape it alternates between two buffers. */
+/* A value that an iteration takes and gives. Of known shape it alternates between two buffers, or blocks where symbols
+ * may have other values in the next iteration. */
 typedef struct State {
   DLTensor value;
   Block owned; /* its memory, where the body made it */
   void *buffers[2];
+  Block blocks[2];
   int32_t next;
 } State;
 

@@ -7,7 +7,7 @@
 #include "json.h"
 #include "store.h"
 
-enum { GRAFT_MAXIMUM_NESTING = 32 };
+enum { GRAFT_MAXIMUM_NESTING = 32, GRAFT_NEVER = INT32_MAX };
 
 typedef enum {
   STORAGE_INPUT,
@@ -15,22 +15,52 @@ typedef enum {
   STORAGE_CONSTANT,
   STORAGE_ARENA,
   STORAGE_VIEW,
-  STORAGE_DYNAMIC
+  STORAGE_DYNAMIC,
+  STORAGE_EXTENTS
 } Storage;
+
+/* A number, or the place of one in Frame.values: symbols come first, then operations. */
+typedef struct Dimension {
+  int32_t place; /* -1: a number */
+  int64_t number;
+} Dimension;
+
+typedef enum { EXTENT_ADD, EXTENT_SUB, EXTENT_MUL, EXTENT_FLOORDIV, EXTENT_MOD, EXTENT_MIN, EXTENT_MAX } ExtentOperator;
+
+/* An operation on symbols, numbers and earlier operations. */
+typedef struct ExtentOperation {
+  ExtentOperator operator;
+  Dimension left, right;
+  int32_t stage;
+} ExtentOperation;
+
+typedef struct SymbolSpec {
+  const char *name;
+  int64_t low, high; /* high: GRAFT_MAXIMUM_EXTENT where it is open */
+  int32_t tensor, axis;
+  int32_t stage;
+} SymbolSpec;
 
 typedef struct TensorSpec {
   const char *name;
   DLDataType dtype;
   Storage storage;
-  int32_t ndim; /* -1: shape known only at run time */
-  int64_t *shape;
-  size_t bytes;              /* 0 where the shape is unknown */
-  int32_t index;             /* of an input or output */
+  int32_t ndim;              /* -1: not even the rank is known before the program runs */
+  int64_t *shape;            /* -1 for an extent that is no number */
+  Dimension *dimensions;     /* NULL where the shape is numbers */
+  const char **extents;      /* as texts, of inputs and outputs of procedure 0 */
+  Dimension *values;         /* the elements of storage extents */
+  int32_t value_count;
+  int32_t stage;             /* when its shape and values are known: GRAFT_NEVER before its call is done, if ndim < 0 */
+  int32_t is_unknown;        /* whether its shape is unknown when its call begins, which then asks for its memory */
+  size_t bytes;              /* 0 where the shape is no numbers */
+  int32_t index;             /* of an input or output, or in Stage.arena; -1 for others */
   const char *constant;      /* key of a constant */
   const DLTensor *data;      /* the constant itself */
   int32_t root;              /* the tensor whose memory this is: itself, or what a view looks at in the end */
   uint64_t offset;           /* bytes: into the arena, or into the root */
   int32_t next_view;         /* another view of the same root, or -1; of a root: the first */
+  int32_t first, last;       /* of a root in the arena: the calls that first write and last use it, or GRAFT_NEVER */
 } TensorSpec;
 
 typedef enum { CALL_FUNCTION, CALL_COPY, CALL_IF, CALL_LOOP, CALL_SCAN } CallKind;
@@ -62,8 +92,28 @@ typedef struct Call {
   GraftFunction entry;
   void *state;
   int32_t has_unknown_output;
+  int32_t stage;        /* that begins when it is done; 0: none does */
   size_t first_pointer; /* where its tensors begin in Frame.pointers: inputs, then outputs */
 } Call;
+
+/* That the arena's tensor `result` may stand where `dying` does, if both and `seen`, a view of it, have one size. */
+typedef struct InPlace {
+  int32_t result, dying, seen;
+} InPlace;
+
+/* What becomes known at one time: when the procedure begins (stage 0), or when a call is done that binds symbols. */
+typedef struct Stage {
+  int32_t call;         /* -1 for stage 0 */
+  IndexList symbols;    /* bound now */
+  IndexList known;      /* these and those bound before */
+  IndexList operations; /* in the order of evaluation */
+  IndexList tensors;    /* whose shape or values are evaluated now, but for inputs and what calls ask memory for */
+  IndexList views;      /* that can be compared with what they look at */
+  IndexList arena;      /* tensors whose memory can be planned */
+  IndexList outputs;    /* of the procedure, of later stages than 0, whose memory is nobody else's business */
+  InPlace *in_place;    /* in the order of calls */
+  int32_t in_place_count;
+} Stage;
 
 typedef struct Procedure {
   const char *name;
@@ -72,9 +122,21 @@ typedef struct Procedure {
   IndexList inputs, outputs;
   Call *calls;
   int32_t call_count;
-  uint64_t arena_bytes, arena_bound;
+  uint64_t arena_bytes, arena_bound; /* 0 with symbols: then there is a plan for each binding */
   size_t pointer_count;
+  SymbolSpec *symbols;
+  ExtentOperation *operations;
+  int32_t symbol_count, operation_count;
+  Stage *stages;
+  int32_t stage_count; /* 0 without symbols */
 } Procedure;
+
+#define GRAFT_MAXIMUM_EXTENT ((int64_t)1 << 62)
+
+static inline int graft_is_symbolic(const TensorSpec *tensor) { return tensor->dimensions != NULL; }
+
+/* Whether the shape is numbers, known since the manifest was read. */
+static inline int graft_is_static(const TensorSpec *tensor) { return tensor->ndim >= 0 && !tensor->dimensions; }
 
 /* A module as the manifest describes it. */
 typedef struct ModuleSpec {
@@ -99,10 +161,23 @@ typedef struct Manifest {
 int32_t graft_read_manifest(const JsonValue *root, Store *store, Manifest *manifest, GraftError *error);
 
 /* Checks how the fields go together: bodies, order of writes and reads, overlap in the arena. */
-int32_t graft_check_procedures(const Manifest *manifest, GraftError *error);
+int32_t graft_check_procedures(Manifest *manifest, Store *store, GraftError *error);
 
-/* Checks the order of writes and reads, and the overlap in the arena (check_memory.c). `where` begins the message. */
-int32_t graft_check_memory(const Procedure *procedure, const char *where, GraftError *error);
+/* Finds when symbols are bound and what is known then; checks that nothing is used before (stages.c). */
+int32_t graft_find_stages(Procedure *procedure, Store *store, const char *where, GraftError *error);
+
+/* Checks the order of writes and reads, and the overlap in the arena; notes the lives of tensors in it
+ * (check_memory.c). `where` begins the message. */
+int32_t graft_check_memory(Procedure *procedure, const char *where, GraftError *error);
+
+/* Finds what may stand in whose place, where memory is planned for each binding: lives are known (stages.c). */
+int32_t graft_find_in_place(Procedure *procedure, Store *store, GraftError *error);
+
+/* Appends an extent as text: "2 * seq + 1", with the parentheses of runtime/extents.py; what does not fit is cut. */
+void graft_append_extent(char *text, size_t size, const Procedure *procedure, Dimension dimension);
+
+/* Appends "[batch,2 * seq]". */
+void graft_append_dimensions(char *text, size_t size, const Procedure *procedure, const TensorSpec *tensor);
 
 /* Checks one call with bodies against them. `where` begins the message. */
 int32_t graft_check_control(const Manifest *manifest, const Procedure *procedure, const Call *call, const char *where,

@@ -27,7 +27,7 @@ static int32_t read_manifest(GraftProgram *program, GraftError *error) {
     return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s", message);
   }
   int32_t status = graft_read_manifest(graft_json_root(program->document), &program->store, &program->manifest, error);
-  status = status ? status : graft_check_procedures(&program->manifest, error);
+  status = status ? status : graft_check_procedures(&program->manifest, &program->store, error);
   status = status ? status : graft_check_targets(program->manifest.targets, error);
   if (!status && source->module_count != (size_t)program->manifest.module_count) {
     status = graft_set_error(error, GRAFT_ERROR_ARTIFACT, "the manifest names %" PRId32 " modules, %zu are there",
@@ -73,6 +73,29 @@ static int32_t place_constants(GraftProgram *program, GraftError *error) {
     status = place_constant(program, i, error);
   }
   return status;
+}
+
+static int32_t write_extents(GraftProgram *program, const IndexList *list, GraftError *error) {
+  char text[1024];
+  Procedure *main = program->manifest.procedures;
+  for (int32_t i = 0; i < list->count; i++) {
+    TensorSpec *spec = main->tensors + list->items[i];
+    spec->extents = graft_store_allocate(&program->store, spec->ndim < 0 ? 0 : (size_t)spec->ndim, sizeof(char *));
+    for (int32_t axis = 0; spec->extents && axis < spec->ndim; axis++) {
+      text[0] = 0;
+      graft_append_extent(text, sizeof text, main,
+                          spec->dimensions ? spec->dimensions[axis] : (Dimension){-1, spec->shape[axis]});
+      char *copy = graft_store_allocate(&program->store, strlen(text) + 1, 1);
+      spec->extents[axis] = copy ? strcpy(copy, text) : NULL;
+      if (!copy) {
+        return out_of_memory(error);
+      }
+    }
+    if (!spec->extents) {
+      return out_of_memory(error);
+    }
+  }
+  return GRAFT_OK;
 }
 
 static int compare_names(const void *left, const void *right) {
@@ -155,7 +178,7 @@ static int32_t create_first_instance(GraftProgram *program, GraftError *error) {
   return GRAFT_OK;
 }
 
-static int32_t check_constants(const GraftProgram *program, GraftContext *context, GraftError *error) {
+int32_t graft_check_constants(const GraftProgram *program, GraftContext *context, GraftError *error) {
   const GraftProgramSource *source = &program->source;
   return source->check ? source->check(source->owner, context, error) : GRAFT_OK;
 }
@@ -164,7 +187,7 @@ static int32_t check_constants(const GraftProgram *program, GraftContext *contex
 static int32_t check_handed_constants(GraftProgram *program, GraftError *error) {
   for (size_t i = 0; i < program->source.module_count; i++) {
     if (program->source.modules[i].constant_count > 0) {
-      return check_constants(program, NULL, error);
+      return graft_check_constants(program, NULL, error);
     }
   }
   return GRAFT_OK;
@@ -178,6 +201,8 @@ static int32_t build(GraftProgram *program, const GraftLoadOptions *options, Gra
   }
   program->thread_count = threads ? threads : graft_processor_count();
   int32_t status = read_manifest(program, error);
+  status = status ? status : write_extents(program, &program->manifest.procedures[0].inputs, error);
+  status = status ? status : write_extents(program, &program->manifest.procedures[0].outputs, error);
   status = status ? status : check_handed_constants(program, error);
   status = status ? status : place_constants(program, error);
   status = status ? status : attach_constants(program, error);
@@ -242,7 +267,8 @@ static GraftTensorInfo tensor_info(const GraftProgram *program, const IndexList 
     return (GraftTensorInfo){.name = NULL, .ndim = -1};
   }
   const TensorSpec *spec = program->manifest.procedures[0].tensors + list->items[index];
-  return (GraftTensorInfo){.name = spec->name, .dtype = spec->dtype, .ndim = spec->ndim, .shape = spec->shape};
+  return (GraftTensorInfo){
+      .name = spec->name, .dtype = spec->dtype, .ndim = spec->ndim, .shape = spec->shape, .extents = spec->extents};
 }
 
 int32_t graft_program_input_count(const GraftProgram *program) { return list_of(program, 0)->count; }
@@ -257,130 +283,14 @@ GraftTensorInfo graft_program_output(const GraftProgram *program, int32_t index)
   return tensor_info(program, list_of(program, 1), index);
 }
 
-/* ---- Running -------------------------------------------------------------------------------------------------- */
-
-/* The tensor must be what the specification says, contiguous and in main memory. */
-static int32_t check_tensor(const char *what, const TensorSpec *spec, const DLTensor *tensor, GraftError *error) {
-  int same_shape = spec->ndim < 0 ? tensor->ndim >= 0 && tensor->ndim <= GRAFT_MAXIMUM_DIMENSIONS
-                                  : graft_shape_equal(spec->ndim, spec->shape, tensor->ndim, tensor->shape);
-  size_t bytes;
-  if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost) {
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", not in main memory", what,
-                           spec->name, tensor->device.device_type);
-  }
-  if (!same_shape || !graft_dtype_equal(spec->dtype, tensor->dtype)) {
-    char expected[256] = "", got[256] = "";
-    graft_append_shape(expected, sizeof expected, spec->ndim < 0 ? 0 : spec->ndim, spec->shape);
-    graft_append_shape(got, sizeof got, tensor->ndim, tensor->shape);
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' must be %s%s, got %s%s", what, spec->name,
-                           graft_dtype_name(spec->dtype), spec->ndim < 0 ? "" : expected,
-                           graft_dtype_name(tensor->dtype), got);
-  }
-  if (!graft_is_contiguous(tensor)) {
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is not contiguous; pass a row-major copy", what,
-                           spec->name);
-  }
-  if (!graft_tensor_bytes(tensor->dtype, tensor->ndim, tensor->shape, &bytes) || (bytes && !tensor->data)) {
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' has no data", what, spec->name);
-  }
-  return GRAFT_OK;
+int32_t graft_program_symbol_count(const GraftProgram *program) {
+  return program->manifest.procedures[0].symbol_count;
 }
 
-static int32_t bind_inputs(Instance *instance, const DLTensor *inputs, GraftError *error) {
-  const Procedure *main = instance->frames->procedure;
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < main->inputs.count; i++) {
-    const TensorSpec *spec = main->tensors + main->inputs.items[i];
-    DLTensor value = inputs[i];
-    status = check_tensor("input", spec, &value, error);
-    if (!value.data) {
-      value.data = instance->context.message; /* empty tensors are not read, but NULL means absent */
-    }
-    if (!status && graft_bind_input(&instance->context, instance->frames, i, &value)) {
-      status = graft_set_error(error, GRAFT_ERROR_INPUT, "%s", instance->context.message);
-    }
+GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index) {
+  if (index < 0 || index >= graft_program_symbol_count(program)) {
+    return (GraftSymbolInfo){.high = -1};
   }
-  return status;
-}
-
-static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *output, Result *result,
-                              GraftError *error) {
-  const Procedure *main = instance->frames->procedure;
-  const TensorSpec *spec = main->tensors + main->outputs.items[i];
-  result->tensor = *output;
-  if (output->data) {
-    return check_tensor("output", spec, output, error);
-  }
-  result->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape, .device = {kDLCPU, 0}};
-  if (graft_writes_in_place(main, i) &&
-      !graft_block_reserve(&result->block, &result->tensor, spec->ndim, spec->shape, spec->bytes)) {
-    return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", spec->bytes,
-                           spec->name);
-  }
-  return GRAFT_OK;
-}
-
-static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, GraftError *error) {
-  int32_t count = instance->frames->procedure->outputs.count, status = GRAFT_OK;
-  memset(results, 0, (size_t)count * sizeof(Result));
-  for (int32_t i = 0; !status && i < count; i++) {
-    status = prepare_output(instance, i, outputs + i, results + i, error);
-  }
-  if (!status) {
-    status = graft_run_procedure(&instance->context, instance->frames, results);
-    if (status) {
-      int32_t code = status == GRAFT_ERROR_MEMORY ? GRAFT_ERROR_MEMORY : GRAFT_ERROR_RUN;
-      status = graft_set_error(error, code, "%s", instance->context.message);
-    }
-  }
-  for (int32_t i = 0; i < count; i++) {
-    if (status) {
-      graft_block_free(&results[i].block);
-    } else {
-      outputs[i] = results[i].tensor;
-    }
-  }
-  return status;
-}
-
-int32_t graft_program_run_detailed(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
-                                   GraftRunDetails *details, GraftError *error) {
-  Instance *instance = graft_acquire_instance(program);
-  if (!instance) {
-    return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory for another call of the program");
-  }
-  int entered = program->pool && graft_pool_enter(program->pool);
-  Context *context = &instance->context;
-  ScratchMark mark = graft_scratch_mark(&context->scratch);
-  instance->failed = NULL;
-  instance->nanoseconds = details->nanoseconds;
-  instance->user = details->user;
-  context->message[0] = 0;
-  int32_t status = check_constants(program, &context->base, error);
-  status = status ? status : bind_inputs(instance, inputs, error);
-  if (!status) {
-    Result *results = graft_call_memory(context, (size_t)instance->frames->procedure->outputs.count, sizeof *results);
-    status = results ? run_main(instance, outputs, results, error)
-                     : graft_set_error(error, GRAFT_ERROR_MEMORY, "%s", context->message);
-  }
-  graft_scratch_release(&context->scratch, mark);
-  details->failed = instance->failed;
-  if (entered) {
-    graft_pool_leave(program->pool);
-  }
-  graft_release_instance(instance);
-  return status;
-}
-
-int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error) {
-  GraftRunDetails details = {0};
-  return graft_program_run_detailed(program, inputs, outputs, &details, error);
-}
-
-void graft_free_output(DLTensor *output) {
-  if (output) {
-    free(output->shape);
-    output->data = NULL;
-    output->shape = NULL;
-  }
+  const SymbolSpec *symbol = program->manifest.procedures[0].symbols + index;
+  return (GraftSymbolInfo){symbol->name, symbol->low, symbol->high == GRAFT_MAXIMUM_EXTENT ? -1 : symbol->high};
 }

@@ -36,6 +36,26 @@ typedef struct Block {
   size_t capacity; /* bytes of data */
 } Block;
 
+enum { GRAFT_KEPT_PLANS = 8 };
+
+/* The memory plan of one binding. */
+typedef struct KeptPlan {
+  int64_t *key;      /* the values of Stage.known */
+  uint64_t *offsets; /* in the order of Stage.arena */
+  uint64_t bytes;    /* of the arena */
+  uint64_t used;     /* when it was used last, by StageState.clock */
+} KeptPlan;
+
+/* A stage in a frame. */
+typedef struct StageState {
+  int is_bound; /* whether all that the stage knows is that of the frame's symbols */
+  char *arena;
+  uint64_t capacity;
+  KeptPlan plans[GRAFT_KEPT_PLANS];
+  int32_t plan_count;
+  uint64_t clock;
+} StageState;
+
 /* One activation of a procedure. Bodies cannot contain themselves, so each procedure has one frame per instance. */
 typedef struct Frame {
   const Procedure *procedure;
@@ -43,6 +63,9 @@ typedef struct Frame {
   DLTensor *tensors;
   DLTensor **pointers; /* of all calls: inputs, then outputs; NULL for absent ones */
   Block *blocks;       /* per tensor; used by those of unknown shape */
+  int64_t *values;     /* of symbols and operations */
+  int64_t **shapes;    /* per tensor: where the runtime evaluates its shape, or keeps that of an input */
+  StageState *stages;
 } Frame;
 
 typedef struct Instance Instance;
@@ -122,18 +145,39 @@ typedef struct Result {
   Block block;     /* after: its memory, if the procedure made it */
 } Result;
 
-/* Whether output `i` has a known shape and is written straight to where it is wanted: then the result needs data
- * before the procedure runs. */
+/* Whether output `i` has a shape that is known when the procedure begins, and is written straight to where it is wanted:
+ * then the result needs data before the procedure runs. */
 int graft_writes_in_place(const Procedure *procedure, int32_t i);
 
-/* Runs a procedure whose inputs are bound (execute.c). `results` are its outputs. */
+/* Symbols (binding.c). Binds those of a stage to the shapes that came, and evaluates, checks and places what is known
+ * then; if nothing changed since the last time, it only compares. Stage 0 comes when all inputs are bound, and before the
+ * results are prepared. */
+int32_t graft_bind_stage(Context *context, Frame *frame, int32_t number);
+static inline int32_t graft_enter(Context *context, Frame *frame) {
+  return frame->procedure->stage_count ? graft_bind_stage(context, frame, 0) : GRAFT_OK;
+}
+
+/* Binds the symbols that a call's outputs tell, and compares the shapes of those whose memory it asked for. */
+int32_t graft_accept_outputs(Context *context, Frame *frame, const Call *call);
+
+/* Makes room in a frame for all this; 0 when memory runs out. */
+int graft_create_bindings(Store *store, Frame *frame);
+void graft_destroy_bindings(Frame *frame);
+
+/* The bytes of a tensor whose shape is known. */
+size_t graft_frame_bytes(const Frame *frame, int32_t tensor);
+
+/* An extent of a tensor whose rank is known; 0 where it depends on symbols that are not bound yet. */
+int64_t graft_known_extent(const Frame *frame, int32_t tensor, int32_t axis);
+
+/* Runs a procedure that was entered (execute.c). `results` are its outputs. */
 int32_t graft_run_procedure(Context *context, Frame *frame, Result *results);
 
-/* Binds input `i` of the frame to a value whose type is known to be right; checks the shape. */
+/* Binds input `i` of the frame to a value whose type is known to be right; checks the shape, but for symbols in it. */
 int32_t graft_bind_input(Context *context, Frame *frame, int32_t i, const DLTensor *value);
 
 /* Before and after a body runs: lets its output `i` become `tensor` of the calling frame (-1: nobody wants it). */
-int32_t graft_prepare_result(Context *context, Frame *frame, int32_t tensor, const Procedure *body, int32_t i,
+int32_t graft_prepare_result(Context *context, Frame *frame, int32_t tensor, const Frame *body, int32_t i,
                              Result *result);
 int32_t graft_deliver_result(Context *context, Frame *frame, int32_t tensor, Result *result);
 
@@ -155,7 +199,15 @@ typedef struct GraftRunDetails {
   const Call *failed;   /* out */
 } GraftRunDetails;
 
-int32_t graft_program_run_detailed(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
-                                   GraftRunDetails *details, GraftError *error);
+/* Says whether the constants are right, which is found out once. */
+int32_t graft_check_constants(const GraftProgram *program, GraftContext *context, GraftError *error);
+
+/* A run in two steps, for who makes the outputs when their shapes are known (run.c). The inputs stay valid until the
+ * second; between them the instance belongs to the caller, who ends the run or gives the instance back. */
+int32_t graft_run_begin(GraftProgram *program, const DLTensor *inputs, Instance **instance, GraftError *error);
+int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *details, GraftError *error);
+
+/* Output `i` with its shape; NULL where that is known only after the run. */
+const DLTensor *graft_run_output(const Instance *instance, int32_t i);
 
 #endif

@@ -42,7 +42,7 @@ static void test_tensors(void) {
   check_error(WITH("," TENSOR("t", "float32", "null", ARENA(0)), ""),
               TENSOR_2 "a tensor of storage arena needs a shape");
   check_error(WITH("," TENSOR("t", "float32", "[1]", DYNAMIC), ""),
-              TENSOR_2 "a tensor of storage dynamic cannot have a shape");
+              TENSOR_2 "a tensor of storage dynamic cannot have a shape of numbers");
   check_error(WITH("," TENSOR("t", "float32", "[8]", ARENA(32)), ""), TENSOR_2 "'offset' 32 is not a multiple of 64");
   check_error(WITH("," TENSOR("t", "float32", "[17]", ARENA(64)), ""),
               TENSOR_2 "68 bytes at 'offset' 64 leave the arena of 128 bytes");

@@ -245,7 +245,9 @@ static void test_profile_times_every_call(void) {
   DLTensor input = floats(x, shape, 1), outputs[2] = {{0}};
   GraftRunDetails details = {.nanoseconds = nanoseconds};
   GraftError error = {0};
-  CHECK(graft_program_run_detailed(program, &input, outputs, &details, &error) == GRAFT_OK);
+  Instance *instance;
+  CHECK(graft_run_begin(program, &input, &instance, &error) == GRAFT_OK);
+  CHECK(graft_run_end(instance, outputs, &details, &error) == GRAFT_OK);
   CHECK(nanoseconds[0] >= 0 && nanoseconds[1] >= 0 && nanoseconds[2] >= 0);
   graft_free_output(outputs);
   graft_free_output(outputs + 1);

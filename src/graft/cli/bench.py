@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +15,7 @@ from graft.cli.common import (
     State,
     backend_options,
     common_options,
+    dims_argument,
     is_artifact,
     names_argument,
     names_or_none,
@@ -19,8 +23,11 @@ from graft.cli.common import (
     switch_option,
 )
 from graft.cli.output import print_json, print_table
-from graft.cli.programs import load_artifact
+from graft.cli.programs import load_artifact, open_program
 from graft.report.quantities import size
+
+if TYPE_CHECKING:
+    from graft.measure.latency import BenchReport
 
 
 @click.command("bench")
@@ -37,6 +44,14 @@ from graft.report.quantities import size
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of all contestants; all available by default.")
 @click.option("--seconds", type=click.FloatRange(min=0), default=3.0, show_default=True, help="The time for all.")
 @backend_options
+@click.option(
+    "--dim",
+    "dims",
+    metavar="NAME=16,32|1..512",
+    type=dims_argument,
+    multiple=True,
+    help="The numbers of a dimension to measure with, each in turn, or its range to compile for.",
+)
 @switch_option
 @precision_option
 @common_options
@@ -51,6 +66,7 @@ def command(
     seconds: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: tuple[tuple[str, int | tuple[int, int | None] | list[int]], ...],
     precision: str,
 ) -> int:
     """Measure the latency of FILE, an artifact or a model."""
@@ -66,28 +82,58 @@ def command(
         raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
     if program is not None and precision != "float32":
         raise click.UsageError(f"'{file}' is compiled already: --precision is for models")
+    bindings, ranges = _bindings(dims)
+    if program is not None and ranges:
+        raise click.UsageError(f"'{file}' is compiled already: a range of --dim is for models")
     source = model if program is not None else file
     if source is None and compare:
         raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model to compare")
-    if source is None:
-        assert program is not None, file
-        report = bench_program(program, inputs_of(program, (), 0), seconds)
-    else:
-        report = bench(
-            str(source), names_or_none(backends), program=program, compare=compare or (), threads=threads,
-            seconds=seconds, shapes=dict(shapes), precision=precision, without=state.switched_off,
-            manager=state.manager(),
-        )  # fmt: skip
-    if state.json:
-        print_json(report.to_json())
-    else:
-        columns = ("NAME", "MEDIAN ms", "MIN ms", "P90 ms", "P99 ms", "ROUNDS", "GRAFT / NAME")
-        rows = [
-            (row.name, row.median_ms, row.min_ms, row.p90_ms, row.p99_ms, row.rounds, row.ratio) for row in report.rows
-        ]
-        print_table(columns, rows)
-        click.echo(f"{report.threads} thread{'' if report.threads == 1 else 's'}; ratio: median over rounds")
+    if len(bindings) > 1 and program is None:
+        program = open_program(state, file, backends, shapes, threads, False, precision, ranges)
+    reports = []
+    for binding in bindings:
+        if source is None:
+            assert program is not None, file
+            report = bench_program(program, inputs_of(program, (), 0, binding), seconds)
+        else:
+            report = bench(
+                str(source), names_or_none(backends), program=program, compare=compare or (), threads=threads,
+                seconds=seconds, shapes=dict(shapes), dims={**ranges, **binding}, precision=precision,
+                without=state.switched_off, manager=state.manager(),
+            )  # fmt: skip
+        reports.append(report)
+    _print(state, bindings, reports)
     return ExitCode.OK
+
+
+def _bindings(
+    dims: Sequence[tuple[str, int | tuple[int, int | None] | list[int]]],
+) -> tuple[list[dict[str, int]], dict[str, tuple[int, int | None]]]:
+    """Return the values of dimensions to measure with, each with each, and the ranges to compile for."""
+    lists = {name: [wish] if isinstance(wish, int) else wish for name, wish in dims if not isinstance(wish, tuple)}
+    bindings = [dict(zip(lists, numbers, strict=True)) for numbers in product(*lists.values())]
+    return bindings, {name: wish for name, wish in dims if isinstance(wish, tuple)}
+
+
+def _print(state: State, bindings: Sequence[Mapping[str, int]], reports: Sequence[BenchReport]) -> None:
+    """Print what was measured, once for each binding of dimensions."""
+    if state.json:
+        rows = [{"dims": dict(one), **report.to_json()} for one, report in zip(bindings, reports, strict=True)]
+        print_json(reports[0].to_json() if len(reports) == 1 else {"bindings": rows})
+        return
+    columns = ("NAME", "MEDIAN ms", "MIN ms", "P90 ms", "P99 ms", "ROUNDS", "GRAFT / NAME")
+    for binding, report in zip(bindings, reports, strict=True):
+        if len(reports) > 1:
+            click.echo(" ".join(f"{name}={value}" for name, value in binding.items()))
+        print_table(
+            columns,
+            [
+                (row.name, row.median_ms, row.min_ms, row.p90_ms, row.p99_ms, row.rounds, row.ratio)
+                for row in report.rows
+            ],
+        )
+    threads = reports[0].threads
+    click.echo(f"{threads} thread{'' if threads == 1 else 's'}; ratio: median over rounds")
 
 
 def _roofline(state: State, threads: int) -> int:

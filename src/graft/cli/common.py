@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
+DimWishes = Sequence[tuple[str, "int | tuple[int, int | None]"]]
 ARTIFACT_MAGIC = b"PK\x03\x04"
 
 
@@ -61,6 +62,33 @@ def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
     if not (separator and name) or not all(part.isdecimal() for part in parts):
         raise click.BadParameter(f"'{text}' is not a shape; write x:1x3x224x224 or x=1,3,224,224")
     return name, tuple(int(part) for part in parts)
+
+
+def dim_argument(text: str) -> tuple[str, int | tuple[int, int | None]]:
+    """Return name and number, or name and range, of ``seq=128``, ``seq=1..512``, ``seq=1..``."""
+    name, separator, wish = text.rpartition("=")
+    low, dots, high = wish.partition("..")
+    numbers = low.isdecimal() and (high.isdecimal() or (dots and not high) or not dots)
+    if not (separator and name and numbers):
+        raise click.BadParameter(f"'{text}' is not a dimension; write seq=128 or seq=1..512")
+    return name, (int(low), int(high) if high else None) if dots else int(low)
+
+
+def dims_argument(text: str) -> tuple[str, int | tuple[int, int | None] | list[int]]:
+    """Return what `dim_argument` does, or name and several numbers of ``seq=16,32``."""
+    name, _, wish = text.rpartition("=")
+    numbers = wish.split(",")
+    if len(numbers) > 1 and name and all(number.isdecimal() for number in numbers):
+        return name, [int(number) for number in numbers]
+    return dim_argument(text)
+
+
+def values_and_ranges(
+    dims: DimWishes,
+) -> tuple[dict[str, int], dict[str, int | tuple[int, int | None]]]:
+    """Return, of what a verb that runs something is given, the numbers to run with and the ranges to compile for."""
+    values = {name: wish for name, wish in dims if isinstance(wish, int)}
+    return values, {name: wish for name, wish in dims if not isinstance(wish, int)}
 
 
 def names_argument(text: str) -> tuple[str, ...]:
@@ -133,6 +161,14 @@ def backend_options(command: Command) -> Command:
             help="The shape of an input with symbolic dimensions.",
         ),
     )(command)
+
+
+def dim_option(command: Command) -> Command:
+    """Add what says of dimensions which numbers they have: ``--dim``."""
+    return click.option(
+        "--dim", "dims", metavar="NAME=128|1..512", type=dim_argument, multiple=True,
+        help="The number or the range of a symbolic dimension; without, every shape is possible.",
+    )(command)  # fmt: skip
 
 
 def switch_option(command: Command) -> Command:

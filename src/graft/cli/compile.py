@@ -12,11 +12,13 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
     compile_options,
+    dim_option,
     names_or_none,
     policy_of,
     policy_options,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The artifact; MODEL.graft by default."
 )
 @backend_options
+@dim_option
 @compile_options
 @switch_option
 @precision_option
@@ -72,6 +75,7 @@ def command(
     output: Path | None,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
     threads: int | None,
     strict: bool,
     precision: str,
@@ -99,6 +103,7 @@ def command(
         request = Request(
             names_or_none(backends),
             shapes=dict(shapes),
+            dims=dict(dims),
             threads=threads,
             target=target,
             precision=precision,

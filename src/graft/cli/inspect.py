@@ -10,10 +10,12 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
+    dim_option,
     is_artifact,
     names_or_none,
 )
@@ -21,9 +23,12 @@ from graft.cli.output import print_json, print_table
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
 from graft.report.quantities import knobs, shape, size
+from graft.runtime.procedure import procedure_from_json, shape_texts
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from graft.core.model.dimensions import Dims
 
 STAGES = ("loaded", "normalized", "partitioned")
 
@@ -33,6 +38,7 @@ STAGES = ("loaded", "normalized", "partitioned")
 @click.option("--stage", type=click.Choice(STAGES), default="loaded", show_default=True, help="The stage of a model.")
 @click.option("--text", is_flag=True, help="Print the model in ONNX's text syntax, large weights left out.")
 @backend_options
+@dim_option
 @common_options
 @click.pass_obj
 def command(
@@ -42,10 +48,11 @@ def command(
     text: bool,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
 ) -> int:
     """Show what FILE is, an artifact or a model."""
     if not is_artifact(file):
-        model = _model(state, file, stage, backends, dict(shapes))
+        model = _model(state, file, stage, backends, dict(shapes), dict(dims))
         if text:
             _print_text(state, model)
         else:
@@ -82,13 +89,20 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     if "summary" in manifest["metadata"]:
         click.echo(f"plan       {manifest['metadata']['summary']}")
     click.echo(f"calls      {sum(len(procedure['calls']) for procedure in manifest['procedures'])}")
-    arenas = [f"{size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])})"]
-    click.echo(f"arena      {arenas[0]}")
+    if "arena_bytes" in entry:
+        click.echo(f"arena      {size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])})")
+    else:
+        click.echo("arena      planned for each binding of the symbols")
     click.echo(f"constants  {size(members['constants.safetensors']['size'])}")
+    procedure = procedure_from_json(entry)
+    tensors = procedure.tensors
     for kind in ("inputs", "outputs"):
         for index in entry[kind]:
-            tensor = entry["tensors"][index]
-            click.echo(f"{kind[:-1]:<9}  {tensor['name']} {tensor['dtype']} {shape(tensor['shape'])}")
+            tensor = tensors[index]
+            click.echo(f"{kind[:-1]:<9}  {tensor.name} {tensor.dtype} {shape(shape_texts(tensor))}")
+    for symbol in procedure.symbols:
+        where = f"axis {symbol.axis} of {tensors[symbol.tensor].name}"
+        click.echo(f"symbol     {symbol.name} {symbol.low}..{'' if symbol.high is None else symbol.high}: {where}")
     rows = [
         (one["name"], one["kind"], len(one["functions"]), size(members[one["member"]]["size"]), one["plugin"],
          one["install"])
@@ -107,15 +121,20 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def _model(
-    state: State, path: Path, stage: str, backends: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]
+    state: State,
+    path: Path,
+    stage: str,
+    backends: tuple[str, ...] | None,
+    shapes: dict[str, tuple[int, ...]],
+    dims: Dims,
 ) -> ir.Model:
     if stage == "loaded":
         from graft.core.model.load import load
 
-        return load(str(path), shapes=shapes)
+        return load(str(path), shapes=shapes, dims=dims)
     from graft.compiler.driver import prepare
 
-    model = prepare(str(path), shapes, state.manager())
+    model = prepare(str(path), shapes, state.manager(), dims=dims)
     if stage == "normalized":
         return model
     from graft.compiler.request import choose

@@ -13,10 +13,12 @@ import click
 from graft.cli.common import (
     MODEL,
     Command,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
+    dim_option,
     names_or_none,
     policy_of,
     policy_options,
@@ -73,6 +75,7 @@ def command() -> None:
 @command.command("model", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", type=MODEL)
 @backend_options
+@dim_option
 @precision_option
 @policy_options
 @click.option("--why", is_flag=True, help="Print the refusals, gathered by reason, and what would change them.")
@@ -91,6 +94,7 @@ def plan_model(
     model: Path,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
     precision: str,
     why: bool,
     nodes: bool,
@@ -106,8 +110,8 @@ def plan_model(
         from graft.compiler.explaining import explain
 
         _print_explanation(state, explain(
-            str(model), explained, names_or_none(backends), shapes=dict(shapes), policy=policy_of(wishes),
-            manager=state.manager(),
+            str(model), explained, names_or_none(backends), shapes=dict(shapes), dims=dict(dims),
+            policy=policy_of(wishes), manager=state.manager(),
         ))  # fmt: skip
         return ExitCode.OK
     from graft.compiler.api import partitioned
@@ -115,7 +119,7 @@ def plan_model(
 
     request = Request(
         names_or_none(backends), dict(shapes), precision=precision, policy=policy_of(wishes), cache=False, tuned=False,
-        manager=state.manager(),
+        manager=state.manager(), dims=dict(dims),
     )  # fmt: skip
     result = partitioned(str(model), request)
     plan = result.plan

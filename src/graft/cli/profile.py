@@ -11,13 +11,16 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
     compile_options,
+    dim_option,
     precision_option,
     switch_option,
+    values_and_ranges,
 )
 from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.programs import input_option, open_program
@@ -31,6 +34,7 @@ from graft.report.quantities import knobs
 @click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True, help="Runs; the fastest counts.")
 @click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, help="How many calls to print.")
 @backend_options
+@dim_option
 @compile_options
 @switch_option
 @precision_option
@@ -45,6 +49,7 @@ def command(
     top: int,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
     threads: int | None,
     strict: bool,
     precision: str,
@@ -53,9 +58,10 @@ def command(
     from graft.measure.roofline import achieved, measure_roofline, traffic_of
     from graft.runtime.inputs import inputs_of
 
-    program = open_program(state, file, backends, shapes, threads, strict, precision)
+    values, ranges = values_and_ranges(dims)
+    program = open_program(state, file, backends, shapes, threads, strict, precision, ranges)
     roofline = measure_roofline(program.threads) if find_spec("llvmlite") and find_spec("onnx_ir") else None
-    feeds = inputs_of(program, given, 0)
+    feeds = inputs_of(program, given, 0, values)
     arrays = [feeds[one.name] for one in program.inputs]
     profiles = [program.profile(*arrays) for _ in range(runs)]
     calls = min(profiles, key=lambda profile: sum(nanoseconds for _, _, nanoseconds in profile))

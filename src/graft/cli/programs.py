@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ def open_program(
     threads: int | None,
     strict: bool,
     precision: str = "float32",
+    ranges: Mapping[str, int | tuple[int, int | None]] | None = None,
 ) -> Program:
     """Return the program of an artifact, or of a model compiled now; raise what the API raises."""
     if not is_artifact(path):
@@ -51,11 +52,12 @@ def open_program(
 
         return graft.compile(
             str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
-            without=state.switched_off, precision=precision, manager=state.manager(),
+            without=state.switched_off, precision=precision, manager=state.manager(), dims=ranges,
         )  # fmt: skip
     given = {
         "-b": backends,
         "--shape": shapes,
+        "a range of --dim": ranges,
         "--precision": precision != "float32",
         "--switch-off": state.switched_off,
     }

@@ -9,10 +9,12 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
+    dim_option,
     is_artifact,
     names_or_none,
     policy_of,
@@ -26,6 +28,7 @@ from graft.report.quantities import size
 @click.argument("file", type=MODEL)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The page; FILE.html by default.")
 @backend_options
+@dim_option
 @policy_options
 @common_options
 @click.pass_context
@@ -36,6 +39,7 @@ def command(
     output: Path | None,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
     **wishes: Any,
 ) -> int:
     """Write a report on FILE, an artifact or a model: graph, placement, reasons, boundaries, contents.
@@ -47,7 +51,8 @@ def command(
 
     state: State = context.obj
     if is_artifact(file):
-        given = [name for name in ("backends", "shapes", *wishes) if context.get_parameter_source(name) is not None
+        given = [name for name in ("backends", "shapes", "dims", *wishes)
+                 if context.get_parameter_source(name) is not None
                  and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT]  # fmt: skip
         if given:
             raise click.UsageError(f"'{file}' is compiled already: --{given[0].replace('_', '-')} is for models")
@@ -58,7 +63,7 @@ def command(
 
         request = Request(
             names_or_none(backends), dict(shapes), policy=policy_of(wishes), cache=False, tuned=False,
-            manager=state.manager(),
+            manager=state.manager(), dims=dict(dims),
         )  # fmt: skip
         result = partitioned(str(file), request)
         report = report_on_model(file.name, result, state.manager())

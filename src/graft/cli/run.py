@@ -8,13 +8,16 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
     compile_options,
+    dim_option,
     precision_option,
     switch_option,
+    values_and_ranges,
 )
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option, open_program
@@ -29,6 +32,7 @@ from graft.report.quantities import shape
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of random inputs.")
 @backend_options
+@dim_option
 @compile_options
 @switch_option
 @precision_option
@@ -42,6 +46,7 @@ def command(
     seed: int,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
     threads: int | None,
     strict: bool,
     precision: str,
@@ -49,8 +54,9 @@ def command(
     """Run FILE, an artifact or a model, once, and show its outputs."""
     from graft.runtime.inputs import facts, inputs_of, write_arrays
 
-    program = open_program(state, file, backends, shapes, threads, strict, precision)
-    results = program.run(inputs_of(program, given, seed))
+    values, ranges = values_and_ranges(dims)
+    program = open_program(state, file, backends, shapes, threads, strict, precision, ranges)
+    results = program.run(inputs_of(program, given, seed, values))
     rows = facts(results)
     if output is not None:
         write_arrays(results, rows, output)

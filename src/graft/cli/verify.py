@@ -9,11 +9,13 @@ import click
 
 from graft.cli.common import (
     MODEL,
+    DimWishes,
     ExitCode,
     State,
     backend_options,
     common_options,
     compile_options,
+    dim_option,
     is_artifact,
     names_or_none,
 )
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=float, default=1e-4, show_default=True, help="Absolute tolerance.")
 @backend_options
+@dim_option
 @compile_options
 @common_options
 @click.pass_obj
@@ -48,6 +51,7 @@ def command(
     atol: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    dims: DimWishes,
     threads: int | None,
     strict: bool,
 ) -> int:
@@ -68,6 +72,7 @@ def command(
         against=against,
         per_region=per_region,
         shapes=dict(shapes),
+        dims=dict(dims),
         threads=threads,
         strict=strict,
         rtol=rtol,

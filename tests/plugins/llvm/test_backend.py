@@ -33,7 +33,7 @@ def test_an_operator_without_a_lowering_is_refused() -> None:
 
 def test_a_symbolic_shape_is_refused() -> None:
     assert answer("g (float[n,2] x) => (float[n,2] y) { y = Relu (x) }") == Reject(
-        "dynamic-shape", "'x' has shape [n,2]; llvm compiles static shapes"
+        "dynamic-shape", "axis 0 of 'x' is n; llvm compiles static shapes"
     )
 
 

@@ -125,16 +125,29 @@ typedef struct GraftTensorInfo {
   const char *name;
   DLDataType dtype;
   int32_t ndim;         /* -1: known only after a run */
-  const int64_t *shape;
+  const int64_t *shape;        /* -1 for an extent that is no number */
+  const char *const *extents;  /* each as text, as in "2 * seq" */
 } GraftTensorInfo;
+
+/* A dimension that has a value in each run. */
+typedef struct GraftSymbolInfo {
+  const char *name;
+  int64_t low;
+  int64_t high; /* -1: no limit */
+} GraftSymbolInfo;
 
 int32_t graft_program_input_count(const GraftProgram *program);
 int32_t graft_program_output_count(const GraftProgram *program);
 GraftTensorInfo graft_program_input(const GraftProgram *program, int32_t index);
 GraftTensorInfo graft_program_output(const GraftProgram *program, int32_t index);
 
+/* The symbols of the extents above: those that inputs bind, and those that are known after a run. */
+int32_t graft_program_symbol_count(const GraftProgram *program);
+GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index);
+
 /* Runs the program. May be called by several threads at once: each call has its own arena.
- * outputs[i].data == NULL: the runtime allocates it (and the shape); free it with graft_free_output. */
+ * outputs[i].data == NULL: the runtime allocates it (and the shape); free it with graft_free_output. Else it has the
+ * shape that follows from those of the inputs. */
 int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
 void graft_free_output(DLTensor *output);
 

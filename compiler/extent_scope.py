@@ -1,0 +1,64 @@
+"""The symbols of one procedure: which are bound, and what the shapes of its tensors are in terms of them.
+
+A procedure knows only the symbols that axes of its inputs, and of the results of its calls, are alone. An extent over
+others (of an outer graph, or of a value inside a region) becomes a symbol of the procedure's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from graft.core.model.dimensions import identifier, unique
+from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.model.symbols import names_in
+from graft.runtime.extents import Extent, Symbol
+
+TensorShape = tuple[Extent, ...] | None
+
+
+@dataclass(slots=True)
+class ExtentScope:
+    """Symbols in the order in which a procedure comes to know them."""
+
+    bound: set[str] = field(default_factory=set)
+    own: dict[Extent, Symbol] = field(default_factory=dict)
+    """By extent that no bound symbols say, the symbol that stands for it here."""
+    taken: set[str] = field(default_factory=set)
+
+    def inputs(self, values: Sequence[ir.Value]) -> list[TensorShape]:
+        """Return the shapes of a procedure's inputs, whose axes bind symbols."""
+        return [shape for shape, _ in self._bind(values)]
+
+    def results(self, values: Sequence[ir.Value]) -> list[tuple[TensorShape, bool]]:
+        """Return the shapes of a call's results, each with whether it is known only when the call is done."""
+        return self._bind(values)
+
+    def _bind(self, values: Sequence[ir.Value]) -> list[tuple[TensorShape, bool]]:
+        shapes = [dimensions_of(value) for value in values]
+        before = set(self.bound)
+        alone = (extent for shape in shapes for extent in shape or () if isinstance(extent, Symbol))
+        new = {extent.name for extent in alone if extent not in self.own}
+        self.taken |= new
+        known = before | new
+        found: list[tuple[TensorShape, bool]] = []
+        for value, shape in zip(values, shapes, strict=True):
+            if shape is None:
+                found.append((None, True))
+                continue
+            said = tuple(self._said(value, axis, extent, known) for axis, extent in enumerate(shape))
+            found.append((said, bool(names_in(said) - before)))
+        self.bound |= known | {name for shape, _ in found for name in names_in(shape or ())}
+        return found
+
+    def _said(self, value: ir.Value, axis: int, extent: Extent | None, known: set[str]) -> Extent:
+        if extent in self.own:
+            return self.own[extent]
+        if extent is not None and names_in([extent]) <= known:
+            return extent
+        symbol = Symbol(unique(identifier(f"{value.name}_{axis}"), self.taken))
+        if extent is not None:
+            self.own[extent] = symbol
+        return symbol

@@ -1,0 +1,186 @@
+"""The symbols of a model's inputs: their names, the numbers and ranges that the user gives them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from graft.core.model.symbols import Range, Ranges, names_in, parsed, substituted
+from graft.core.model.symbols import text as shown
+from graft.errors import ModelError
+
+Dims: TypeAlias = Mapping[str, "int | tuple[int, int | None]"]
+"""By symbol: the number that it is, or the least and the greatest that it may be (None: open)."""
+RANGES = "graft.dimensions"
+"""The key of a model's metadata for the ranges of its symbols."""
+
+_MADE_UP = re.compile(r"unk__\d+")
+"""How onnx's inference calls dimensions of which it knows nothing."""
+
+
+def ranges_of(model: ir.Model) -> Ranges:
+    """Return the ranges that were declared for a model's symbols, by name; every other is 0 and above."""
+    given = json.loads(model.metadata_props.get(RANGES, "{}"))
+    return {name: Range(low, high) for name, (low, high) in given.items()}
+
+
+def values_and_ranges(dims: Dims) -> tuple[dict[str, int], Dims]:
+    """Return the numbers to run a model with, and the ranges to compile it for, of what is said of both."""
+    values = {name: wish for name, wish in dims.items() if isinstance(wish, int)}
+    return values, {name: wish for name, wish in dims.items() if not isinstance(wish, int)}
+
+
+def keep_ranges(model: ir.Model, ranges: Ranges) -> None:
+    """Note the ranges of a model's symbols in it, beside those that it has."""
+    if ranges:
+        known = {**ranges_of(model), **ranges}
+        model.metadata_props[RANGES] = json.dumps({name: [one.low, one.high] for name, one in known.items()})
+
+
+def identifier(name: str) -> str:
+    """Return a name that a dimension's text can have: letters, digits, ``_``, not beginning with a digit."""
+    clean = re.sub(r"\W", "_", name)
+    return clean if clean and not clean[0].isdigit() and clean not in ("min", "max") else f"_{clean}"
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """Return a name, with a number where it is taken, and take it."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found)
+    return found
+
+
+def name_dimensions(graph: onnx.GraphProto) -> dict[str, str]:
+    """Give every dimension of an input a name or an expression, in place; return the new name of each in the file.
+
+    A text is an expression only if each of its symbols stands alone in some input, for only such an axis binds it; any
+    other text is a name, as ``batch-size`` is. An unnamed dimension is called ``<input>_<axis>``.
+    """
+    texts = [dimension.dim_param for _, dimension in _dimensions(graph) if dimension.dim_param]
+    alone = {one for one in texts if one.isidentifier() and one not in ("min", "max")}
+    taken, names = set(alone), {one: one for one in alone}
+    for name, (value, axis), dimension in _symbolic(graph):
+        if not name:
+            dimension.dim_param = unique(identifier(f"{value}_{axis}"), taken)
+            continue
+        if name not in names:
+            extent = parsed(name)
+            names[name] = (
+                name if extent is not None and _is_over(names_in([extent]), alone) else unique(identifier(name), taken)
+            )
+        dimension.dim_param = names[name]
+    return names
+
+
+def _is_over(symbols: set[str], alone: set[str]) -> bool:
+    return bool(symbols) and symbols <= alone
+
+
+def _dimensions(graph: onnx.GraphProto) -> Iterator[tuple[tuple[str, int], onnx.TensorShapeProto.Dimension]]:
+    for value in graph.input:
+        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+            yield (value.name, axis), dimension
+
+
+def _symbolic(graph: onnx.GraphProto) -> Iterator[tuple[str, tuple[str, int], onnx.TensorShapeProto.Dimension]]:
+    for place, dimension in _dimensions(graph):
+        if not dimension.HasField("dim_value"):
+            yield dimension.dim_param, place, dimension
+
+
+def check_given(dims: Dims, name: str, number: int, where: str) -> None:
+    """Raise ModelError if a symbol has a number that contradicts what is given of it."""
+    low, high = _bounds(dims.get(name, (0, None)))
+    if number >= low and (high is None or number <= high):
+        return
+    if low == high:
+        raise ModelError(f"dimension '{name}' is given two values, {low} (dims) and {number} ({where})", dimension=name)
+    raise ModelError(
+        f"dimension '{name}' is given {number} ({where}), outside of its range {Range(low, high)} (dims)",
+        dimension=name,
+    )
+
+
+def _bounds(wish: int | tuple[int, int | None]) -> tuple[int, int | None]:
+    return (wish[0], wish[1]) if isinstance(wish, tuple | list) else (wish, wish)
+
+
+def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str]) -> Ranges:
+    """Give symbols of the inputs their numbers, in place; return the ranges of the others.
+
+    ``names`` are those in the file, with what they are called now. Raises ModelError for a symbol that no input has,
+    a negative number and an empty range.
+    """
+    known = sorted({one for _, _, dimension in _symbolic(graph) for one in names_in([parsed(dimension.dim_param)])})
+    numbers: dict[str, int] = {}
+    ranges: dict[str, Range] = {}
+    for given, wish in dims.items():
+        name = names.get(given, given)
+        if name not in known:
+            near = difflib.get_close_matches(given, known, 1)
+            hint = f"did you mean '{near[0]}'" if near else f"it has {', '.join(map(repr, known)) or 'none'}"
+            raise ModelError(f"the model has no dimension '{given}'; {hint}", dimension=given)
+        low, high = _bounds(wish)
+        if low < 0 or (high is not None and high < low):
+            raise ModelError(
+                f"dimension '{given}' cannot be {low if low == high else Range(low, high)}; give a number of at "
+                f"least 0, or the least and the greatest",
+                dimension=given,
+            )
+        if low == high:
+            numbers[name] = low
+        else:
+            ranges[name] = Range(low, high)
+    for text, _, dimension in _symbolic(graph):
+        extent = parsed(text)
+        if extent is not None and names_in([extent]) & numbers.keys():
+            _put(dimension, text, numbers)
+    return ranges
+
+
+def _put(dimension: onnx.TensorShapeProto.Dimension, text: str, numbers: Mapping[str, int]) -> None:
+    extent = parsed(text)
+    assert extent is not None, text
+    result = substituted(extent, dict(numbers))
+    if isinstance(result, int):
+        dimension.dim_value = result
+    else:
+        dimension.dim_param = shown(result)
+
+
+def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None]]:
+    """Return the shapes that a graph states of results; where its inputs have symbols, take them out, in place.
+
+    Exporters write shapes there that were true for the inputs that they traced with.
+    """
+    is_symbolic = next(_symbolic(graph), None) is not None
+    stated: dict[str, Sequence[int | str | None]] = {}
+    for value in (*graph.output, *graph.value_info):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            names = [one.dim_param if not _MADE_UP.fullmatch(one.dim_param) else None for one in tensor.shape.dim]
+            numbers = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
+            stated[value.name] = [
+                name or None if number is None else number for number, name in zip(numbers, names, strict=True)
+            ]
+            if is_symbolic:
+                tensor.ClearField("shape")
+    return stated
+
+
+def forget_names(model: ir.Model) -> None:
+    """Take the names of dimensions from all values but the model's inputs: the file's, and those that onnx makes up."""
+    for graph in model.graphs():
+        inner = () if graph is model.graph else graph.inputs
+        for value in (*inner, *(value for node in graph for value in node.outputs)):
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = ir.Shape([one if isinstance(one, int) else None for one in value.shape])

@@ -1,0 +1,1 @@
+"""The rules of shape inference with expressions, one file a family of operators."""

@@ -1,0 +1,189 @@
+"""Shapes of operators with windows over images: convolution, pooling, and what changes an image's size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule
+from graft.core.model.symbols import add, ceildiv, floordiv, maximum, minimum, multiply, subtract
+from graft.runtime.extents import Extent
+
+MOST_DENOMINATOR = 64
+"""Scales with a larger denominator are not exact where they are multiplied in float32."""
+
+
+def _convolution(facts: Facts) -> list[Shape | None]:
+    return _convolved(facts, facts.shape(0), facts.shape(1))
+
+
+def _quantized_convolution(facts: Facts) -> list[Shape | None]:
+    return _convolved(facts, facts.shape(0), facts.shape(3))
+
+
+def _convolved(facts: Facts, image: Shape | None, weights: Shape | None) -> list[Shape | None]:
+    if image is None or weights is None:
+        return []
+    kernel = facts.attribute("kernel_shape") or weights[2:]
+    return [(image[0], weights[0], *_windows(facts, image[2:], kernel))]
+
+
+def _pool(facts: Facts) -> list[Shape | None]:
+    image = facts.shape(0)
+    if image is None:
+        return []
+    shape = (*image[:2], *_windows(facts, image[2:], facts.attribute("kernel_shape")))
+    return [shape, shape]
+
+
+def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
+    """Return how often a window fits along each axis of an image."""
+    count = len(image)
+    strides = facts.attribute("strides") or [1] * count
+    dilations = facts.attribute("dilations") or [1] * count
+    pads = facts.attribute("pads") or [0] * (2 * count)
+    automatic = facts.attribute("auto_pad", "NOTSET")
+    ceiling = bool(facts.attribute("ceil_mode", 0))
+    found: list[Dimension] = []
+    for axis, (extent, size) in enumerate(zip(image, kernel, strict=True)):
+        if extent is None or size is None:
+            found.append(None)
+        elif automatic in ("SAME_UPPER", "SAME_LOWER"):
+            found.append(ceildiv(extent, strides[axis]))
+        else:
+            padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
+            window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+            steps = subtract(add(extent, padding), window)
+            if not ceiling or automatic == "VALID":
+                found.append(add(floordiv(steps, strides[axis]), 1))
+            else:
+                found.append(_rounded_up(extent, steps, strides[axis], pads[axis], pads[axis + count]))
+    return tuple(found)
+
+
+def _rounded_up(extent: Extent, steps: Extent, stride: int, before: int, after: int) -> Extent:
+    """Return the windows where the last may hang over; one that would begin in the padding behind is left out."""
+    fits = add(ceildiv(steps, stride), 1)
+    begun = minimum(fits, ceildiv(add(extent, before), stride))
+    return begun if after <= stride else maximum(subtract(fits, 1), begun)
+
+
+def _transposed_convolution(facts: Facts) -> list[Shape | None]:
+    image, weights = facts.shape(0), facts.shape(1)
+    if image is None or weights is None:
+        return []
+    count = len(image) - 2
+    kernel = facts.attribute("kernel_shape") or weights[2:]
+    strides = facts.attribute("strides") or [1] * count
+    dilations = facts.attribute("dilations") or [1] * count
+    pads = facts.attribute("pads") or [0] * (2 * count)
+    more = facts.attribute("output_padding") or [0] * count
+    stated = facts.attribute("output_shape")
+    automatic = facts.attribute("auto_pad", "NOTSET")
+    channels = None if weights[1] is None else multiply(weights[1], facts.attribute("group", 1))
+    found: list[Dimension] = []
+    for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
+        if stated:
+            found.append(stated[axis])
+        elif extent is None or size is None:
+            found.append(None)
+        elif automatic in ("SAME_UPPER", "SAME_LOWER"):
+            found.append(multiply(extent, strides[axis]))
+        else:
+            padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
+            window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+            found.append(add(multiply(strides[axis], subtract(extent, 1)), more[axis], window, -padding))
+    return [(image[0], channels, *found)]
+
+
+def _resize(facts: Facts) -> list[Shape | None]:
+    image = facts.shape(0)
+    if image is None:
+        return []
+    legacy = facts.view.op_type == "Upsample"
+    sizes = None if legacy else facts.elements(3)
+    scales = _scales(facts, 1 if legacy else 2)
+    axes = [axis % len(image) for axis in facts.attribute("axes") or range(len(image))]
+    found: list[Dimension] = list(image)
+    for place, axis in enumerate(axes):
+        extent = image[axis]
+        if sizes is not None:
+            found[axis] = sizes[place] if facts.attribute("keep_aspect_ratio_policy", "stretch") == "stretch" else None
+        elif (
+            scales is None
+            or extent is None
+            or facts.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
+        ):
+            found[axis] = None
+        else:
+            found[axis] = _scaled(extent, scales[place])
+    return [tuple(found)]
+
+
+def _scales(facts: Facts, index: int) -> list[Fraction] | None:
+    """Return the constant scales exactly, None where there are none or float32 products may round."""
+    given = facts.view.input(index)
+    numbers = facts.attribute("scales") if given is None else given.constant
+    if numbers is None or not len(numbers):
+        return None
+    return [Fraction(float(number)) for number in numbers]
+
+
+def _scaled(extent: Extent, scale: Fraction) -> Dimension:
+    if scale.denominator > MOST_DENOMINATOR:
+        return None
+    return floordiv(multiply(extent, scale.numerator), scale.denominator)
+
+
+def _grid_sample(facts: Facts) -> list[Shape | None]:
+    image, grid = facts.shape(0), facts.shape(1)
+    return [] if image is None or grid is None else [(image[0], image[1], *grid[1:-1])]
+
+
+def _affine_grid(facts: Facts) -> list[Shape | None]:
+    size = facts.elements(1)
+    return [] if size is None else [(size[0], *size[2:], len(size) - 2)]
+
+
+def _regions_of_interest(facts: Facts) -> list[Shape | None]:
+    image, regions = facts.shape(0), facts.shape(1)
+    if image is None or regions is None:
+        return []
+    pooled = facts.attribute("pooled_shape") or [facts.attribute(f"output_{side}", 1) for side in ("height", "width")]
+    return [(regions[0], image[1], *pooled)]
+
+
+def _fold_columns(facts: Facts) -> list[Shape | None]:
+    columns, image, block = facts.shape(0), facts.elements(1), facts.numbers(2)
+    if columns is None or image is None or block is None or columns[1] is None:
+        return []
+    size = 1
+    for extent in block:
+        size *= extent
+    return [(columns[0], floordiv(columns[1], size), *image)]
+
+
+def _deformed(facts: Facts) -> list[Shape | None]:
+    image, weights, offsets = facts.shape(0), facts.shape(1), facts.shape(2)
+    if image is None or weights is None or offsets is None:
+        return []
+    return [(image[0], weights[0], *offsets[2:])]
+
+
+RULES: Mapping[str, ShapeRule] = {
+    "AffineGrid": _affine_grid,
+    "AveragePool": _pool,
+    "Col2Im": _fold_columns,
+    "Conv": _convolution,
+    "ConvInteger": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "DeformConv": _deformed,
+    "GridSample": _grid_sample,
+    "LpPool": _pool,
+    "MaxPool": _pool,
+    "MaxRoiPool": _regions_of_interest,
+    "QLinearConv": _quantized_convolution,
+    "Resize": _resize,
+    "RoiAlign": _regions_of_interest,
+    "Upsample": _resize,
+}

@@ -1,0 +1,174 @@
+/* Calls of a program: arrays in, arrays out. */
+#include "binding.h"
+
+#include <string.h>
+
+enum { STACK_TENSORS = 16 };
+
+static int simply_fits(const Port *port, PyObject *argument) {
+  if (!PyArray_CheckExact(argument)) {
+    return 0;
+  }
+  PyArrayObject *array = (PyArrayObject *)argument;
+  if (PyArray_DESCR(array) != port->descr || PyArray_NDIM(array) != port->info.ndim ||
+      !PyArray_CHKFLAGS(array, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) {
+    return 0;
+  }
+  for (int32_t i = 0; i < port->info.ndim; i++) {
+    if (PyArray_DIM(array, i) != port->info.shape[i] && port->info.shape[i] >= 0) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static int take_input(Run *run, int32_t i, PyObject *argument) {
+  const Port *port = run->program->ports + i;
+  if (simply_fits(port, argument)) {
+    PyArrayObject *array = (PyArrayObject *)argument;
+    run->inputs[i] = (DLTensor){.data = PyArray_DATA(array),
+                                .device = {kDLCPU, 0},
+                                .ndim = port->info.ndim,
+                                .dtype = port->info.dtype,
+                                .shape = (int64_t *)(port->is_symbolic ? PyArray_DIMS(array) : port->info.shape)};
+    Py_INCREF(argument);
+    run->input_objects[i] = argument;
+    return 0;
+  }
+  run->input_objects[i] = graft_convert_input(port, argument, run->inputs + i);
+  return run->input_objects[i] ? 0 : -1;
+}
+
+static int make_output(Run *run, const Instance *instance, int32_t i) {
+  const Port *port = run->program->ports + run->program->input_count + i;
+  const DLTensor *known = graft_run_output(instance, i);
+  run->outputs[i] = (DLTensor){0};
+  if (!known) {
+    return 0;
+  }
+  Py_INCREF(port->descr);
+  run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, port->info.ndim, (npy_intp *)known->shape, NULL,
+                                        NULL, 0, NULL);
+  if (!run->arrays[i]) {
+    return -1;
+  }
+  run->outputs[i] = (DLTensor){.data = PyArray_DATA((PyArrayObject *)run->arrays[i]),
+                               .device = {kDLCPU, 0},
+                               .ndim = port->info.ndim,
+                               .dtype = port->info.dtype,
+                               .shape = known->shape};
+  return 0;
+}
+
+static void free_block(PyObject *capsule) { free(PyCapsule_GetPointer(capsule, "graft_block")); }
+
+/* An output whose shape was unknown: the runtime made its memory, which the array takes over. */
+static PyObject *adopt_output(DLTensor *output) {
+  PyObject *owner = PyCapsule_New(output->shape, "graft_block", free_block);
+  if (!owner) {
+    graft_free_output(output);
+    return NULL;
+  }
+  PyObject *array = graft_array_of_tensor(output, owner, 1);
+  Py_DECREF(owner);
+  return array;
+}
+
+static PyObject *collect_outputs(Run *run) {
+  int32_t count = run->program->output_count, failed = 0;
+  for (int32_t i = 0; i < count; i++) {
+    if (!run->arrays[i]) {
+      run->arrays[i] = adopt_output(run->outputs + i);
+      failed |= !run->arrays[i];
+    }
+  }
+  if (failed) {
+    return NULL;
+  }
+  if (count == 1) {
+    return Py_NewRef(run->arrays[0]);
+  }
+  PyObject *tuple = PyTuple_New(count);
+  for (int32_t i = 0; tuple && i < count; i++) {
+    PyTuple_SET_ITEM(tuple, i, Py_NewRef(run->arrays[i]));
+  }
+  return tuple;
+}
+
+static PyObject *fail_count(const ProgramObject *self, Py_ssize_t given) {
+  GraftError error = {.code = GRAFT_ERROR_INPUT};
+  graft_append(error.message, sizeof error.message, "the program takes %d input%s", (int)self->input_count,
+               self->input_count == 1 ? "" : "s");
+  for (int32_t i = 0; i < self->input_count; i++) {
+    graft_append(error.message, sizeof error.message, "%s'%s'%s", i ? ", " : " (", self->ports[i].info.name,
+                 i + 1 == self->input_count ? ")" : "");
+  }
+  graft_append(error.message, sizeof error.message, ", got %zd", given);
+  graft_raise(&error, NULL, NULL, NULL);
+  return NULL;
+}
+
+static PyObject *execute(Run *run, PyObject *const *arguments, int64_t *nanoseconds) {
+  ProgramObject *self = run->program;
+  for (int32_t i = 0; i < self->input_count; i++) {
+    if (take_input(run, i, arguments[i]) < 0) {
+      return NULL;
+    }
+  }
+  GraftError error;
+  Instance *instance;
+  int32_t status = graft_run_begin(self->program, run->inputs, &instance, &error);
+  if (status) {
+    graft_raise(&error, NULL, NULL, NULL);
+    return NULL;
+  }
+  for (int32_t i = 0; i < self->output_count; i++) {
+    if (make_output(run, instance, i) < 0) {
+      graft_release_instance(instance);
+      return NULL;
+    }
+  }
+  GraftRunDetails details = {.nanoseconds = nanoseconds, .user = run};
+  PyThreadState *thread = PyEval_SaveThread();
+  status = graft_run_end(instance, run->outputs, &details, &error);
+  PyEval_RestoreThread(thread);
+  if (status) {
+    graft_raise(&error, self->program, details.failed, run->exception);
+    run->exception = NULL;
+    return NULL;
+  }
+  return collect_outputs(run);
+}
+
+PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count, int64_t *nanoseconds) {
+  DLTensor few_tensors[STACK_TENSORS];
+  PyObject *few_objects[STACK_TENSORS];
+  if (count != self->input_count) {
+    return fail_count(self, count);
+  }
+  size_t total = (size_t)self->input_count + (size_t)self->output_count;
+  DLTensor *tensors = total <= STACK_TENSORS ? few_tensors : PyMem_Calloc(total, sizeof *tensors);
+  PyObject **objects = total <= STACK_TENSORS ? few_objects : PyMem_Calloc(total, sizeof *objects);
+  PyObject *result = NULL;
+  if (tensors && objects) {
+    memset(objects, 0, total * sizeof *objects);
+    Run run = {.program = self,
+               .inputs = tensors,
+               .outputs = tensors + self->input_count,
+               .input_objects = objects,
+               .arrays = objects + self->input_count};
+    result = execute(&run, arguments, nanoseconds);
+    for (size_t i = 0; i < total; i++) {
+      Py_XDECREF(objects[i]);
+    }
+    Py_XDECREF(run.lease);
+    Py_XDECREF(run.exception);
+  } else {
+    PyErr_NoMemory();
+  }
+  if (total > STACK_TENSORS) {
+    PyMem_Free(tensors);
+    PyMem_Free(objects);
+  }
+  return result;
+}

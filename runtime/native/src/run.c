@@ -1,0 +1,173 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program.h"
+
+static int32_t fail_type(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,
+                         const DLTensor *tensor, GraftError *error) {
+  char expected[256] = "", got[256] = "";
+  if (shape == spec->shape && spec->ndim >= 0) {
+    graft_append_dimensions(expected, sizeof expected, main, spec);
+  } else if (spec->ndim >= 0) {
+    graft_append_shape(expected, sizeof expected, spec->ndim, shape);
+  }
+  graft_append_shape(got, sizeof got, tensor->ndim, tensor->shape);
+  return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' must be %s%s, got %s%s", what, spec->name,
+                         graft_dtype_name(spec->dtype), expected, graft_dtype_name(tensor->dtype), got);
+}
+
+/* The tensor must be what the specification says, contiguous and in main memory. `shape` is that of the specification,
+ * or what is known of it now; -1 stands for any extent. */
+static int32_t check_tensor(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,
+                            const DLTensor *tensor, GraftError *error) {
+  int same_shape = spec->ndim < 0 ? tensor->ndim >= 0 && tensor->ndim <= GRAFT_MAXIMUM_DIMENSIONS
+                                  : spec->ndim == tensor->ndim;
+  for (int32_t i = 0; same_shape && i < spec->ndim; i++) {
+    same_shape = tensor->shape[i] == shape[i] || shape[i] < 0;
+  }
+  size_t bytes;
+  if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", not in main memory", what,
+                           spec->name, tensor->device.device_type);
+  }
+  if (!same_shape || !graft_dtype_equal(spec->dtype, tensor->dtype)) {
+    return fail_type(what, main, spec, shape, tensor, error);
+  }
+  if (!graft_is_contiguous(tensor)) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is not contiguous; pass a row-major copy", what,
+                           spec->name);
+  }
+  if (!graft_tensor_bytes(tensor->dtype, tensor->ndim, tensor->shape, &bytes) || (bytes && !tensor->data)) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' has no data", what, spec->name);
+  }
+  return GRAFT_OK;
+}
+
+static int32_t bind_inputs(Instance *instance, const DLTensor *inputs, GraftError *error) {
+  const Procedure *main = instance->frames->procedure;
+  int32_t status = GRAFT_OK;
+  for (int32_t i = 0; !status && i < main->inputs.count; i++) {
+    const TensorSpec *spec = main->tensors + main->inputs.items[i];
+    DLTensor value = inputs[i];
+    status = check_tensor("input", main, spec, spec->shape, &value, error);
+    if (!value.data) {
+      value.data = instance->context.message; /* empty tensors are not read, but NULL means absent */
+    }
+    if (!status && graft_bind_input(&instance->context, instance->frames, i, &value)) {
+      status = graft_set_error(error, GRAFT_ERROR_INPUT, "%s", instance->context.message);
+    }
+  }
+  if (!status) {
+    status = graft_enter(&instance->context, instance->frames);
+    status = status ? graft_set_error(error, status, "%s", instance->context.message) : GRAFT_OK;
+  }
+  return status;
+}
+
+const DLTensor *graft_run_output(const Instance *instance, int32_t i) {
+  const Frame *main = instance->frames;
+  int32_t number = main->procedure->outputs.items[i];
+  const TensorSpec *spec = main->procedure->tensors + number;
+  return spec->stage == 0 && !spec->is_unknown ? main->tensors + number : NULL;
+}
+
+static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *output, Result *result,
+                              GraftError *error) {
+  const Procedure *main = instance->frames->procedure;
+  const TensorSpec *spec = main->tensors + main->outputs.items[i];
+  const DLTensor *known = graft_run_output(instance, i);
+  int64_t *shape = known ? known->shape : spec->shape;
+  result->tensor = *output;
+  if (output->data) {
+    return check_tensor("output", main, spec, shape, output, error);
+  }
+  result->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = shape, .device = {kDLCPU, 0}};
+  if (graft_writes_in_place(main, i)) {
+    size_t bytes = graft_frame_bytes(instance->frames, main->outputs.items[i]);
+    if (!graft_block_reserve(&result->block, &result->tensor, spec->ndim, shape, bytes)) {
+      return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, spec->name);
+    }
+  }
+  return GRAFT_OK;
+}
+
+static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, GraftError *error) {
+  int32_t count = instance->frames->procedure->outputs.count, status = GRAFT_OK;
+  memset(results, 0, (size_t)count * sizeof(Result));
+  for (int32_t i = 0; !status && i < count; i++) {
+    status = prepare_output(instance, i, outputs + i, results + i, error);
+  }
+  if (!status) {
+    status = graft_run_procedure(&instance->context, instance->frames, results);
+    if (status) {
+      int32_t code = status == GRAFT_ERROR_MEMORY ? GRAFT_ERROR_MEMORY : GRAFT_ERROR_RUN;
+      status = graft_set_error(error, code, "%s", instance->context.message);
+    }
+  }
+  for (int32_t i = 0; i < count; i++) {
+    if (status) {
+      graft_block_free(&results[i].block);
+    } else {
+      outputs[i] = results[i].tensor;
+    }
+  }
+  return status;
+}
+
+int32_t graft_run_begin(GraftProgram *program, const DLTensor *inputs, Instance **started, GraftError *error) {
+  Instance *instance = graft_acquire_instance(program);
+  if (!instance) {
+    return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory for another call of the program");
+  }
+  Context *context = &instance->context;
+  ScratchMark mark = graft_scratch_mark(&context->scratch);
+  context->message[0] = 0;
+  int32_t status = bind_inputs(instance, inputs, error);
+  graft_scratch_release(&context->scratch, mark);
+  if (status) {
+    graft_release_instance(instance);
+    return status;
+  }
+  *started = instance;
+  return GRAFT_OK;
+}
+
+int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *details, GraftError *error) {
+  GraftProgram *program = instance->program;
+  int entered = program->pool && graft_pool_enter(program->pool);
+  Context *context = &instance->context;
+  ScratchMark mark = graft_scratch_mark(&context->scratch);
+  instance->failed = NULL;
+  instance->nanoseconds = details->nanoseconds;
+  instance->user = details->user;
+  context->message[0] = 0;
+  int32_t status = graft_check_constants(program, &context->base, error);
+  if (!status) {
+    Result *results = graft_call_memory(context, (size_t)instance->frames->procedure->outputs.count, sizeof *results);
+    status = results ? run_main(instance, outputs, results, error)
+                     : graft_set_error(error, GRAFT_ERROR_MEMORY, "%s", context->message);
+  }
+  graft_scratch_release(&context->scratch, mark);
+  details->failed = instance->failed;
+  if (entered) {
+    graft_pool_leave(program->pool);
+  }
+  graft_release_instance(instance);
+  return status;
+}
+
+int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error) {
+  GraftRunDetails details = {0};
+  Instance *instance;
+  int32_t status = graft_run_begin(program, inputs, &instance, error);
+  return status ? status : graft_run_end(instance, outputs, &details, error);
+}
+
+void graft_free_output(DLTensor *output) {
+  if (output) {
+    free(output->shape);
+    output->data = NULL;
+    output->shape = NULL;
+  }
+}

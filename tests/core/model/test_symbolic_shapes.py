@@ -1,0 +1,181 @@
+"""Shapes of models with symbols: what every value gets, and that any binding gives the shape that comes out."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import parser
+from onnx.reference import ReferenceEvaluator
+
+from graft.core.model.load import load
+from graft.core.model.normalize import normalize
+from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.model.symbols import names_in
+from graft.core.model.view import ValueView
+from graft.errors import ModelError
+from graft.runtime.extents import evaluate
+from tests.core.model.exported import HEADER, MODELS
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    return parser.parse_model(f"{HEADER} {text}")
+
+
+def shapes_in(model: ir.Model) -> dict[str, tuple[int | str | None, ...] | None]:
+    values = (value for graph in model.graphs() for node in graph for value in node.outputs)
+    return {value.name or "": ValueView(value).shape for value in values}
+
+
+def shapes_of(text: str, **arguments: object) -> dict[str, tuple[int | str | None, ...] | None]:
+    return shapes_in(load(model_of(text), **arguments))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_shape_of_an_exported_model_is_over_the_symbols_of_its_inputs(name: str) -> None:
+    model = load(MODELS[name][1]())
+    known = names_in(extent for value in model.graph.inputs for extent in dimensions_of(value) or ())
+    for node in model.graph:
+        for value in node.outputs:
+            shape = dimensions_of(value)
+            assert shape is not None and None not in shape and names_in(shape) <= known, value
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_binding_gives_the_shapes_and_values_of_the_model_with_these_numbers(name: str) -> None:
+    exported, make = MODELS[name]
+    proto = make()
+    model = load(proto)
+    normalize(model)
+    simplified = ir.to_proto(model)
+    for binding in exported.bindings:
+        feeds = exported.feeds(binding)
+        static = load(proto, dims=binding)
+        normalize(static)
+        expected = ReferenceEvaluator(proto).run(None, feeds)
+        for result in (simplified, ir.to_proto(static)):
+            for one, other in zip(ReferenceEvaluator(result).run(None, feeds), expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        for value, array in zip(model.graph.outputs, expected, strict=True):
+            shape = dimensions_of(value)
+            assert shape is not None
+            assert tuple(evaluate(one, binding) for one in shape if one is not None) == array.shape
+
+
+def test_the_simplified_attention_has_no_arithmetic_but_on_shapes_of_inputs() -> None:
+    model = load(MODELS["attention"][1]())
+    normalize(model)
+    shaped = [node for node in model.graph if node.op_type == "Shape"]
+    assert all(node.inputs[0] is not None and node.inputs[0].is_graph_input() for node in shaped)
+    targets = [node.inputs[1] for node in model.graph if node.op_type == "Reshape"]
+    arrays = [target.const_value.numpy().tolist() for target in targets if target is not None and target.const_value]
+    assert arrays == [[0, 0, 2, 4], [0, 0, 2, 4], [0, 0, 2, 4], [0, 0, 8]]
+
+
+def test_dimensions_keep_their_names_and_unnamed_ones_get_one() -> None:
+    text = "g (float[batch, ?, 3] x) => (float[a, b, c] y) { y = Relu(x) }".replace("?", "tmp")
+    proto = model_of(text)
+    proto.graph.input[0].type.tensor_type.shape.dim[1].ClearField("dim_param")
+    assert shapes_in(load(proto)) == {"y": ("batch", "x_1", 3)}
+
+
+def test_a_name_that_is_no_expression_of_other_symbols_is_a_name() -> None:
+    proto = model_of("g (float[n, m] x, float[k, m] z) => (float[a, b] y) { y = Concat <axis = 0> (x, z) }")
+    names = {"n": "batch-size", "k": "2*m"}
+    for value in proto.graph.input:
+        dimension = value.type.tensor_type.shape.dim[0]
+        dimension.dim_param = names[dimension.dim_param]
+    assert shapes_in(load(proto)) == {"y": ("batch_size + 2*m", "m")}
+
+
+def test_equal_symbols_broadcast_and_others_are_not_taken_for_equal() -> None:
+    found = shapes_of(
+        "g (float[a, 4] x, float[a, 4] z, float[b, 4] w) => (float[o, 4] y) { s = Add(x, z) y = Add(s, w) }"
+    )
+    assert found == {"s": ("a", 4), "y": ("(a*b)//max(min(a, b), 1)", 4)}
+
+
+def test_ranges_decide_what_open_symbols_leave_open() -> None:
+    text = """g (float[seq] x) => (float[n] y) <int64[1] zero = {0}, int64[1] most = {512}>
+              { s = Slice(x, zero, most) y = Add(s, x) }"""
+    assert shapes_of(text)["s"] == ("min(seq, 512)",)
+    assert shapes_of(text, dims={"seq": (1, 512)}) == {"s": ("seq",), "y": ("seq",)}
+
+
+def test_what_depends_on_data_gets_a_symbol_named_as_the_model_names_it() -> None:
+    text = "g (float[n, 4] x) => (int64[2, found] y) { i = NonZero(x) t = Transpose(i) y = Transpose(t) }"
+    found = shapes_of(text)
+    assert found == {"i": (2, "i_1"), "t": ("i_1", 2), "y": (2, "i_1")}
+
+
+def test_branches_that_agree_give_their_shape_and_others_a_symbol() -> None:
+    text = """g (float[n, 4] x, bool c) => (float[a, b] y) {
+        y = If(c) <then_branch = t () => (float[n, 4] u) { u = Relu(x) },
+                   else_branch = e () => (float[m, 4] v) { v = Concat <axis = 0> (x, x) }>
+    }"""
+    assert shapes_of(text)["y"] == ("a", 4)
+
+
+LOOP = """g (float[n, 4] x, int64 count) => (float[a, b] last, float[i, a, b] all) <bool go = {1}> {
+    last, all = Loop(count, go, x) <body = b (int64 step, bool on, float[p, q] h)
+        => (bool more, float[p, q] next, float[p, q] row) { more = Identity(on) next = BODY row = Identity(next) }>
+}"""
+
+
+def test_what_a_loop_keeps_has_the_shape_that_it_begins_with() -> None:
+    found = shapes_of(LOOP.replace("BODY", "Relu(h)"))
+    assert (found["last"], found["all"]) == (("n", 4), ("i", "n", 4))
+
+
+def test_what_a_loop_grows_has_symbols_of_its_own() -> None:
+    found = shapes_of(LOOP.replace("BODY", "Concat <axis = 0> (h, x)"))
+    assert found["last"] == ("a", 4)
+    assert found["next"] == ("h_0 + n", 4)
+
+
+def test_a_scan_walks_along_an_axis() -> None:
+    found = shapes_of(
+        """g (float[n, 4] x, float[4] h) => (float[4] last, float[n, 4] all) {
+            last, all = Scan <num_scan_inputs = 1, body = b (float[4] s, float[4] r) => (float[4] t, float[4] u)
+                { t = Add(s, r) u = Identity(t) }> (h, x)
+        }"""
+    )
+    assert (found["last"], found["all"]) == ((4,), ("n", 4))
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"seq": -1}, "dimension 'seq' cannot be -1; give a number of at least 0, or the least and the greatest"),
+        ({"seq": (5, 2)}, "dimension 'seq' cannot be 5..2; give a number of at least 0, or the least and the greatest"),
+        ({"sek": 2}, "the model has no dimension 'sek'; did you mean 'seq'"),
+        ({"length": 2}, "the model has no dimension 'length'; it has 'batch', 'seq'"),
+    ],
+)
+def test_dimensions_that_make_no_sense_are_errors(dims: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load(model_of("g (float[batch, seq] x) => (float[batch, seq] y) { y = Relu(x) }"), dims=dims)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"seq": 7}, "dimension 'seq' is given two values, 7 (dims) and 5 (input 'x')"),
+        ({"seq": (6, 9)}, "dimension 'seq' is given 5 (input 'x'), outside of its range 6..9 (dims)"),
+    ],
+)
+def test_a_shape_and_a_dimension_that_contradict_each_other_are_an_error(dims: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load(
+            model_of("g (float[batch, seq] x) => (float[batch, seq] y) { y = Relu(x) }"),
+            shapes={"x": (2, 5)}, dims=dims,  # type: ignore[arg-type]
+        )  # fmt: skip
+    assert str(caught.value) == message
+
+
+def test_shapes_that_an_exporter_states_of_results_are_not_believed() -> None:
+    proto = model_of("g (float[batch, 4] x) => (float[1, 4] y) { t = Relu(x) y = Abs(t) }")
+    proto.graph.value_info.add(name="t").CopyFrom(onnx.helper.make_tensor_value_info("t", 1, [1, 4]))
+    assert shapes_in(load(proto)) == {"t": ("batch", 4), "y": ("batch", 4)}

@@ -12,7 +12,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.varying import Check, anything, broadcast_to_result, fixed_attribute
+from graft.core.operators.varying import Check, anything, broadcast_to_result, fixed_attribute, is_static
 from graft.core.operators.views import reshaped_indices
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
@@ -154,12 +154,17 @@ def _first(start: int, end: int, step: int, extent: b.Extent) -> Expression:
     return place if step > 0 else b.minimum(place, b.subtract(extent, 1))
 
 
+def _accept_slice(node: NodeView) -> Reject | None:
+    """Where a slice ends need not be a constant if the shape of the result says it."""
+    return constants_required(*((1, 2, 3, 4) if is_static(node) else (1, 3, 4)))(node)
+
+
 def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
     shape = b.extents(source)
     starts, ends = integers(lowering.constant(1)), integers(lowering.constant(2))
     assert starts is not None
-    assert ends is not None
+    ends = starts if ends is None else ends  # how long a slice is, the shape of the result says
     axes = integers(lowering.constant(3)) or list(range(len(starts)))
     steps = integers(lowering.constant(4)) or [1] * len(starts)
     moves = {}
@@ -171,7 +176,7 @@ def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
 
 _add("Concat", _lower_concat, varies=anything)
 _add("Split", _lower_split, 1, varies=fixed_attribute("axis", 0))
-_add("Slice", _lower_slice, 1, 2, 3, 4, varies=anything)
+OPERATORS.add(Operator("Slice", INJECTIVE, _lower_slice, moved, _accept_slice, varies=anything))
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
 

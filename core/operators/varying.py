@@ -6,13 +6,16 @@ The checks here are `Operator.varies`: they say why a node cannot be lowered, No
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
 
 Check = Callable[[NodeView], Reject | None]
+_NAME = re.compile(r"[^\W\d]\w*(?![\w(])")
+"""A symbol in the text of a dimension; what stands before a parenthesis is a function."""
 
 
 def is_static(node: NodeView) -> bool:
@@ -27,6 +30,8 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
     for value in _values(node):
         if value is not None and value.name and (value.shape is None or None in value.shape):
             return Reject("dynamic-shape", f"'{value.name}' has shape {shown(value)}, which nothing is known of")
+    if (late := _late(node)) is not None:
+        return late
     operator = table.of(node)
     if operator is not None and operator.varies is not None:
         return operator.varies(node)
@@ -37,6 +42,27 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
         return None
     value = next(value for value in _values(node) if value is not None and value.name and value.static_shape is None)
     return Reject("dynamic-shape", f"'{value.name}' has shape {shown(value)}; {node.op_type} is lowered of static ones")
+
+
+def _late(node: NodeView) -> Reject | None:
+    """Refuse a result of which an extent is known only when it is computed: nothing can be there to hold it."""
+    graph = node.node.graph
+    sources = [*node.inputs, *(() if graph is None else map(ValueView, graph.inputs))]
+    known = {name for value in sources if value is not None for name in _symbols(value)}
+    for value in node.outputs:
+        for axis, extent in enumerate(value.shape or ()):
+            if isinstance(extent, str) and not known.issuperset(_NAME.findall(extent)):
+                return Reject(
+                    "dynamic-shape",
+                    f"axis {axis} of '{value.name}' is {extent}, which is known only when it is computed",
+                )
+    return None
+
+
+def _symbols(value: ValueView) -> Iterator[str]:
+    for extent in value.shape or ():
+        if isinstance(extent, str):
+            yield from _NAME.findall(extent)
 
 
 def anything(node: NodeView) -> Reject | None:

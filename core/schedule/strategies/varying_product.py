@@ -29,15 +29,15 @@ from graft.core.schedule.products.tiling import (
     clear,
     finish_tile,
     lanes_of,
+    ramp,
+    wide,
 )
 from graft.core.schedule.strategies.varying_nest import divided, moves_by_one
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.ir import (
     Axis,
-    Binary,
     Block,
-    Broadcast,
     Buffer,
     Constant,
     Expression,
@@ -47,7 +47,6 @@ from graft.core.tensor_ir.ir import (
     Let,
     Load,
     LoopKind,
-    Ramp,
     Statement,
     Variable,
 )
@@ -171,7 +170,7 @@ class _Panels:
         """Return the elements of a row from ``offset`` behind a column on; behind the last column are zeros."""
         panel = b.multiply(b.divide(column, self.width), self.terms * self.width)
         begin = b.add(b.add(panel, b.multiply(term, self.width)), b.add(b.modulo(column, self.width), offset))
-        return Load(self.buffer, (begin if lanes == 1 else Ramp(begin, 1, lanes),))
+        return Load(self.buffer, (ramp(begin, lanes),))
 
     def ahead(self, column: Expression, number: Expression, tile: Tile, line: int) -> Ahead:
         """Return what tile ``number`` of usually so many fetches of the panel that comes next; a line has bytes."""
@@ -285,7 +284,7 @@ class _Loops:
         def mask(vector: int) -> Expression | None:
             if rest is None:
                 return None
-            return Binary("lt", Ramp(b.index(vector * lanes), 1, lanes), Broadcast(rest, lanes))
+            return b.less(ramp(b.index(vector * lanes), lanes), wide(rest, lanes))
 
         bound: list[tuple[Variable, Expression]] = []
 
@@ -301,7 +300,7 @@ class _Loops:
             begin = b.add(column, vector * lanes)
             if self.panels is not None:
                 return self.panels.vector(product.depth[0].variable, column, vector * lanes, lanes)
-            index = begin if lanes == 1 else Ramp(begin, 1, lanes)
+            index = ramp(begin, lanes)
             values: dict[Variable, Expression] = {product.axes[product.columns]: index}
             return vectorize_expression(product.right, values, mask(vector))
 
@@ -310,7 +309,7 @@ class _Loops:
             for axis, value in product.row(b.add(row, number)).items():
                 place[axis] = value
             begin = b.add(column, offset)
-            place[product.columns] = begin if lanes == 1 else Ramp(begin, 1, lanes)
+            place[product.columns] = ramp(begin, lanes)
             return place
 
         def finish(totals: Buffer) -> Statement:

@@ -1,0 +1,90 @@
+"""Kernels of extents that are known only when they run: one function, many shapes, on several machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
+from graft.core.operators.build import extents
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.select import schedule
+from graft.core.tensor_ir.interpreter import run_function, run_stages
+from graft.core.tensor_ir.ir import Buffer, Variable
+from graft.core.tensor_ir.ordered_stages import stage_expressions
+from graft.core.tensor_ir.parser import parse_stages
+from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.visit import loads
+
+MACHINES = ["generic", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+SIZES = [{"m": 0, "n": 5}, {"m": 1, "n": 1}, {"m": 3, "n": 17}, {"m": 7, "n": 64}, {"m": 40, "n": 33}]
+PRODUCT = """
+input a: float32[m, 24]
+input w: float32[24, n]
+input c: float32[n]
+stage s: float32[m, n] at (i, j) = reduce add over k < 24 from float32(0.0): a[i, k] * w[k, j] as contraction()
+stage y: float32[m, n] at (i, j) = s[i, j] + c[j]
+"""
+DEPTH = """
+input a: float32[m, n]
+input w: float32[n, 40]
+stage y: float32[m, 40] at (i, j) = reduce add over k < n from float32(0.0): a[i, k] * w[k, j] as contraction()
+"""
+SOFTMAX = """
+input x: float32[m, n]
+stage t: float32[m] at (i) = reduce max over k < n from float32(-inf): x[i, k]
+stage s: float32[m] at (i) = reduce add over k < n from float32(0.0): exp(x[i, k] - t[i])
+stage y: float32[m, n] at (i, j) = exp(x[i, j] - t[i]) / s[i]
+"""
+TRANSPOSE = """
+input x: float32[m, n]
+stage y: float32[n, m] at (i, j) = x[j, i] + float32(1.0)
+"""
+COLUMNS = """
+input x: float32[m, n]
+stage y: float32[n] at (j) = reduce add over k < m from float32(0.0): x[k, j]
+"""
+KERNELS = {
+    "product": (PRODUCT, Trait.CONTRACTION, "varying_product"), "depth": (DEPTH, Trait.CONTRACTION, "varying_product"),
+    "softmax": (SOFTMAX, Trait.ROW_WISE, "varying_nest"), "transpose": (TRANSPOSE, Trait.INJECTIVE, "varying_nest"),
+    "columns": (COLUMNS, Trait.REDUCTION, "varying_nest"),
+}  # fmt: skip
+
+
+def kernel_of(text: str, trait: Trait, constants: Mapping[str, np.ndarray] | None = None) -> Kernel:
+    stages = parse_stages(text)
+    made = {stage.buffer for stage in stages}
+    inputs = dict.fromkeys(load.buffer for stage in stages for load in loads(*stage_expressions(stage)))
+    known = {buffer: (constants or {})[buffer.name] for buffer in inputs if buffer.name in (constants or {})}
+    number = max((n for n, stage in enumerate(stages) if stage.reduction is not None), default=len(stages) - 1)
+    outside = tuple(buffer for buffer in inputs if buffer not in made)
+    return Kernel("kernel", outside, (stages[-1].buffer,), stages, trait, anchor_stage=number, constants=known)
+
+
+def arrays_of(kernel: Kernel, sizes: Mapping[str, int]) -> dict[Buffer, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {
+        buffer: [sizes[one.name] if isinstance(one, Variable) else one for one in extents(buffer)]
+        for buffer in kernel.inputs
+    }
+    return {buffer: rng.standard_normal(shape).astype(np.float32) for buffer, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_one_function_computes_every_shape(name: str, machine: str) -> None:
+    text, trait, strategy = KERNELS[name]
+    kernel = kernel_of(text, trait)
+    target = Target(ROWS[machine])
+    scheduled = schedule(kernel, target)
+    verify(scheduled.function, target.machine)
+    assert scheduled.strategy == strategy
+    for sizes in SIZES:
+        arrays = arrays_of(kernel, sizes)
+        wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
+        (found,) = run_function(scheduled.function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
+        np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6, err_msg=f"{sizes}")

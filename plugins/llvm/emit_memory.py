@@ -8,6 +8,7 @@ was written.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -39,7 +40,7 @@ class Linear:
         self.lane += other.lane * factor
 
 
-class MemoryBuilder(Builder):
+class MemoryBuilder(Builder, ABC):
     """A builder that knows where buffers are; what values expressions have is its subclass's to say."""
 
     def __init__(self, module: ModuleText) -> None:
@@ -49,9 +50,9 @@ class MemoryBuilder(Builder):
         self.pointers: dict[Buffer, str] = {}
         self._dummies: dict[tuple[str, str], str] = {}
 
+    @abstractmethod
     def value(self, expression: Expression) -> Value:
         """Return the value of an expression."""
-        raise NotImplementedError
 
     def dummy(self, llvm_type: str, purpose: str) -> str:
         """Return a stack slot for switched-off scalar accesses: ``zero`` is read, ``sink`` written."""

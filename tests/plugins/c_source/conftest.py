@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-SHARES = {"test_arithmetic": 10, "test_operators": 4}
+SHARES = {"test_arithmetic": 10, "test_operators": 4, "test_models": 6}
 """By file: one of so many tests runs every time."""
 ALWAYS_SLOW = ("[Attention]",)
 

@@ -1,5 +1,5 @@
 /* Arithmetic of Graft's tensor IR in portable C11: integers wrap, nothing traps, and no library is called.
- * Floats of 16 bits are kept as their bits and computed in float, rounded once to nearest even. */
+ * Floats of 16 bits are kept as their bits. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -93,29 +93,3 @@ GRAFT_INLINE double fmod_float64(double x, double y) {
   return float64_of_bits(sign | (rest < one ? rest : ((uint64_t)exponent << 52) + (rest - one)));
 }
 GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((double)x, (double)y); }
-
-/* A float whose last bit says that more follows: rounding it again gives the double rounded once. */
-GRAFT_INLINE float odd_float32(double a) {
-  const float near = (float)a;
-  if ((double)near == a || near != near || fabsf(near) == INFINITY) return near;
-  return float32_of_bits((bits_of_float32(near) - (fabs((double)near) > fabs(a))) | 1);
-}
-
-GRAFT_INLINE float float32_of_bfloat16(uint16_t a) { return float32_of_bits((uint32_t)a << 16); }
-GRAFT_INLINE uint16_t bfloat16_of_float32(float a) {
-  const uint32_t bits = bits_of_float32(a);
-  return (uint16_t)(a != a ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-GRAFT_INLINE float float32_of_float16(uint16_t a) {
-  const uint32_t sign = (uint32_t)(a & 0x8000) << 16, rest = a & 0x7fff;
-  if (rest >= 0x7c00) return float32_of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-  if (rest >= 0x400) return float32_of_bits(sign | ((rest << 13) + ((uint32_t)112 << 23)));
-  return copysignf((float)rest * 5.9604644775390625e-08f, float32_of_bits(sign));
-}
-GRAFT_INLINE uint16_t float16_of_float32(float a) {
-  const uint32_t bits = bits_of_float32(a), rest = bits & 0x7fffffff, sign = (bits >> 16) & 0x8000;
-  if (rest > 0x7f800000) return (uint16_t)(sign | 0x7e00 | ((rest >> 13) & 0x3ff));
-  if (rest >= 0x47800000) return (uint16_t)(sign | 0x7c00);
-  if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - ((uint32_t)112 << 23) + 0xfff + ((rest >> 13) & 1)) >> 13));
-  return (uint16_t)(sign | (bits_of_float32(fabsf(a) + 0.5f) - 0x3f000000)); /* 2^-24 is the last place of 0.5 */
-}

@@ -107,9 +107,8 @@ class ExpressionWriter:
 
     def refused(self, what: str) -> CompileError:
         """Return the error for something that this emitter does not know."""
-        return CompileError(
-            f"function '{self.function}' has {what}, which c_source cannot write", function=self.function
-        )
+        name = self.function
+        return CompileError(f"function '{name}' has {what}, which c_source cannot write", function=name)
 
     def _named(self, type: str, text: str) -> str:
         name = self.fresh("t")
@@ -127,7 +126,7 @@ class ExpressionWriter:
                 place = self.place(buffer, indices)
                 return place if mask is None else f"({texts[0]} ? {place} : 0)"
             case ir.Unary(operator, value):
-                return _unary(operator, texts[0], value.type)
+                return f"(!{texts[0]})" if operator == "not" else f"{operator}_{value.type.dtype}({texts[0]})"
             case ir.Binary(operator, left, _):
                 return _binary(operator, texts[0], texts[1], left.type)
             case ir.Select():
@@ -152,19 +151,6 @@ def _operands(node: ir.Expression) -> Sequence[ir.Expression]:
     if isinstance(node, ir.Load):
         return () if node.mask is None else (node.mask,)
     return children(node)
-
-
-def _unary(operator: str, text: str, type: Type) -> str:
-    if operator == "not":
-        return f"(!{text})"
-    if operator == "bitnot":
-        return f"(({TYPES[type.dtype]})~{text})"
-    if operator == "neg" and type.is_float:
-        return f"(-{text})"
-    if operator in ("sqrt", "abs") and type.is_float:
-        name = "fabs" if operator == "abs" else operator
-        return f"{name}{'f' if type.dtype == 'float32' else ''}({text})"
-    return f"{operator}_{type.dtype}({text})"
 
 
 def _binary(operator: str, left: str, right: str, type: Type) -> str:

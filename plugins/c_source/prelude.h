@@ -16,6 +16,7 @@
   GRAFT_INLINE T sub_##NAME(T a, T b) { return (T)((uint64_t)a - (uint64_t)b); }                                       \
   GRAFT_INLINE T mul_##NAME(T a, T b) { return (T)((uint64_t)a * (uint64_t)b); }                                       \
   GRAFT_INLINE T neg_##NAME(T a) { return (T)(0 - (uint64_t)a); }                                                      \
+  GRAFT_INLINE T bitnot_##NAME(T a) { return (T)~a; }                                                                  \
   GRAFT_INLINE T abs_##NAME(T a) { return negative_##NAME(a) ? neg_##NAME(a) : a; }                                    \
   GRAFT_INLINE T div_##NAME(T a, T b) {                                                                                \
     return b == 0 ? a : IS_SIGNED && b == (T)-1 ? neg_##NAME(a) : (T)(a / b);                                          \
@@ -55,6 +56,9 @@ GRAFT_INTEGERS(64)
 #define GRAFT_FLOAT(NAME, T, BITS, SUFFIX, LIMIT)                                                                      \
   GRAFT_INLINE BITS bits_of_##NAME(T a) { return (union { T in; BITS out; }){a}.out; }                                 \
   GRAFT_INLINE T NAME##_of_bits(BITS a) { return (union { BITS in; T out; }){a}.out; }                                 \
+  GRAFT_INLINE T neg_##NAME(T a) { return -a; }                                                                        \
+  GRAFT_INLINE T abs_##NAME(T a) { return fabs##SUFFIX(a); }                                                           \
+  GRAFT_INLINE T sqrt_##NAME(T a) { return sqrt##SUFFIX(a); }                                                          \
   GRAFT_INLINE T min_##NAME(T a, T b) { return a != a ? a : a < b ? a : b; }                                           \
   GRAFT_INLINE T max_##NAME(T a, T b) { return a != a ? a : a > b ? a : b; }                                           \
   GRAFT_INLINE T round_even_##NAME(T a) {                                                                              \

@@ -1,8 +1,8 @@
 """The loops of recurrent layers: all sums of a chunk of units in register tiles, then what is computed of them.
 
-Threads share the chunks of a phase; what one step leaves for the next is behind their end. States that are read across
-units, or outside, are kept for all steps, with that before the first one; others for one step, or not at all. Their
-last axis is padded to whole chunks, and so are the weights: by chunk, term, gate and unit.
+Threads share the chunks of a phase; what one step leaves for the next is behind their end. What is needed longer than for
+one vector of units is kept for all steps, with the state before the first one. Its last axis is padded to whole chunks,
+and so are the weights: by chunk, term, gate and unit.
 """
 
 from __future__ import annotations
@@ -80,27 +80,18 @@ class Tiles:
         """The number of such chunks."""
         return -(-phase.shape[-1] // self.chunk(phase))
 
-    def weights(self, sums: Sums, phase: Phase) -> int:
-        """The number of packed weights."""
-        return self.chunks(phase) * self.chunk(phase) * sums.terms * len(sums.stages)
-
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The memory of a stage's buffer, whose units are padded.
-
-    Along ``dimension``, the one that a scan carries, position ``p`` is at ``p + shift``; None if there is one position.
-    """
+    """The memory of a stage's buffer, whose units are padded: index ``dimension`` is moved by ``shift``."""
 
     buffer: Buffer
-    dimension: int = -1
-    shift: int | None = 0
+    dimension: int = 0
+    shift: int = 0
 
     def place(self, indices: Sequence[Expression]) -> tuple[Expression, ...]:
         """Return where an element is."""
-        if self.dimension < 0:
-            return tuple(indices)
-        at = b.index(0) if self.shift is None else b.add(indices[self.dimension], self.shift)
+        at = b.add(indices[self.dimension], self.shift)
         return (*indices[: self.dimension], at, *indices[self.dimension + 1 :])
 
 
@@ -165,30 +156,18 @@ class _Layer:
         return {load.buffer for stage in every for load in loads(*stage_expressions(stage))}
 
     def _hold(self, layer: Recurrence) -> None:
-        """Choose the memory of each stage of a layer: for all steps, for one, or none."""
-        stages = _stages(layer)
-        outside, previous = self.read(stages), layer.scan.previous
-        for number, phase in enumerate(layer.phases):
-            for stage in phase.stages:
-                now = (*phase.axes,)
-                before = (*now[: layer.dimension], previous, *now[layer.dimension + 1 :])
-                found = [
-                    (where, load.indices)
-                    for where, other in enumerate(layer.phases)
-                    for reader in other.stages
-                    for load in loads(*stage_expressions(reader))
-                    if load.buffer is stage.buffer
-                ]
-                carried = [(where, at) for where, at in found if at[layer.dimension] == previous]
-                shape = list(phase.shape)
-                is_whole = stage.buffer in outside or any(at != before or where > number for where, at in carried)
-                if is_whole:
-                    shape[layer.dimension] += 1
-                    shift = 0 if layer.scan.reverse else 1
-                    self.held[stage.buffer] = Held(self._scratch("states", stage, shape), layer.dimension, shift)
-                elif carried or any(where != number or at != now for where, at in found):
-                    shape[layer.dimension] = 1
-                    self.held[stage.buffer] = Held(self._scratch("state", stage, shape), layer.dimension, None)
+        """Give memory to stages of a layer that others need than those of their phase for the same units."""
+        needed = self.read(_stages(layer))
+        for phase in layer.phases:
+            own = {stage.buffer for stage in phase.stages}
+            found = [load for stage in phase.stages for load in loads(*stage_expressions(stage))]
+            needed |= {load.buffer for load in found if load.buffer not in own or load.indices != phase.axes}
+        shift = 0 if layer.scan.reverse else 1
+        for stage in _stages(layer):
+            if stage.buffer in needed:
+                shape = list(layer.phases[0].shape)
+                shape[layer.dimension] += 1
+                self.held[stage.buffer] = Held(self._scratch("states", stage, shape), layer.dimension, shift)
 
     # ---- Loops
 
@@ -242,7 +221,7 @@ class _Layer:
         sums = None
         if here and gates:
             width = self.cut.widths[phase.shape[-1]]
-            shape = (prod(extents), len(gates), width)
+            shape = (*extents, len(gates), width)
             sums = Buffer("sums", gates[0].buffer.dtype, tuple(map(b.index, shape)), None, "scratch", 64)
             self.memory.append(sums)
 
@@ -256,9 +235,8 @@ class _Layer:
                 total = {stage.buffer: gate for gate, stage in enumerate(gates)}
 
                 def finish(row: Row, column: Expression) -> Statement:
-                    number = _number(row, extents)
                     found = {
-                        buffer: lanes.vector(sums, (number, b.index(gate)), column)
+                        buffer: lanes.vector(sums, (*row, b.index(gate)), column)
                         for buffer, gate in total.items()
                         if sums is not None
                     }
@@ -301,9 +279,9 @@ class _Layer:
 
         def sink(row: Expression, cell: tuple[int, int], total: Expression) -> Statement:
             stage, column = sums.stages[cell[0]], b.add(first, cell[1])
-            if totals is not None:
-                return lanes.set_vector(totals, (row, b.index(gates.index(stage))), column, total)
             at = _place(row, extents)
+            if totals is not None:
+                return lanes.set_vector(totals, (*at, b.index(gates.index(stage))), column, total)
             value = self._epilogue(stage, values(at), column, units, total)
             return lanes.set_vector(self.held[stage.buffer].buffer, at, column, value)
 
@@ -320,7 +298,7 @@ class _Layer:
         if sums in self.packed:
             return self.packed[sums]
         lanes, size, gates = self.cut.lanes, self.cut.chunk(phase), len(sums.stages)
-        count = b.index(self.cut.weights(sums, phase))
+        count = b.index(self.cut.chunks(phase) * size * sums.terms * gates)
         packed = Buffer("weights", sums.stages[0].value.type.dtype, (count,), None, "scratch", 64)
         self.memory.append(packed)
         self.packed[sums] = packed, 0
@@ -426,11 +404,3 @@ def _place(row: Expression, extents: Sequence[int]) -> Row:
         index = b.divide(row, prod(extents[axis + 1 :]))
         place.append(index if prod(extents[:axis]) == 1 else b.modulo(index, extent))
     return tuple(b.index(0) if extent == 1 else index for index, extent in zip(place, extents, strict=True))
-
-
-def _number(place: Row, extents: Sequence[int]) -> Expression:
-    """Return the number of a row by its index."""
-    number: Expression = b.index(0)
-    for index, extent in zip(place, extents, strict=True):
-        number = b.add(b.multiply(number, extent), index)
-    return number

@@ -1,6 +1,6 @@
 """The loops of recurrent layers: all sums of a chunk of units in register tiles, then what is computed of them.
 
-Threads share the chunks of a phase; what one step leaves for the next is behind their end. What is needed longer than for
+Threads share the chunks of a phase; what one step leaves for the next is behind their end. What is needed for more than
 one vector of units is kept for all steps, with the state before the first one. Its last axis is padded to whole chunks,
 and so are the weights: by chunk, term, gate and unit.
 """
@@ -103,7 +103,7 @@ def recurrent_loops(parts: Sequence[Part], outputs: Collection[Buffer], cut: Til
             case Recurrence():
                 body.append(layer.recurrence(part))
             case Phase():
-                body.append(layer.phase(part, {}, part.axes[:-1], part.shape[:-1]))
+                body.append(layer.phase(part, {}, part.shape[:-1]))
             case _:
                 stages = [map_stage(stage, layer.reading) for stage in part]
                 wanted = [stage.buffer for stage in part if stage.buffer in outputs or stage.buffer in layer.read(part)]
@@ -177,20 +177,20 @@ class _Layer:
         steps, extents = first.shape[dimension], list(first.shape[:-1])
         extents[dimension] = 1
         before = b.index(steps if layer.scan.reverse else -1)
-        starts = [self._start(stage, extents, dimension, before) for stage in _stages(layer)]
+        starts = [start for stage in _stages(layer) for start in self._start(stage, extents, dimension, before)]
 
         def step(time: Expression) -> Statement:
             position = b.subtract(steps - 1, time) if layer.scan.reverse else time
             here = {first.axes[dimension]: position}
-            return block(*(self.phase(phase, here, phase.axes[:-1], extents) for phase in layer.phases))
+            return block(*(self.phase(phase, here, extents) for phase in layer.phases))
 
-        return block(*(start for start in starts if start is not None), loop(steps, step, name="t"))
+        return block(*starts, loop(steps, step, name="t"))
 
-    def _start(self, stage: Stage, extents: Sequence[int], dimension: int, before: Expression) -> Statement | None:
+    def _start(self, stage: Stage, extents: Sequence[int], dimension: int, before: Expression) -> list[Statement]:
         """Store what a state is before the first step."""
         held, initial = self.held.get(stage.buffer), scan_of(stage).initial
         if held is None or initial is None:
-            return None
+            return []
         units = b.dims(stage.buffer)[-1]
 
         def line(row: Row, column: Expression) -> Statement:
@@ -199,7 +199,7 @@ class _Layer:
             return self.cut.lanes.set_vector(held.buffer, held.place((*at, column))[:-1], column, value)
 
         vectors = self.cut.widths[units] // self.cut.lanes.count
-        return self._rows(extents, vectors, b.index(0), line)
+        return [self._rows(extents, vectors, b.index(0), line)]
 
     def _rows(
         self, extents: Sequence[int], vectors: int, first: Expression, body: Callable[[Row, Expression], Statement]
@@ -212,21 +212,16 @@ class _Layer:
 
         return loop(prod(extents), row, name="row")
 
-    def phase(
-        self, phase: Phase, here: Mapping[Variable, Expression], axes: Sequence[Variable], extents: Sequence[int]
-    ) -> Statement:
+    def phase(self, phase: Phase, here: Mapping[Variable, Expression], extents: Sequence[int]) -> Statement:
         """Return the loops of a phase over its chunks; ``here`` is the step, if there is one."""
         size, lanes = self.cut.chunk(phase), self.cut.lanes
         gates = [stage for sums in phase.sums for stage in sums.stages]
         sums = None
         if here and gates:
-            width = self.cut.widths[phase.shape[-1]]
-            shape = (*extents, len(gates), width)
-            sums = Buffer("sums", gates[0].buffer.dtype, tuple(map(b.index, shape)), None, "scratch", 64)
-            self.memory.append(sums)
+            sums = self._scratch("sums", gates[0], (*extents, len(gates), phase.shape[-1]))
 
         def values(row: Row) -> dict[Variable, Expression]:
-            return {**dict(zip(axes, row, strict=True)), **here}
+            return {**dict(zip(phase.axes[:-1], row, strict=True)), **here}
 
         def chunk(number: Expression) -> Statement:
             first = b.multiply(number, size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -56,6 +57,10 @@ from graft.core.types import FLOATS, element_bits
 
 NARROW = 2
 """The vectors of a tile where the number of columns varies: of what is left over at their end, less is in vain."""
+FEW = 32
+"""The rows for which panels are fetched ahead in time: with fewer, a part of them is not."""
+BLOCK_SHARE = 0.75
+"""Rows of the left factor are taken in blocks of this part of the second-level cache, which stay there."""
 USUAL = 128
 """The rows or columns that tiles are chosen for where their number varies."""
 
@@ -175,7 +180,7 @@ class _Panels:
     def ahead(self, column: Expression, number: Expression, tile: Tile, line: int) -> Ahead:
         """Return what tile ``number`` of usually so many fetches of the panel that comes next; a line has bytes."""
         each = line * 8 // element_bits(self.buffer.dtype)
-        tiles = max(1, USUAL // tile.rows)
+        tiles = max(1, FEW // tile.rows)
         advance = -(-tile.unroll * self.width // (tiles * each)) * each
         share = self.terms // tile.unroll * advance
         following = b.multiply(b.add(b.divide(column, self.width), 1), self.terms * self.width)
@@ -189,6 +194,8 @@ class _Loops:
     def __init__(self, product: _Product, tile: Tile, vectors: Vectors) -> None:
         self.product, self.tile, self.vectors = product, tile, vectors
         self.panels: _Panels | None = None
+        self.rows: tuple[Expression, int] | None = None
+        """Where the block of rows begins and how many it has at the most; None: it is all rows."""
         self.dtype = product.epilogue.anchor.value.type.dtype
 
     def pack(self, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
@@ -211,7 +218,22 @@ class _Loops:
         return {load.buffer: (buffer, packed.reshape(-1))}
 
     def body(self) -> Statement:
-        """Return all loops."""
+        """Return all loops: blocks of rows, of which the left factor stays in a cache while all columns pass."""
+        product = self.product
+        terms = [int(axis.extent.value) for axis in product.depth if isinstance(axis.extent, Constant)]
+        if not product.rows or len(terms) < len(product.depth):
+            return self._columns()
+        bytes_each = element_bits(product.epilogue.anchor.value.type.dtype) // 8
+        tiles = int(BLOCK_SHARE * self.vectors.machine.working_set(2)) // (prod(terms) * bytes_each * self.tile.rows)
+        height = max(1, tiles) * self.tile.rows
+        if isinstance(product.height, Constant) and int(product.height.value) <= height:
+            return self._columns()
+        block = Variable("block")
+        self.rows = (b.multiply(block, height), height)
+        return For(block, b.divide(b.add(product.height, height - 1), height), "serial", self._columns())
+
+    def _columns(self) -> Statement:
+        """Return the loops over the columns of one block of rows."""
         product, width = self.product, self.tile.columns
         whole, rest = divided(product.shape[product.columns], width)
         block = Variable("columns")
@@ -228,8 +250,7 @@ class _Loops:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
         lanes = self.tile.lanes
         if not self.vectors.masks and lanes > 1:
-            column = Variable("column")
-            single = self._of_width(1, 1)
+            column, single = Variable("column"), self._of_width(1, 1)
             return For(column, rest, "serial", single._rows(b.add(begin, column), None))
         body = self._rows(begin, rest)
         for vectors in range(self.tile.vectors - 1, 0, -1):
@@ -242,7 +263,7 @@ class _Loops:
 
     def _of_width(self, vectors: int, lanes: int) -> _Loops:
         narrow = _Loops(self.product, replace(self.tile, vectors=vectors, lanes=lanes), self.vectors)
-        narrow.panels = self.panels
+        narrow.panels, narrow.rows = self.panels, self.rows
         return narrow
 
     def _over_outer(self, body: Statement) -> Statement:
@@ -261,14 +282,21 @@ class _Loops:
         if not self.product.rows:
             return self._tile(replace(self.tile, rows=1), b.index(0), column, rest)
         extent, height = self.product.height, self.tile.rows
-        block, row = Variable("rows"), Variable("row")
-        count = b.divide(b.add(extent, height - 1), height)
-        begin = b.minimum(b.multiply(block, height), b.subtract(extent, height))
-        tiles = For(block, count, "serial", self._tile(self.tile, begin, column, rest, block))
-        single = For(row, extent, "serial", self._tile(replace(self.tile, rows=1), row, column, rest))
+        first, own = (b.index(0), extent) if self.rows is None else self._block(extent)
+        number, row = Variable("tile"), Variable("row")
+        count = b.divide(b.add(own, height - 1), height)
+        begin = b.minimum(b.add(first, b.multiply(number, height)), b.subtract(extent, height))
+        tiles = For(number, count, "serial", self._tile(self.tile, begin, column, rest, number))
+        single = For(row, own, "serial", self._tile(replace(self.tile, rows=1), b.add(first, row), column, rest))
         if isinstance(extent, Constant):
             return tiles if int(extent.value) >= height else single
         return tiles if height == 1 else If(b.greater_equal(extent, height), tiles, single)
+
+    def _block(self, extent: Expression) -> tuple[Expression, Expression]:
+        """Return where the block of rows begins, and how many of them exist."""
+        assert self.rows is not None, "all rows are one block"
+        first, height = self.rows
+        return first, b.minimum(b.subtract(extent, first), height)
 
     def _tile(
         self,

@@ -37,3 +37,10 @@ def strategy_of(
     """Return the strategy that applies to a kernel first, without building anything; None if there is none."""
     anchor = Anchor(kernel, parameters)
     return next((row for row in strategies.of(kernel.anchor) if row.applies(anchor, target)), None)
+
+
+def rounds(kernel: Kernel, target: Target, strategies: StrategyTable = TABLE) -> bool:
+    """Return whether a kernel's float32 factors are rounded to bfloat16, without building anything."""
+    anchor = Anchor(kernel)
+    rows = (row for row in strategies.of(kernel.anchor) if row.applies(anchor, target))
+    return next((said for row in rows if (said := row.rounds(anchor, target)) is not None), False)

@@ -19,6 +19,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.verifier import verify
 from graft.errors import CompileError, GraftError
@@ -46,6 +47,7 @@ Answer = Literal[True] | Reject
 Candidates = Callable[[Anchor, Target, int], Sequence[Parameters]]
 """What is worth measuring in a stage of tuning, around the anchor's parameters."""
 Build = Callable[[Anchor, Target], Scheduled | Reject]
+Channels = Literal["first", "last"]
 CONVOLUTIONS = frozenset({Trait.CONVOLUTION})
 OTHER_FORM = Reject("no-pattern", "its stages are of another form")
 
@@ -55,12 +57,37 @@ def always(anchor: Anchor, target: Target) -> Answer:
     return True
 
 
+def never(anchor: Anchor, target: Target) -> bool:
+    """Round no factors."""
+    return False
+
+
+def no_preference(window: Window, target: Target) -> Preference | None:
+    """Prefer no layout."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Where a strategy for convolutions has the channels of image and result; ``gains``: other layouts are slower."""
+
+    image: Channels = "first"
+    result: Channels = "first"
+    gains: bool = False
+
+
+Prefers = Callable[[Window, Target], Preference | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """One way to compute kernels around anchors of some traits.
 
     ``applies`` looks at structure and cost alone; ``build`` may still refuse for what is found out on the way. With
-    ``candidates`` it has knobs. ``is_checked`` says that what it builds is verified before it is taken.
+    ``candidates`` it has knobs. ``is_checked`` says that what it builds is verified before it is taken. ``prefers``
+    says of a float32 convolution by constant weights which layouts the strategy wants for it; None: it is not for it.
+    ``rounds`` says, without building anything, whether float32 factors are rounded to bfloat16; None: the kernel will
+    be refused when it is built.
     """
 
     name: str
@@ -69,6 +96,8 @@ class Strategy:
     applies: Callable[[Anchor, Target], Answer] = always
     candidates: Candidates | None = None
     is_checked: bool = False
+    prefers: Prefers = no_preference
+    rounds: Callable[[Anchor, Target], bool | None] = never
 
     def schedule(self, anchor: Anchor, target: Target) -> Scheduled | Reject:
         """Return the kernel in loops, or why this strategy does not take it."""
@@ -101,6 +130,11 @@ class StrategyTable:
     def of(self, trait: Trait) -> Iterator[Strategy]:
         """Yield the strategies for anchors of a trait."""
         return (row for row in self.rows if trait in row.anchors)
+
+    def preferred(self, window: Window, target: Target) -> tuple[str, Preference]:
+        """Return the first strategy that prefers layouts for a convolution, and which; otherwise channels are first."""
+        found = ((row.name, row.prefers(window, target)) for row in self.of(Trait.CONVOLUTION))
+        return next(((name, one) for name, one in found if one is not None), ("", Preference()))
 
     def with_rows(self, rows: Sequence[Strategy]) -> StrategyTable:
         """Return the table with rows of a plugin before its own; what they build is verified."""

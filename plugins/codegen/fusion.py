@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -21,8 +22,8 @@ from graft.core.operators.table import OperatorTable, Trait
 from graft.plugins.codegen.attention_fusion import find_attention
 from graft.plugins.codegen.concat_in_place import Placed, placed_concats
 from graft.plugins.codegen.dequantize_fusion import computed_before, follows_integers, is_widening
+from graft.plugins.codegen.region_layout import Layouts, transposes_around
 from graft.plugins.codegen.slice_views import slices_in_memory
-from graft.plugins.codegen.transposed_depthwise import transposes_around
 
 ANCHORS = (
     (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION),
@@ -133,15 +134,15 @@ def fuse(
     outputs: Collection[ir.Value],
     table: OperatorTable,
     without: Collection[str] = (),
-    last: Collection[ir.Value] = (),
+    layouts: Layouts = MappingProxyType({}),
     limits: FusionLimits = FusionLimits(),
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
     ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
     ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
-    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay),
-    ``in-place`` (every Concat is a kernel). ``last`` are the values that are stored with channels last.
+    other node), ``views`` (they are copied), ``in-place`` (every Concat is a kernel). Transposes that the
+    ``layouts`` of a convolution's image and result undo join it.
     """
     uses = Uses.of(nodes, outputs)
     uses.limits = limits
@@ -149,7 +150,7 @@ def fuse(
     for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
-    groups += _placed(nodes, last, uses, table, without)
+    groups += _placed(nodes, layouts, uses, table, without)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
@@ -164,7 +165,7 @@ def fuse(
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
                 group = Group([node], trait)
-                if trait is Trait.CONVOLUTION and "channels-last" not in without:
+                if node.node.outputs[0] in layouts:
                     _take_transposes(group, uses)
                 groups.append(_grown(group, uses, table))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
@@ -174,7 +175,7 @@ def fuse(
 
 
 def _placed(
-    nodes: Sequence[NodeView], last: Collection[ir.Value], uses: Uses, table: OperatorTable, without: Collection[str]
+    nodes: Sequence[NodeView], layouts: Layouts, uses: Uses, table: OperatorTable, without: Collection[str]
 ) -> list[Group]:
     """The groups of Concats whose parts are computed in their memory: views of what is there."""
 
@@ -187,7 +188,7 @@ def _placed(
         elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
         return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
 
-    found = [] if "in-place" in without else placed_concats(nodes, last, shares_memory, is_followed)
+    found = [] if "in-place" in without else placed_concats(nodes, layouts, shares_memory, is_followed)
     uses.taken |= {placed.node.node for placed in found}
     for placed in found:
         for value, _ in (*placed.computed, *placed.copied):
@@ -248,8 +249,8 @@ def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
 
 
 def _take_transposes(group: Group, uses: Uses) -> None:
-    """Add the Transposes around a depthwise convolution, so that it reads and writes channels last."""
-    around = transposes_around(group.anchor, uses.readers, uses.outputs)
+    """Add the Transposes that the layouts of a node's image and result undo."""
+    around = transposes_around(group.anchor, uses.outputs)
     if around is not None and not uses.taken & {node.node for node in around}:
         group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
 

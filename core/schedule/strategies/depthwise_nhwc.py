@@ -30,8 +30,8 @@ from graft.core.schedule.products.tiling import (
     ramp,
     split_evenly,
 )
-from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
-from graft.core.tensor_ir.anchors import Windows
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -258,4 +258,10 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if found.window.reads_channels_last else Reject("layout", "the image's channels are not last")
 
 
-STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies)
+def _prefers(window: Window, target: Target) -> Preference | None:
+    w = window.windows
+    fits = window.is_depthwise and w.dilations == (1, 1) and min(window.groups, *w.source, *w.target) > 1
+    return Preference("last", "last", gains=True) if fits else None
+
+
+STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies, prefers=_prefers)

@@ -29,8 +29,8 @@ from graft.core.schedule.products.tiling import (
     wide,
 )
 from graft.core.schedule.strategies.depthwise_nhwc import pieces
-from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
-from graft.core.tensor_ir.anchors import Windows
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -198,4 +198,8 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if is_first else Reject("layout", "channels do not come first and leave last")
 
 
-STRATEGY = Strategy("first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies)
+def _prefers(window: Window, target: Target) -> Preference | None:
+    return Preference("first", "last") if window.is_first else None
+
+
+STRATEGY = Strategy("first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies, prefers=_prefers)

@@ -22,7 +22,7 @@ from graft.core.schedule.loops.vectorize import both, broadcast
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.convolution import convolution_of, is_read
 from graft.core.schedule.products.tiling import column_mask, lanes_of, ramp, wide
-from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, schedule_window
+from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, rounds, schedule_window
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -143,4 +143,4 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return candidates_of(window, anchor, target, stage)
 
 
-STRATEGY = Strategy("first_convolution_bf16", CONVOLUTIONS, _build, _applies, _candidates)
+STRATEGY = Strategy("first_convolution_bf16", CONVOLUTIONS, _build, _applies, _candidates, rounds=rounds)

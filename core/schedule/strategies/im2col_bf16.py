@@ -31,7 +31,8 @@ from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tiling import column_mask, lanes_of, over, ramp
 from graft.core.schedule.strategies import blocked_product
 from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
-from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
+from graft.core.tensor_ir import anchors
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
     Block,
@@ -310,4 +311,15 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return candidates_of(window, anchor, target, stage)
 
 
-STRATEGY = Strategy("im2col_bf16", CONVOLUTIONS, _build, _applies, _candidates)
+def _prefers(window: anchors.Window, target: Target) -> Preference | None:
+    """Pairs of channels are what dot products multiply."""
+    fits = target.precision == "bf16" and window.groups == 1 and not window.is_first
+    return Preference("last", "last", gains=True) if fits else None
+
+
+def rounds(anchor: Anchor, target: Target) -> bool | None:
+    """Round the factors of all that are built."""
+    return None if anchor.stages is None or epilogue_of(anchor.stages, anchor.kernel.outputs) is None else True
+
+
+STRATEGY = Strategy("im2col_bf16", CONVOLUTIONS, _build, _applies, _candidates, prefers=_prefers, rounds=rounds)

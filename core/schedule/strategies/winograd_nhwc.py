@@ -33,7 +33,7 @@ from graft.core.schedule.products.tiling import (
     split_evenly,
     wide,
 )
-from graft.core.schedule.strategies.im2col_bf16 import Window, window_of
+from graft.core.schedule.strategies.im2col_bf16 import Window, rounds, window_of
 from graft.core.schedule.strategies.winograd_transform import WINDOW, Transform, bound
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.ir import (
@@ -357,4 +357,4 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if refusal is None else refusal
 
 
-STRATEGY = Strategy("winograd_nhwc", CONVOLUTIONS, of_stages(schedule_winograd_last), _applies)
+STRATEGY = Strategy("winograd_nhwc", CONVOLUTIONS, of_stages(schedule_winograd_last), _applies, rounds=rounds)

@@ -157,8 +157,8 @@ def fuse(
         return _in_order([*groups, *alone], uses, table, copied="views" in without)
     views = [node for node in rest if is_view(node, uses, table)]
     others = [node for node in rest if not is_view(node, uses, table)]
-    widening = {node.node: node for node in others if is_widening(node, uses.readers)}
-    uses.turning = {node for node in widening if node.op_type == "Transpose"}
+    widening = {node.node: node for node in others if is_widening(node, uses.readers, table)}
+    uses.turning = {node for node, view in widening.items() if view.permutation is not None}
     anchors = [node for node in others if node.node not in widening]
     for traits in ANCHORS:
         for node in anchors:
@@ -218,7 +218,7 @@ def _with_widening(
     """Put nodes that widen before those that read them, and return the groups of those that others read, too."""
     readers: dict[ir.Node, set[ir.Node]] = {}
     for group in groups:
-        group.before = computed_before(group.nodes, group.trait, widening)
+        group.before = computed_before(group.nodes, group.trait, widening, table)
         for node in group.before:
             readers.setdefault(node.node, set()).update(one.node for one in group.nodes)
     apart = []
@@ -261,7 +261,7 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     uses.taken |= {node.node for node in group.nodes}
     if trait in (Trait.RECURRENT, Trait.ATTENTION):
         return group
-    turned = follows_integers(group.anchor, uses.readers, uses.outputs)
+    turned = follows_integers(group.anchor, uses.readers, uses.outputs, table)
     if turned is not None and turned.node not in uses.taken:
         group.nodes.append(turned)
         uses.taken.add(turned.node)
@@ -288,7 +288,7 @@ def _is_widened_elsewhere(node: NodeView, uses: Uses, table: OperatorTable) -> b
     """Whether a node only widens bytes, which its readers would rather do themselves."""
     value = node.node.outputs[0]
     readers = uses.readers.get(value, [])
-    own = is_widening(node, uses.readers) and value not in uses.outputs and node.op_type != "Transpose"
+    own = is_widening(node, uses.readers, table) and value not in uses.outputs and node.permutation is None
     return own and bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
 
 

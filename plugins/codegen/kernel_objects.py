@@ -103,7 +103,7 @@ class KernelObjects(RegionCode):
     def _compile(self, text: str, name: str, structure: str | None, shared: Shared | None) -> Entry:
         started = perf_counter()
         shared = shared or Shared(name, None)
-        entry = Entry(name, self._compiler.compile(text, name), shared.places, shared.chosen)
+        entry = Entry(name, self._compiler.compile(text, name), shared.places, shared.report)
         self.seconds[self._compiler.name] += perf_counter() - started
         if self._cache is not None and structure is not None and "custom[" not in structure:
             self._cache.put(self._key(structure), entry)

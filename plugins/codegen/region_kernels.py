@@ -26,14 +26,14 @@ from graft.partition.region import Region
 from graft.plugins.codegen.checked_indices import IndexChecks
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
 from graft.plugins.codegen.concat_in_place import Placed
-from graft.plugins.codegen.constant_packing import Chosen, Shared, scheduled_and_places
+from graft.plugins.codegen.constant_packing import Shared, scheduled_and_places
 from graft.plugins.codegen.fusion import Group
 from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered, symbol
 from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.runtime.dtypes import dtype_name, element_type
-from graft.runtime.procedure import Call, Procedure, TensorSpec
+from graft.runtime.procedure import Call, Procedure, Schedule, TensorSpec
 
 
 def on_one_thread(function: Function) -> Function:
@@ -170,7 +170,7 @@ class RegionKernels:
 
     # ---- Kernels ----
 
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Schedule]:
         """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
         kernel = lowered.kernel
         with self._timed("lower"):
@@ -195,11 +195,11 @@ class RegionKernels:
             with self._timed("schedule"):
                 made, places = scheduled_and_places(kernel, scheduled)
                 function = made.function
-            shared = Shared(function.name, places, made.chosen)
+            shared = Shared(function.name, places, made.report)
             self._define(function, structure, shared)
         self._known[structure] = shared
         with self._timed("pack"):
-            return shared.name, shared.packed(kernel, scheduled), shared.chosen
+            return shared.name, shared.packed(kernel, scheduled), shared.report
 
     def _define(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
@@ -227,7 +227,7 @@ class RegionKernels:
             self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
 
     def _call(
-        self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray], chosen: Chosen
+        self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray], report: Schedule
     ) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
@@ -249,7 +249,7 @@ class RegionKernels:
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
                 in_place=in_place,
-                schedule=chosen,
+                schedule=report,
             )
         )
 

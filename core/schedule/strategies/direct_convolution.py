@@ -42,6 +42,7 @@ from graft.core.schedule.strategies.blocked_product import (
     packed_constants,
 )
 from graft.core.schedule.strategies.depthwise_nchw import is_direct
+from graft.core.schedule.strategies.winograd_cost import direct_cycles
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import Window, weakened
@@ -327,6 +328,13 @@ def _tiles(found: Convolution, target: Target, own: ContractionParameters) -> It
         yield replace(own, rows=tile.rows, vectors=tile.vectors)
 
 
+def _cost(anchor: Anchor, target: Target) -> float:
+    assert anchor.convolution is not None, anchor.kernel.name
+    window = anchor.convolution.window
+    weights = window.groups * window.outputs * math.prod(window.extents)
+    return direct_cycles(weights, window.windows, target)
+
+
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
     assert anchor.stages is not None and anchor.convolution is not None, anchor.kernel.name
     kernel, window, (first, *rest) = anchor.kernel, anchor.convolution.window, anchor.stages
@@ -335,4 +343,4 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
     return found is not None and found[1].multiply.dot == "dot2_bf16"
 
 
-STRATEGY = Strategy("direct_convolution", CONVOLUTIONS, _build, _applies, _candidates, rounds=_rounds)
+STRATEGY = Strategy("direct_convolution", CONVOLUTIONS, _build, _applies, _candidates, rounds=_rounds, cost=_cost)

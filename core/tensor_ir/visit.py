@@ -218,9 +218,11 @@ def statement_children(statement: Statement) -> tuple[Statement, ...]:
 
 def walk_statements(statement: Statement) -> Iterator[Statement]:
     """Yield a statement and all statements inside it, outermost first."""
-    yield statement
-    for inner in statement_children(statement):
-        yield from walk_statements(inner)
+    stack = [statement]
+    while stack:
+        inner = stack.pop()
+        yield inner
+        stack += reversed(statement_children(inner))
 
 
 def walk_expressions(*roots: Expression) -> Iterator[Expression]:

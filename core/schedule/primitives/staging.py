@@ -13,6 +13,7 @@ from graft.core.schedule.primitives.step import (
     bounded,
     combine,
     constant_extent,
+    delinearize,
     find,
     find_place,
     fresh,
@@ -227,11 +228,7 @@ class CacheRead(Step):
         many, total = prod(constant_extent(self, unit) for unit in units), prod(region.size)
         simplifier.with_range(turn, (0, -(-total // many) - 1))
         element = combine("add", combine("mul", turn, index(many)), number)
-        offsets: list[Expression] = []
-        for position, size in enumerate(region.size):
-            below = prod(region.size[position + 1 :])
-            place = Binary("div", element, index(below)) if below > 1 else element
-            offsets.append(Binary("mod", place, index(size)) if position else place)
+        offsets = delinearize(element, region.size[1:])
         body = _copy(region, cache, offsets, simplifier, False)
         if total % many:
             body = If(Binary("lt", element, index(total)), body)

@@ -7,8 +7,9 @@ from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
-from graft.core.schedule.loops.loop_frames import nested, plus, times
+from graft.core.schedule.loops.loop_frames import nested
 from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
+from graft.core.schedule.primitives.step import combine
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -98,7 +99,7 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine)
     step, rounds = count * lanes, blocks // count
     block = Variable(f"{axis.variable.name}_block")
     if rounds:
-        ramps = [Ramp(plus(times(block, step), number * lanes), 1, lanes) for number in range(count)]
+        ramps = [Ramp(combine("add", combine("mul", block, step), number * lanes), 1, lanes) for number in range(count)]
         parts = [accumulate(number, ramp, None) for number, ramp in enumerate(ramps)]
         kind: LoopKind = "unrolled" if rounds <= 2 else "serial"
         inside.append(For(block, Constant(rounds, INT64), kind, Block(tuple(parts))))

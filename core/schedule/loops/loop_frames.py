@@ -12,9 +12,7 @@ from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unrol
 from graft.core.schedule.primitives.loop_order import Fuse, Split
 from graft.core.schedule.primitives.step import Step
 from graft.core.tensor_ir.ir import (
-    Binary,
     Constant,
-    Expression,
     For,
     Function,
     Intrinsic,
@@ -132,13 +130,3 @@ def nested(axes: Sequence[LoopAxis], body: Statement, kind: LoopKind = "serial")
     for axis in reversed(axes):
         body = For(axis.variable, axis.count or Constant(axis.extent, INT64), kind, body)
     return body
-
-
-def plus(start: Expression, offset: int) -> Expression:
-    """Return ``start + offset``."""
-    return Binary("add", start, Constant(offset, INT64)) if offset else start
-
-
-def times(block: Expression, step: int) -> Expression:
-    """Return ``block * step``."""
-    return Binary("mul", block, Constant(step, INT64))

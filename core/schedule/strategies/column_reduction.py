@@ -12,7 +12,8 @@ from math import prod
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.accumulate import finish
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
-from graft.core.schedule.loops.loop_frames import blocked, nested, outer_loops, plus, taken, times
+from graft.core.schedule.loops.loop_frames import blocked, nested, outer_loops, taken
+from graft.core.schedule.primitives.step import combine
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -53,7 +54,7 @@ def reduce_columns(
     length = -(-axis.extent // (blocks * lanes)) * lanes
     whole, rest = divmod(axis.extent, length)
     block = Variable(f"{axis.variable.name}_block")
-    body = _reduce_block(stage, axis, times(block, length), length, lanes, machine)
+    body = _reduce_block(stage, axis, combine("mul", block, length), length, lanes, machine)
     parts = [outer_loops([*outer, LoopAxis(block, whole)], body, parallel, machine)]
     if rest:
         last = _reduce_block(stage, axis, Constant(whole * length, INT64), rest, lanes, machine)
@@ -85,12 +86,12 @@ def _reduce_block(
     def add(at: FlatStage, total: Load, row: Expression, count: int) -> Statement:
         value: Expression = total
         for number in range(count):
-            value = Binary(operator, value, substitute(at.value, {last.variable: plus(row, number)}))
+            value = Binary(operator, value, substitute(at.value, {last.variable: combine("add", row, number)}))
         return Store(totals, total.indices, value)
 
     groups, rest = divmod(last.extent, ROWS)
     group = LoopAxis(Variable("rows"), groups)
-    first, left = times(group.variable, ROWS), Constant(groups * ROWS, INT64)
+    first, left = combine("mul", group.variable, ROWS), Constant(groups * ROWS, INT64)
     inside = [nested([group], columns(lambda at, total: add(at, total, first, ROWS)))]
     if rest:
         inside.append(columns(lambda at, total: add(at, total, left, rest)))

@@ -12,9 +12,10 @@ from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
-from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops, plus, times
+from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
 from graft.core.schedule.loops.segments import part
 from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
+from graft.core.schedule.primitives.step import combine
 from graft.core.tensor_ir.ir import (
     Block,
     Expression,
@@ -73,8 +74,8 @@ def transposing_nest(
     store_block = LoopAxis(Variable(f"{found.along_store.variable.name}_tile"), store_blocks)
     load_block = LoopAxis(Variable(f"{found.along_load.variable.name}_tile"), load_blocks)
     corner = {
-        found.along_store.variable: times(store_block.variable, lanes),
-        found.along_load.variable: times(load_block.variable, lanes),
+        found.along_store.variable: combine("mul", store_block.variable, lanes),
+        found.along_load.variable: combine("mul", load_block.variable, lanes),
     }
     outer = [axis for axis in stage.axes if axis not in (found.along_store, found.along_load)]
     tile = _tile(stage, found, corner)
@@ -102,7 +103,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Express
     for load in found.transposed:
         columns = []
         for column in range(lanes):
-            place = substitute(load.indices[0], {found.along_store.variable: plus(store_start, column)})
+            place = substitute(load.indices[0], {found.along_store.variable: combine("add", store_start, column)})
             ramp = Ramp(load_start, 1, lanes)
             vector = vectorize_expression(Load(load.buffer, (place,)), {found.along_load.variable: ramp})
             columns.append(_bind(bindings, vector))
@@ -112,7 +113,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Express
     for row in range(lanes):
         values: dict[Variable, Expression] = {
             found.along_store.variable: Ramp(store_start, 1, lanes),
-            found.along_load.variable: plus(load_start, row),
+            found.along_load.variable: combine("add", load_start, row),
         }
         value = vectorize_expression(_replaced(stage.value, rows[row]), values)
         place = vectorize_expression(stage.place, values)

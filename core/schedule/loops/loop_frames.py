@@ -101,7 +101,8 @@ def blocked(
 ) -> tuple[Step, ...]:
     """Return the steps that make blocks of ``step`` positions of the innermost of some loops, in vectors.
 
-    With ``threads`` the loops around are shared, and where these have few iterations, the blocks themselves.
+    With ``threads`` the loops around are shared, and where these have few iterations, the blocks themselves
+    (those alone if they have a tail, which stands beside them).
     """
     *outer, axis = axes
     name, (blocks, rest) = axis.variable.name, divmod(axis.extent, step)
@@ -109,7 +110,7 @@ def blocked(
     tail = (left,) if rest else ()
     steps: list[Step] = [Split(name, step, block.variable.name, name, tail)] if blocks else []
     if blocks > 1 and prod(other.extent for other in outer) < TASKS:
-        outer.append(block)
+        outer = [block] if rest else [*outer, block]
     if threads and outer:
         steps += shared(outer, machine)
     if blocks:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved
-from graft.core.operators.manipulation import INJECTIVE, normal_axis
+from graft.core.operators.manipulation import INJECTIVE, MOVEMENT, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator
 from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
@@ -115,8 +115,8 @@ def _known_positions(node: NodeView) -> Reject | None:
     return varying_axis(node, data, axis)
 
 
-OPERATORS.add(Operator("Gather", INJECTIVE, _lower_gather, moved, varies=_known_positions))
-OPERATORS.add(Operator("GatherElements", INJECTIVE, _lower_gather_elements, moved, varies=_known_positions))
-OPERATORS.add(Operator("GatherND", INJECTIVE, _lower_gather_nd, moved))
+OPERATORS.add(Operator("Gather", MOVEMENT, _lower_gather, moved, varies=_known_positions))
+OPERATORS.add(Operator("GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=_known_positions))
+OPERATORS.add(Operator("GatherND", MOVEMENT, _lower_gather_nd, moved))
 OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved))
-OPERATORS.add(Operator("ReverseSequence", INJECTIVE, _lower_reverse_sequence, moved))
+OPERATORS.add(Operator("ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved))

@@ -18,6 +18,7 @@ from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 
 INJECTIVE = frozenset({Trait.INJECTIVE})
+MOVEMENT = INJECTIVE | {Trait.DATA_MOVEMENT}
 Indices = Sequence[Expression]
 
 
@@ -34,9 +35,15 @@ def constants_required(*numbers: int) -> Callable[[NodeView], Reject | None]:
     return accepts
 
 
-def _add(name: str, lower: LowerFunction, *constants: int, varies: Check | None = None) -> Operator:
+def _add(
+    name: str,
+    lower: LowerFunction,
+    *constants: int,
+    traits: frozenset[Trait] = INJECTIVE,
+    varies: Check | None = None,
+) -> Operator:
     accepts = constants_required(*constants) if constants else None
-    return OPERATORS.add(Operator(name, INJECTIVE, lower, moved, accepts, varies=varies))
+    return OPERATORS.add(Operator(name, traits, lower, moved, accepts, varies=varies))
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -90,9 +97,9 @@ def _lower_space_to_depth(lowering: Lowering) -> tuple[Stage, ...]:
     return _permuted_reshape(source, lowering.output(), split, order)
 
 
-_add("Transpose", _lower_transpose, varies=anything)
-_add("DepthToSpace", _lower_depth_to_space)
-_add("SpaceToDepth", _lower_space_to_depth)
+_add("Transpose", _lower_transpose, traits=MOVEMENT, varies=anything)
+_add("DepthToSpace", _lower_depth_to_space, traits=MOVEMENT)
+_add("SpaceToDepth", _lower_space_to_depth, traits=MOVEMENT)
 
 # ---- Parts --------------------------------------------------------------------------------------------------------
 
@@ -174,9 +181,9 @@ def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
     return (_slice(source, lowering.output(), moves),)
 
 
-_add("Concat", _lower_concat, varies=anything)
-_add("Split", _lower_split, 1, varies=fixed_attribute("axis", 0))
-OPERATORS.add(Operator("Slice", INJECTIVE, _lower_slice, moved, _accept_slice, varies=anything))
+_add("Concat", _lower_concat, traits=MOVEMENT, varies=anything)
+_add("Split", _lower_split, 1, traits=MOVEMENT, varies=fixed_attribute("axis", 0))
+OPERATORS.add(Operator("Slice", MOVEMENT, _lower_slice, moved, _accept_slice, varies=anything))
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
 
@@ -201,8 +208,8 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Expand", _lower_expand, varies=_expand_varies)
-_add("Tile", _lower_tile)
+_add("Expand", _lower_expand, traits=MOVEMENT, varies=_expand_varies)
+_add("Tile", _lower_tile, traits=MOVEMENT)
 
 # ---- Padding ------------------------------------------------------------------------------------------------------
 

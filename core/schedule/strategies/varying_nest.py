@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
@@ -17,7 +18,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of, joined
 from graft.core.schedule.loops.flat_stages import FlatStage
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, stage_expressions
-from graft.core.schedule.loops.loop_frames import Vectors
+from graft.core.schedule.loops.loop_frames import lanes_of
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.strategies.fused_elementwise import overwritable
@@ -66,7 +67,7 @@ def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
         return None
     stages = with_epilogues(inline_stages(kernel.stages, kernel.outputs, _is_cheap(kernel.stages)), kernel.outputs)
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
-    nests, rows = _Nests(Vectors.of(target)), common_rows(stages, between)
+    nests, rows = _Nests(target.machine), common_rows(stages, between)
     body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
     parameters = (*kernel.inputs, *kernel.outputs)
     finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
@@ -110,8 +111,8 @@ def _stays(stage: Stage, made: set[Buffer], rows: int) -> bool:
 class _Nests:
     """Writes the loops of stages for one machine."""
 
-    def __init__(self, vectors: Vectors) -> None:
-        self.vectors = vectors
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
 
     def one_by_one(self, stages: Sequence[Stage], between: Sequence[Buffer]) -> Statement:
         """Return a nest for each stage, the first loops of each in parallel."""
@@ -141,7 +142,7 @@ class _Nests:
         """Return the loops of a stage inside of the loops over its first ``rows`` axes."""
         own = [_Loop(*pair) for pair in zip(stage.axes[rows:], stage.buffer.shape[rows:], strict=True)]
         reduced = [] if stage.reduction is None else [_Loop(a.variable, a.extent) for a in stage.reduction.axes]
-        lanes = self.vectors.lanes(_as_flat(stage))
+        lanes = lanes_of(_as_flat(stage), self.machine)
         axis = self._vector_axis(stage, own, reduced, lanes)
         kind: LoopKind = "serial" if rows else "parallel"
         if axis is None:
@@ -185,7 +186,7 @@ class _Nests:
         return Block(tuple(parts))
 
     def _tail(self, axis: _Loop, begin: Expression, rest: Expression, lanes: int, place: Place) -> Statement:
-        if self.vectors.masks:
+        if self.machine.masks:
             mask = Binary("lt", Ramp(b.index(0), 1, lanes), Broadcast(rest, lanes))
             body = place(Ramp(begin, 1, lanes), mask)
             return body if isinstance(rest, Constant) else If(b.greater(rest, 0), body)
@@ -299,7 +300,7 @@ def _mapped(stage: Stage, moved: Callable[[Expression], Expression]) -> Stage:
 
 
 def _as_flat(stage: Stage) -> FlatStage:
-    """Return what `Vectors.lanes` looks at."""
+    """Return what `lanes_of` looks at."""
     initial = None if stage.reduction is None else stage.reduction.initial
     return FlatStage(stage.buffer, b.index(0), (), stage.value, initial=initial, epilogue=stage.epilogue)
 

@@ -13,11 +13,11 @@ from math import prod
 
 import numpy as np
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.loop_frames import Vectors
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.tiling import (
@@ -57,10 +57,12 @@ from graft.core.types import FLOATS, element_bits
 
 NARROW = 2
 """The vectors of a tile where the number of columns varies: of what is left over at their end, less is in vain."""
-FEW = 32
+FEW = 64
 """The rows for which panels are fetched ahead in time: with fewer, a part of them is not."""
 BLOCK_SHARE = 0.75
 """Rows of the left factor are taken in blocks of this part of the second-level cache, which stay there."""
+LEAST = 256
+"""Rows of a block at the least: the right factor passes once for each, from farther away than the left one."""
 USUAL = 128
 """The rows or columns that tiles are chosen for where their number varies."""
 
@@ -112,7 +114,7 @@ def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
     dtype, columns = product.epilogue.anchor.value.type.dtype, product.shape[product.columns]
     width = _usual(columns) if isinstance(columns, Constant) else NARROW * lanes_of(dtype, target)
     tile = choose_tile(_usual(product.height), width, dtype, target)
-    loops = _Loops(product, tile, Vectors.of(target))
+    loops = _Loops(product, tile, target.machine)
     packed = loops.pack(kernel)
     function = Function(
         kernel.name,
@@ -191,8 +193,8 @@ class _Panels:
 class _Loops:
     """Writes the loops of one product."""
 
-    def __init__(self, product: _Product, tile: Tile, vectors: Vectors) -> None:
-        self.product, self.tile, self.vectors = product, tile, vectors
+    def __init__(self, product: _Product, tile: Tile, machine: Machine) -> None:
+        self.product, self.tile, self.machine = product, tile, machine
         self.panels: _Panels | None = None
         self.rows: tuple[Expression, int] | None = None
         """Where the block of rows begins and how many it has at the most; None: it is all rows."""
@@ -224,8 +226,8 @@ class _Loops:
         if not product.rows or len(terms) < len(product.depth):
             return self._columns()
         bytes_each = element_bits(product.epilogue.anchor.value.type.dtype) // 8
-        tiles = int(BLOCK_SHARE * self.vectors.machine.working_set(2)) // (prod(terms) * bytes_each * self.tile.rows)
-        height = max(1, tiles) * self.tile.rows
+        tiles = int(BLOCK_SHARE * self.machine.working_set(2)) // (prod(terms) * bytes_each * self.tile.rows)
+        height = max(tiles, -(-LEAST // self.tile.rows)) * self.tile.rows
         if isinstance(product.height, Constant) and int(product.height.value) <= height:
             return self._columns()
         block = Variable("block")
@@ -249,7 +251,7 @@ class _Loops:
     def _tail(self, begin: Expression, rest: Expression) -> Statement:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
         lanes = self.tile.lanes
-        if not self.vectors.masks and lanes > 1:
+        if not self.machine.masks and lanes > 1:
             column, single = Variable("column"), self._of_width(1, 1)
             return For(column, rest, "serial", single._rows(b.add(begin, column), None))
         body = self._rows(begin, rest)
@@ -262,7 +264,7 @@ class _Loops:
         return body
 
     def _of_width(self, vectors: int, lanes: int) -> _Loops:
-        narrow = _Loops(self.product, replace(self.tile, vectors=vectors, lanes=lanes), self.vectors)
+        narrow = _Loops(self.product, replace(self.tile, vectors=vectors, lanes=lanes), self.machine)
         narrow.panels, narrow.rows = self.panels, self.rows
         return narrow
 
@@ -356,7 +358,7 @@ class _Loops:
             span, tile = Span(b.index(0), product.depth[0].extent, 0), replace(tile, unroll=1)
         ahead = None
         if self.panels is not None and number is not None:
-            ahead = self.panels.ahead(column, number, tile, self.vectors.machine.cache(2).line)
+            ahead = self.panels.ahead(column, number, tile, self.machine.cache(2).line)
         known = [left(number) for number in range(tile.rows)]
         body = accumulate(tile, kind, begin, terms, known.__getitem__, right, finish, span, ahead)
         for variable, value in reversed(bound):

@@ -183,9 +183,8 @@ static int is_plan_of(const KeptPlan *plan, const Frame *frame, const IndexList 
 static void find_places(const Frame *frame, const Stage *stage, PlanItem *items) {
   for (int32_t i = 0; i < stage->arena.count; i++) {
     const TensorSpec *spec = frame->procedure->tensors + stage->arena.items[i];
-    int32_t first = spec->first == GRAFT_NEVER ? 0 : spec->first;
-    items[i] = (PlanItem){graft_frame_bytes(frame, stage->arena.items[i]), first,
-                          spec->last == GRAFT_NEVER ? first : spec->last, -1, 0};
+    items[i] = (PlanItem){graft_frame_bytes(frame, stage->arena.items[i]), spec->first,
+                          spec->last < spec->first ? spec->first : spec->last, -1, 0};
   }
   for (int32_t i = 0; i < stage->in_place_count; i++) {
     const InPlace *pair = stage->in_place + i;

@@ -10,7 +10,8 @@
 static int32_t read_axes(Reader *reader, const JsonValue *attributes, const char *axes, const char *directions,
                          ScanAxis **result, int32_t *count) {
   IndexList axis, direction;
-  int32_t status = graft_read_indices(reader, attributes, axes, -GRAFT_MAXIMUM_DIMENSIONS, GRAFT_MAXIMUM_DIMENSIONS, &axis);
+  const int32_t most = GRAFT_MAXIMUM_DIMENSIONS;
+  int32_t status = graft_read_indices(reader, attributes, axes, -most, most, &axis);
   status = status ? status : graft_read_indices(reader, attributes, directions, 0, 2, &direction);
   if (status) {
     return status;
@@ -114,7 +115,8 @@ static int32_t read_call(Reader *reader, const Procedure *procedure, const JsonV
   call->kind = (CallKind)kind;
   int absent_input = call->kind == CALL_FUNCTION || call->kind == CALL_LOOP, absent_output = call->kind >= CALL_IF;
   status = graft_read_indices(reader, row, "inputs", absent_input ? -1 : 0, tensors, &call->inputs);
-  status = status ? status : graft_read_indices(reader, row, "outputs", absent_output ? -1 : 0, tensors, &call->outputs);
+  status = status ? status
+                  : graft_read_indices(reader, row, "outputs", absent_output ? -1 : 0, tensors, &call->outputs);
   status = status ? status : read_origin(reader, row, call);
   if (status == GRAFT_OK && call->kind == CALL_FUNCTION) {
     status = graft_read_integer(reader, row, "module", 0, (int64_t)reader->manifest->module_count - 1, &module);
@@ -172,7 +174,8 @@ static int32_t read_procedure(Reader *reader, const JsonValue *data, int32_t num
     return graft_no_memory(reader);
   }
   status = graft_read_indices(reader, data, "inputs", 0, procedure->tensor_count, &procedure->inputs);
-  status = status ? status : graft_read_indices(reader, data, "outputs", 0, procedure->tensor_count, &procedure->outputs);
+  status = status ? status
+                  : graft_read_indices(reader, data, "outputs", 0, procedure->tensor_count, &procedure->outputs);
   for (int32_t i = 0; !status && i < procedure->tensor_count; i++) {
     snprintf(reader->where, sizeof reader->where, "procedure %" PRId32 ", tensor %" PRId32 ": ", number, i);
     status = graft_read_tensor(reader, procedure, graft_json_item(tensors, (size_t)i), procedure->tensors + i);

@@ -18,7 +18,7 @@ static int32_t read_axes(Reader *reader, const JsonValue *attributes, const char
   }
   if (axis.count != direction.count) {
     return graft_damaged(reader, "'%s' has %" PRId32 " entries, '%s' has %" PRId32, axes, axis.count, directions,
-                   direction.count);
+                         direction.count);
   }
   *count = axis.count;
   *result = graft_store_allocate(reader->store, (size_t)axis.count, sizeof(ScanAxis));
@@ -47,8 +47,8 @@ static int32_t read_scan(Reader *reader, const JsonValue *row, Call *call) {
   if (count > call->inputs.count || axes != count || output_axes > call->outputs.count ||
       call->inputs.count - count != call->outputs.count - output_axes) {
     return graft_damaged(reader, "a scan of %" PRId32 " inputs and %" PRId32 " outputs cannot have %" PRId64
-                   " scan inputs, %" PRId32 " input axes and %" PRId32 " output axes",
-                   call->inputs.count, call->outputs.count, count, axes, output_axes);
+                         " scan inputs, %" PRId32 " input axes and %" PRId32 " output axes",
+                         call->inputs.count, call->outputs.count, count, axes, output_axes);
   }
   call->scan_input_count = (int32_t)count;
   return GRAFT_OK;
@@ -65,7 +65,7 @@ static int32_t read_bodies(Reader *reader, const Procedure *procedure, const Jso
   }
   if (bodies.count != call->body_count || graft_json_count(arguments) != (size_t)call->body_count) {
     return graft_damaged(reader, "%" PRId32 " bodies and %zu lists of arguments, not %" PRId32 " each", bodies.count,
-                   graft_json_count(arguments), call->body_count);
+                         graft_json_count(arguments), call->body_count);
   }
   for (int32_t i = 0; i < call->body_count; i++) {
     const JsonValue *list = graft_json_item(arguments, (size_t)i);

@@ -5,25 +5,21 @@ import pytest
 
 from graft.errors import InputError
 from graft.runtime.inputs import facts, inputs_of
-
-
-@dataclass
-class Info:
-    name: str
-    dtype: str
-    shape: tuple[int, ...] | None
+from graft.runtime.program import TensorInfo
 
 
 @dataclass
 class Program:
-    inputs: tuple[Info, ...]
+    inputs: tuple[TensorInfo, ...]
 
 
-X = Program((Info("x", "float32", (2, 3)),))
+X = Program((TensorInfo("x", "float32", (2, 3)),))
 
 
 def test_inputs_that_are_not_given_are_seeded_samples():
-    program = Program((Info("x", "float32", (2, 3)), Info("mask", "int64", (4,)), Info("flag", "bool", ())))
+    program = Program(
+        (TensorInfo("x", "float32", (2, 3)), TensorInfo("mask", "int64", (4,)), TensorInfo("flag", "bool", ()))
+    )
     arrays = inputs_of(program, (), 7)
     assert {name: (array.dtype.name, array.shape) for name, array in arrays.items()} == {
         "x": ("float32", (2, 3)),
@@ -70,9 +66,10 @@ def test_text_that_is_no_array_is_an_error():
     assert caught.value.message.startswith("input 'x': [1, is not an array in JSON: ")
 
 
-def test_an_input_of_unknown_shape_must_be_given():
+@pytest.mark.parametrize("shape", [None, ("batch", 3)])
+def test_an_input_of_unknown_shape_must_be_given(shape):
     with pytest.raises(InputError) as caught:
-        inputs_of(Program((Info("x", "float32", None),)), (), 0)
+        inputs_of(Program((TensorInfo("x", "float32", shape),)), (), 0)
     assert caught.value.message == "input 'x' has no static shape; give it with --input x=@FILE.npy"
 
 

@@ -12,17 +12,6 @@ int graft_writes_in_place(const Procedure *procedure, int32_t i) {
   return spec->storage == STORAGE_OUTPUT && spec->index == i && spec->stage == 0 && !spec->is_unknown;
 }
 
-void *graft_call_memory(Context *context, size_t count, size_t bytes) {
-  if (bytes && count > SIZE_MAX / 4 / bytes) {
-    count = SIZE_MAX / 4 / bytes; /* fails below */
-  }
-  void *block = graft_scratch_allocate(&context->scratch, count * bytes);
-  if (!block) {
-    graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for control flow", count * bytes);
-  }
-  return block;
-}
-
 /* ---- Inputs and results --------------------------------------------------------------------------------------- */
 
 static int32_t fail_shape(Context *context, const char *what, const TensorSpec *spec, const DLTensor *actual,

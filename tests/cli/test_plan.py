@@ -107,9 +107,9 @@ def test_a_symbolic_dimension_may_have_a_number_or_a_range_and_needs_none(graft,
     for option in (
         ("--shape", "x:2x4"),
         ("--shape", "x=2,4"),
-        ("--dim", "N=2"),
-        ("--dim", "N=1..8"),
-        ("--dim", "N=1.."),
+        ("--dim", "batch=2"),
+        ("--dim", "batch=1..8"),
+        ("--dim", "batch=1.."),
     ):
         assert graft("plan", symbolic, "-b", "reference", *option).code == 0
 

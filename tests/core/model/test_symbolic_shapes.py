@@ -10,7 +10,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.model.load import load
-from graft.core.model.normalize import normalize
+from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import names_in
 from graft.core.model.view import ValueView
@@ -61,6 +61,18 @@ def test_any_binding_gives_the_shapes_and_values_of_the_model_with_these_numbers
             shape = dimensions_of(value)
             assert shape is not None
             assert tuple(evaluate(one, binding) for one in shape if one is not None) == array.shape
+
+
+@pytest.mark.parametrize("switched_off", PASSES)
+@pytest.mark.parametrize("name", ["attention", "guarded"])
+def test_any_pass_may_be_left_out(name: str, switched_off: str) -> None:
+    exported, make = MODELS[name]
+    model = load(make())
+    normalize(model, disable=[switched_off])
+    feeds = exported.feeds(exported.bindings[1])
+    found = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
+    for one, other in zip(found, ReferenceEvaluator(make()).run(None, feeds), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_the_simplified_attention_has_no_arithmetic_but_on_shapes_of_inputs() -> None:

@@ -7,7 +7,7 @@ one shape for each output; what it leaves out, or leaves None, gets a symbol of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np

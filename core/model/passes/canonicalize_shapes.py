@@ -14,6 +14,7 @@ from graft.core.model.passes.node_rewrite import (
     add_constant,
     constant_of,
     is_operator,
+    is_view,
     origin_of,
     sole_use,
     static_shape,
@@ -21,8 +22,6 @@ from graft.core.model.passes.node_rewrite import (
 from graft.core.model.shape_rules.facts import Shape
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import Ranges, is_at_least
-
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class CanonicalizeShapes:
     1. Reshape and Expand whose output shape is known take it as a constant, without 0 and -1
     2. so does Reshape whose output shape has symbols, where 0 says that an extent is kept and -1 what is left: not if
        that would divide by an extent that may be 0
-    3. a Reshape of a Reshape, Flatten, Squeeze or Unsqueeze that nobody else reads takes that one's input
+    3. a Reshape of a view (Flatten, Squeeze, another Reshape) that nobody else reads takes that one's input
     """
 
     name: ClassVar[str] = "canonicalize-shapes"
@@ -94,7 +93,7 @@ def symbolic_target(before: Shape, after: Shape, ranges: Ranges) -> list[int] | 
 def _skip_view(node: ir.Node) -> bool:  # case 3
     source, stated = node.inputs[0], constant_of(node.inputs[1])
     producer = None if source is None else source.producer()
-    if producer is None or source is None or not is_operator(producer, *VIEWS) or producer.graph is not node.graph:
+    if producer is None or source is None or not is_view(producer) or producer.graph is not node.graph:
         return False
     literal = stated is not None and bool((stated > 0).all())
     if not literal or not sole_use(source) or producer.inputs[0] is None:

@@ -27,7 +27,7 @@ from graft.core.schedule.parameters import ContractionParameters, Parameters, of
 from graft.core.schedule.products.blocking import Panel as Panel
 from graft.core.schedule.products.blocking import Part, Place, Range
 from graft.core.schedule.products.branch_stores import finish_branches
-from graft.core.schedule.products.dot_grouping import group
+from graft.core.schedule.products.dot_grouping import Grouped, group
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.factors import Factors
@@ -81,27 +81,39 @@ def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters 
     return with_sources(_scheduled(collapsed, target, parameters) or schedule_generic(kernel, target), sources)
 
 
-def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
+def _parts_of(kernel: Kernel) -> Contraction | None:
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    parts = None if epilogue is None else analyse(epilogue)
+    return None if epilogue is None else analyse(epilogue)
+
+
+def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
+    parts = _parts_of(kernel)
     if parts is None:
         return None
     wanted = of_family(parameters, ContractionParameters)
     return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
 
 
-def _in_groups(
-    kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
-) -> Scheduled | None:
-    """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
+def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> tuple[Grouped, Contraction] | None:
+    """Return a product as a sum of dot products; None if it is not one of small numbers."""
     grouped = group(plain.epilogue.anchor, kernel.constants, target)
     parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
     if grouped is None or parts is None or (parts.rows, parts.columns) != (plain.rows, plain.columns):
         return None
     if parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(parts.right)):
         return None  # the right factor would be packed for a single use
-    small = None
+    return grouped, parts
+
+
+def _in_groups(
+    kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
+) -> Scheduled | None:
+    """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
+    found = _grouped(kernel, plain, target)
+    if found is None:
+        return None
+    (grouped, parts), small = found, None
     if len(plain.depth) == 1:
         value = grouped.factors[int(parts.multiply.turned)].value
         small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
@@ -437,13 +449,19 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
 def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     """Return what to measure for a product in a stage of tuning."""
     kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
-    stages = fused_stages(kernel)
-    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    parts = None if epilogue is None else analyse(epilogue)
+    parts = _parts_of(kernel)
     if parts is None or parts.total.is_integer:
         return []
     own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()
     return [*product_candidates(own, parts.height, parts.width, parts.left.type.dtype, target, stage)]
 
 
-STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates)
+def rounds(anchor: Anchor, target: Target) -> bool | None:
+    """Return whether the factors of a product are rounded to bfloat16; None if it is no product."""
+    kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    plain = _parts_of(kernel)
+    found = None if plain is None else _grouped(kernel, plain, target)
+    return None if plain is None else found is not None and found[1].multiply.dot == "dot2_bf16"
+
+
+STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates, rounds=rounds)

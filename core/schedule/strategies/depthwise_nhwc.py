@@ -1,14 +1,14 @@
 """The schedule of depthwise convolutions of floats whose input and output keep channels last.
 
-Fusion puts the Transposes around such a convolution into its kernel. Then vectors are of channels, always full, the
-weights of a window are vectors too, and pixels of a row are computed side by side: each vector of the input is loaded
-once for all of them, and what lies beyond the border of the image is left out rather than masked.
+Vectors are of channels, always full, the weights of a window are vectors too, and pixels of a row are computed side by
+side: each vector of the input is loaded once for all of them, and what lies beyond the border of the image is left out
+rather than masked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import (
@@ -30,8 +29,8 @@ from graft.core.schedule.products.tiling import (
     ramp,
     split_evenly,
 )
-from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
-from graft.core.tensor_ir.anchors import Windows
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -52,8 +51,8 @@ SPARE_REGISTERS = 4
 
 
 def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return the kernel with vectors of channels; None if it is no depthwise convolution between two Transposes."""
-    epilogue = epilogue_of(with_channels_last(stages) or stages, kernel.outputs)
+    """Return the kernel with vectors of channels; None if it is no such depthwise convolution."""
+    epilogue = epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else _analyse(kernel, epilogue, target)
     if parts is None:
         return None
@@ -62,38 +61,6 @@ def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target
     function = Function(kernel.name, parameters, len(kernel.outputs), parts.body(), kernel.origin)
     packed = {parts.weights: parts.packed_weights(kernel.constants[parts.weights])}
     return Scheduled(function, packed, knobs={"pixels": parts.most})
-
-
-def with_channels_last(stages: Sequence[Stage]) -> tuple[Stage, ...] | None:
-    """Return the stages without the first that only reorders the axes of the one before it, which stores in that order.
-
-    None if there is no such stage.
-    """
-    for number in range(1, len(stages)):
-        before, stage = stages[:number], stages[number]
-        order = _order(stage, before[-1].buffer)
-        if order is not None:
-            break
-    else:
-        return None
-    buffers = {earlier.buffer: _reordered(earlier.buffer, order) for earlier in before}
-    buffers[before[-1].buffer] = stage.buffer
-
-    first = [relaid(earlier, buffers, order) for earlier in before]
-    return (*first, *stages[number + 1 :])
-
-
-def _order(stage: Stage, source: Buffer) -> list[int] | None:
-    """Return which axis of ``source`` each axis of a stage is that only moves its elements, None if it does more."""
-    value = stage.value
-    if stage.reduction is not None or not isinstance(value, Load) or value.buffer is not source:
-        return None
-    order = [place for axis in stage.axes for place, index in enumerate(value.indices) if index is axis]
-    return order if value.mask is None and sorted(order) == list(range(len(value.indices))) else None
-
-
-def _reordered(buffer: Buffer, order: Sequence[int]) -> Buffer:
-    return replace(buffer, shape=tuple(buffer.shape[place] for place in order))
 
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _ChannelsLast | None:
@@ -258,4 +225,10 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if found.window.reads_channels_last else Reject("layout", "the image's channels are not last")
 
 
-STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies)
+def _prefers(window: Window, target: Target) -> Preference | None:
+    w = window.windows
+    fits = window.is_depthwise and w.dilations == (1, 1) and min(window.groups, *w.source, *w.target) > 1
+    return Preference("last", "last", gains=True) if fits else None
+
+
+STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies, prefers=_prefers)

@@ -6,6 +6,7 @@ window pass; what lies beyond the sides of the image is left out, what lies abov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,14 +24,15 @@ from graft.core.schedule.products.tiling import (
     clear,
     column_mask,
     finish_tile,
+    lanes_of,
     multiply_add,
     over,
     ramp,
     wide,
 )
 from graft.core.schedule.strategies.depthwise_nhwc import pieces
-from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
-from graft.core.tensor_ir.anchors import Windows
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -198,4 +200,18 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if is_first else Reject("layout", "channels do not come first and leave last")
 
 
-STRATEGY = Strategy("first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies)
+def cost(anchor: Anchor, target: Target) -> float:
+    """Return the cycles of one image: a multiply-add for each vector of channels, pixel and weight."""
+    assert anchor.convolution is not None, anchor.kernel.name
+    window = anchor.convolution.window
+    pixels, lanes = math.prod(window.windows.target), lanes_of("float32", target)
+    return pixels * math.prod(window.extents) * window.outputs / lanes
+
+
+def _prefers(window: Window, target: Target) -> Preference | None:
+    return Preference("first", "last") if window.is_first else None
+
+
+STRATEGY = Strategy(
+    "first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies, prefers=_prefers, cost=cost
+)

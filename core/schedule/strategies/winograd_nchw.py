@@ -29,12 +29,20 @@ from graft.core.schedule.products.tiling import (
     accumulate,
     clear,
     column_mask,
+    lanes_of,
     over,
     ramp,
     split_evenly,
     wide,
 )
-from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
+from graft.core.schedule.strategies.winograd_cost import (
+    MIN_CHANNELS,
+    MIN_LANES,
+    Plan,
+    choose_plan,
+    described_plan,
+    ranked_plans,
+)
 from graft.core.schedule.strategies.winograd_transform import WINDOW, bound, deinterleave, interleave
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
@@ -406,11 +414,18 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return Reject("shape", "no float32 convolution of 3 x 3 windows that move by one or two pixels, without groups")
-    _, source, weights, windows = found
+    _, _, weights, _ = found
     if of_family(anchor.parameters, WinogradParameters) is not None:
         return True
-    plan = choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
-    return True if plan is not None else Reject("cost", "sums of products take fewer cycles")
+    fits = b.dims(weights)[1] >= MIN_CHANNELS and lanes_of("float32", target) >= MIN_LANES
+    return fits or Reject("size", "channels are few, or vectors short")
+
+
+def _cost(anchor: Anchor, target: Target) -> float:
+    found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
+    assert found is not None, anchor.kernel.name
+    _, source, weights, windows = found
+    return ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)[0][0]
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -437,4 +452,4 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Paramete
     return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
-STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates)
+STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates, cost=_cost)

@@ -11,7 +11,7 @@ static int32_t code_of(const TensorSpec *spec) {
   return spec->storage == STORAGE_INPUT ? GRAFT_ERROR_INPUT : GRAFT_ERROR_RUN;
 }
 
-static int32_t fail_rank(Context *context, const Frame *frame, const TensorSpec *spec, const DLTensor *tensor) {
+int32_t graft_fail_rank(Context *context, const Frame *frame, const TensorSpec *spec, const DLTensor *tensor) {
   char expected[256] = "", got[256] = "";
   graft_append_dimensions(expected, sizeof expected, frame->procedure, spec);
   graft_append_shape(got, sizeof got, tensor->ndim, tensor->shape);
@@ -195,7 +195,7 @@ int32_t graft_accept_outputs(Context *context, Frame *frame, const Call *call) {
     int32_t number = call->outputs.items[i];
     const TensorSpec *spec = frame->procedure->tensors + (number < 0 ? 0 : number);
     if (number >= 0 && spec->is_unknown && spec->ndim >= 0 && frame->tensors[number].ndim != spec->ndim) {
-      return fail_rank(context, frame, spec, frame->tensors + number);
+      return graft_fail_rank(context, frame, spec, frame->tensors + number);
     }
   }
   return call->stage ? graft_bind_stage(context, frame, call->stage) : compare_all(context, frame, &call->outputs);

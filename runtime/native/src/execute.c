@@ -32,11 +32,7 @@ int32_t graft_bind_input(Context *context, Frame *frame, int32_t i, const DLTens
     tensor->shape = value->shape;
   } else if (graft_is_symbolic(spec)) {
     if (value->ndim != spec->ndim) {
-      char expected[256] = "", got[256] = "";
-      graft_append_dimensions(expected, sizeof expected, frame->procedure, spec);
-      graft_append_shape(got, sizeof got, value->ndim, value->shape);
-      return graft_context_fail(context, GRAFT_ERROR_RUN, "input '%s' has shape %s where %s is expected", spec->name,
-                                got, expected);
+      return graft_fail_rank(context, frame, spec, value);
     }
     tensor->shape = memcpy(frame->shapes[number], value->shape, (size_t)spec->ndim * sizeof(int64_t));
   } else if (!graft_shape_equal(spec->ndim, spec->shape, value->ndim, value->shape)) {

@@ -87,7 +87,8 @@ static void place_tensors(Frame *frame) {
   const Procedure *procedure = frame->procedure;
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     const TensorSpec *spec = procedure->tensors + i;
-    frame->tensors[i] = (DLTensor){.device = {kDLCPU, 0}, .ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape};
+    frame->tensors[i] =
+        (DLTensor){.device = {kDLCPU, 0}, .ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape};
   }
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     const TensorSpec *spec = procedure->tensors + i;

@@ -12,7 +12,8 @@ static Instance *create_instance(GraftProgram *program) {
   graft_create_context(&instance->context, program->pool, program->thread_count);
   instance->context.instance = instance;
   for (int32_t i = 0; i < count; i++) {
-    if (!instance->frames || !graft_create_frame(&instance->store, program->manifest.procedures + i, instance->frames + i)) {
+    const Procedure *procedure = program->manifest.procedures + i;
+    if (!instance->frames || !graft_create_frame(&instance->store, procedure, instance->frames + i)) {
       graft_destroy_instance(instance);
       return NULL;
     }

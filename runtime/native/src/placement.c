@@ -26,7 +26,8 @@ static void find_places(const Frame *frame, const Stage *stage, PlanItem *items)
   }
   for (int32_t i = 0; i < stage->in_place_count; i++) {
     const InPlace *pair = stage->in_place + i;
-    int32_t result = frame->procedure->tensors[pair->result].index, dying = frame->procedure->tensors[pair->dying].index;
+    int32_t result = frame->procedure->tensors[pair->result].index;
+    int32_t dying = frame->procedure->tensors[pair->dying].index;
     if (items[result].on < 0 && items[result].bytes == items[dying].bytes &&
         graft_frame_bytes(frame, pair->seen) == items[dying].bytes) {
       items[result].on = dying;
@@ -100,7 +101,8 @@ int32_t graft_place_arena(Context *context, Frame *frame, int32_t number) {
       snprintf(size, sizeof size, "%" PRIu64, plan->bytes);
     }
     plan->bytes = plan->used = 0;
-    return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: these shapes need an arena of %s bytes", size);
+    return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: these shapes need an arena of %s bytes",
+                              size);
   }
   for (int32_t i = 0; i < stage->arena.count; i++) {
     graft_frame_bind(frame, stage->arena.items[i], state->arena + plan->offsets[i]);

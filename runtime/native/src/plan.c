@@ -23,8 +23,8 @@ typedef struct Extent {
   uint64_t begin, end;
 } Extent;
 
-/* `latest` is a tree over the groups in order of their first calls: node 1 is the root, the children of node n are 2n and
- * 2n + 1, the leaves from `leaves` on are the groups. Each has the largest last call of those below it that are placed. */
+/* `latest` is a tree over the groups in order of their first calls: node 1 is the root, the children of node n are 2n
+ * and 2n + 1, the leaves from `leaves` on are the groups. Each has the largest last call of the placed ones below it. */
 typedef struct Planner {
   Group *groups;
   Rank *ranks;
@@ -75,8 +75,8 @@ static int compare_extents(const void *left, const void *right) {
   return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-/* Collects the placed groups below `node` that begin by the end of `group` and end after its begin. The groups below are
- * those from `low` on, `width` of them. */
+/* Collects the placed groups below `node` that live at a time when `group` does. Below it are the groups from `low` on,
+ * `width` of them. */
 static void collect(Planner *planner, const Group *group, size_t node, size_t low, size_t width) {
   if (planner->latest[node] < group->first || low >= planner->count || planner->groups[low].first > group->last) {
     return;

@@ -96,6 +96,10 @@ static void test_tensors(void) {
               TENSOR_2 "a tensor of storage dynamic cannot have a shape of numbers");
   check_error(WITH(SEQ, "", "[\"s0\"]", "[1]", "," TENSOR("v", "float32", "[1]", VIEW(0, 4)), ""),
               TENSOR_2 "a view with symbols, or of a tensor with symbols, is not all of tensor 0");
+  check_error(WITH(SEQ, "", "[\"s0\"]", "[2]",
+                   "," TENSOR("v", "float32", "[1]", VIEW(1, 4)) "," TENSOR("w", "float32", "[\"s0\"]", VIEW(2, 0)), ""),
+              "damaged manifest: procedure 0, tensor 3: a view with symbols, or of a tensor with symbols, is not all of "
+              "tensor 2");
   check_error(WITH(SEQ, "", "[\"s0\"]", "null", "," TENSOR("v", "float32", "[\"s0\"]", VIEW(1, 0)), ""),
               TENSOR_2 "a view with symbols, or of a tensor with symbols, is not all of tensor 1");
   check_error(WITH(SEQ, "", "[\"s0\"]", "[1]", "," TENSOR("e", "int64", "[1]", EXTENTS("[\"s0\"]")), COPY(2, 2)),

@@ -9,7 +9,7 @@ states of its results are not believed: they only name what nothing else is know
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -111,11 +111,8 @@ class SymbolicInference:
             found = BODIES[node.op_type](self, node)
             facts = None
         else:
-            facts = Facts(
-                NodeView(node),
-                [self.shape_of(one) for one in node.inputs],
-                [self.contents_of(one) for one in node.inputs],
-            )
+            shapes = [self.shape_of(one) for one in node.inputs]
+            facts = Facts(NodeView(node), shapes, [self.contents_of(one) for one in node.inputs], self._ranges)
             known = all(map(_is_static, node.outputs)) and not any(map(_is_symbolic, facts.shapes))
             found = None if known else _asked(facts)
         doubtful = facts is not None and any(map(_is_symbolic, facts.shapes))
@@ -128,7 +125,7 @@ class SymbolicInference:
 
     def _follow(self, node: ir.Node, facts: Facts) -> None:
         """Note the contents of a node's outputs."""
-        known = Facts(facts.view, facts.shapes, facts.contents, self.shapes.get(node.outputs[0]))
+        known = replace(facts, result=self.shapes.get(node.outputs[0]))
         try:
             found = contents.split_contents(known) if node.op_type == "Split" else [CONTENTS[node.op_type](known)]
         except (TooLargeError, ModelError):

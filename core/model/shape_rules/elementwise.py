@@ -29,7 +29,7 @@ def _like_first_twice(facts: Facts) -> list[Shape | None]:
 
 
 def _broadcast(facts: Facts) -> list[Shape | None]:
-    return [broadcast(*facts.shapes)]
+    return [broadcast(*facts.shapes, ranges=facts.ranges)]
 
 
 def _batch_normalization(facts: Facts) -> list[Shape | None]:

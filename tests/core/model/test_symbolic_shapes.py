@@ -10,7 +10,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.model.load import load
-from graft.core.model.normalize import normalize
+from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import names_in
 from graft.core.model.view import ValueView
@@ -61,6 +61,18 @@ def test_any_binding_gives_the_shapes_and_values_of_the_model_with_these_numbers
             shape = dimensions_of(value)
             assert shape is not None
             assert tuple(evaluate(one, binding) for one in shape if one is not None) == array.shape
+
+
+@pytest.mark.parametrize("switched_off", PASSES)
+@pytest.mark.parametrize("name", ["attention", "guarded"])
+def test_any_pass_may_be_left_out(name: str, switched_off: str) -> None:
+    exported, make = MODELS[name]
+    model = load(make())
+    normalize(model, disable=[switched_off])
+    feeds = exported.feeds(exported.bindings[1])
+    found = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
+    for one, other in zip(found, ReferenceEvaluator(make()).run(None, feeds), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_the_simplified_attention_has_no_arithmetic_but_on_shapes_of_inputs() -> None:
@@ -179,3 +191,21 @@ def test_shapes_that_an_exporter_states_of_results_are_not_believed() -> None:
     proto = model_of("g (float[batch, 4] x) => (float[1, 4] y) { t = Relu(x) y = Abs(t) }")
     proto.graph.value_info.add(name="t").CopyFrom(onnx.helper.make_tensor_value_info("t", 1, [1, 4]))
     assert shapes_in(load(proto)) == {"t": ("batch", 4), "y": ("batch", 4)}
+
+
+def test_numbers_that_the_model_cannot_compute_with_are_an_error() -> None:
+    with pytest.raises(ModelError) as caught:
+        load(
+            model_of("g (float[a, b] x, float[c, 5] w) => (float[a, 5] y) { y = MatMul(x, w) }"),
+            dims={"b": 3, "c": 4},
+        )
+    assert str(caught.value) == (
+        "the numbers given to dimensions contradict each other: [ShapeInferenceError] Inference error(s): "
+        "(op_type:MatMul): [ShapeInferenceError] Incompatible dimensions for matrix multiplication"
+    )
+
+
+def test_a_range_above_one_decides_which_operand_is_repeated() -> None:
+    text = "g (float[a, 4] x, float[b, 4] w) => (float[c, 4] y) { y = Add(x, w) }"
+    assert shapes_of(text, dims={"b": (2, 9)})["y"] == ("b", 4)
+    assert shapes_of(text, dims={"a": (1, 9), "b": (1, 9)})["y"] == ("max(a, b)", 4)

@@ -39,30 +39,27 @@ def _as_float(builder: Builder, value: Value) -> Value:
 
 def _with_sticky_bit(builder: Builder, value: Value) -> Value:
     """Return a 64-bit integer of at most 53 significant bits: the others of a longer one are or-ed into their last."""
-    kind, condition = register_type(value.type), register_type(Type("bool", value.type.lanes))
-    low = builder.let(f"and {kind} {value.text}, {literal(0x7FF, value.type)}")
-    carried = builder.let(f"add {kind} {low}, {literal(0x7FF, value.type)}")
-    high = builder.let(f"and {kind} {builder.let(f'or {kind} {value.text}, {carried}')}, {literal(~0x7FF, value.type)}")
-    shift = "ashr" if value.type.dtype in SIGNED else "lshr"
-    top = builder.let(f"{shift} {kind} {value.text}, {literal(53, value.type)}")
-    small = builder.let(f"icmp eq {kind} {top}, {literal(0, value.type)}")
-    if value.type.dtype in SIGNED:
-        negative = builder.let(f"icmp eq {kind} {top}, {literal(-1, value.type)}")
-        small = builder.let(f"or {condition} {small}, {negative}")
-    return Value(builder.let(f"select {condition} {small}, {kind} {value.text}, {kind} {high}"), value.type)
+    low = builder.operate("and", value, 0x7FF)
+    carried = builder.operate("add", low, 0x7FF)
+    high = builder.operate("and", builder.operate("or", value, carried), ~0x7FF)
+    is_signed = value.type.dtype in SIGNED
+    top = builder.operate("ashr" if is_signed else "lshr", value, 53)
+    small = builder.compare("icmp eq", top, 0)
+    if is_signed:
+        small = builder.operate("or", small, builder.compare("icmp eq", top, -1))
+    return builder.select(small, value, high)
 
 
 def _convert(builder: Builder, value: Value, to: Type) -> Value:
     source = value.type
-    kind, result = register_type(source), register_type(to)
     if to.dtype == "bool":
-        compare = f"fcmp une {kind}" if source.is_float else f"icmp ne {kind}"
-        return Value(builder.let(f"{compare} {value.text}, {literal(0, source)}"), to)
+        return builder.compare("fcmp une" if source.is_float else "icmp ne", value, 0)
     if source.is_float and to.is_float:
         operation = "fpext" if to.dtype == "float64" else "fptrunc"
     elif source.is_float and element_bits(to.dtype) < 32:
         return _narrowed(builder, value, to)
     elif source.is_float:
+        kind, result = register_type(source), register_type(to)
         name = "fptosi.sat" if to.dtype in SIGNED else "fptoui.sat"
         return Value(builder.intrinsic(name, result, [(kind, value.text)], [result, kind]), to)
     elif to.is_float:
@@ -75,7 +72,7 @@ def _convert(builder: Builder, value: Value, to: Type) -> Value:
         if value.integer is not None and to_bits >= from_bits:
             return Value(literal(value.integer, to), to)
         operation = "trunc" if to_bits < from_bits else "sext" if source.dtype in SIGNED else "zext"
-    return Value(builder.let(f"{operation} {kind} {value.text} to {result}"), to)
+    return builder.convert(operation, value, to)
 
 
 def _narrowed(builder: Builder, value: Value, to: Type) -> Value:
@@ -83,33 +80,22 @@ def _narrowed(builder: Builder, value: Value, to: Type) -> Value:
 
     LLVM's own saturating conversion to such an integer takes vectors apart.
     """
-    source, wide = value.type, Type("int32", to.lanes)
-    kind, bits = register_type(source), element_bits(to.dtype)
+    bits = element_bits(to.dtype)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.dtype in SIGNED else (0, (1 << bits) - 1)
-    number = value.text
     if low:  # otherwise NaN becomes the lower bound, which is 0
-        ordered = builder.let(f"fcmp ord {kind} {number}, {number}")
-        condition = register_type(Type("bool", to.lanes))
-        number = builder.let(f"select {condition} {ordered}, {kind} {number}, {kind} {literal(0.0, source)}")
-    for name, bound in (("maxnum", low), ("minnum", high)):
-        number = builder.intrinsic(name, kind, [(kind, number), (kind, literal(float(bound), source))], [kind])
-    whole = builder.let(f"fptosi {kind} {number} to {register_type(wide)}")
-    return Value(builder.let(f"trunc {register_type(wide)} {whole} to {register_type(to)}"), to)
+        value = builder.select(builder.compare("fcmp ord", value, value), value, 0.0)
+    bounded = builder.call("minnum", builder.call("maxnum", value, low), high)
+    return builder.convert("trunc", builder.convert("fptosi", bounded, Type("int32", to.lanes)), to)
 
 
 def widen(builder: Builder, value: Value) -> Value:
     """Return a 16-bit float as float32, exactly."""
-    to = Type("float32", value.type.lanes)
-    bits, wide, result = (
-        register_type(value.type),
-        register_type(Type("uint32", to.lanes)),
-        register_type(to),
-    )
+    lanes = value.type.lanes
+    to, words = Type("float32", lanes), Type("uint32", lanes)
     if value.type.dtype == "bfloat16":
-        extended = builder.let(f"zext {bits} {value.text} to {wide}")
-        shifted = builder.let(f"shl {wide} {extended}, {literal(16, Type('uint32', to.lanes))}")
-        return Value(builder.let(f"bitcast {wide} {shifted} to {result}"), to)
+        return builder.convert("bitcast", builder.operate("shl", builder.convert("zext", value, words), 16), to)
     if builder.module.instruction("round_f16"):
+        bits, result = register_type(value.type), register_type(to)
         half = bits.replace("i16", "half")
         native = builder.let(f"bitcast {bits} {value.text} to {half}")
         return Value(builder.let(f"fpext {half} {native} to {result}"), to)
@@ -121,90 +107,71 @@ def narrow(builder: Builder, value: Value, dtype: str) -> Value:
     if value.type.dtype == "float64":
         value = _round_to_odd(builder, value)
     to = Type(dtype, value.type.lanes)
-    kind, bits = register_type(value.type), register_type(to)
     if dtype == "bfloat16":
         return _narrow_bfloat16(builder, value, to)
     if (rounding := builder.module.instruction("round_f16")) is not None:
+        kind, bits = register_type(value.type), register_type(to)
         half = bits.replace("i16", "half")
         native = builder.let(f"{rounding} {kind} {value.text} to {half}")
         return Value(builder.let(f"bitcast {half} {native} to {bits}"), to)
     return _narrow_half(builder, value, to)
 
 
-def _integers(builder: Builder, value: Value) -> tuple[str, str, Type]:
-    """Return the bits of a float32 value, their LLVM type and their type."""
-    type = Type("uint32", value.type.lanes)
-    kind = register_type(type)
-    return builder.let(f"bitcast {register_type(value.type)} {value.text} to {kind}"), kind, type
+def _bits(builder: Builder, value: Value) -> Value:
+    """Return the bits of a float32."""
+    return builder.convert("bitcast", value, Type("uint32", value.type.lanes))
 
 
 def _narrow_bfloat16(builder: Builder, value: Value, to: Type) -> Value:
-    bits, kind, type = _integers(builder, value)
-    half = builder.let(f"lshr {kind} {bits}, {literal(16, type)}")
-    odd = builder.let(f"and {kind} {half}, {literal(1, type)}")
-    bias = builder.let(f"add {kind} {odd}, {literal(0x7FFF, type)}")
-    rounded = builder.let(f"lshr {kind} {builder.let(f'add {kind} {bits}, {bias}')}, {literal(16, type)}")
-    quiet = builder.let(f"or {kind} {half}, {literal(0x40, type)}")
-    condition = register_type(Type("bool", to.lanes))
-    nan = builder.let(f"fcmp uno {register_type(value.type)} {value.text}, {value.text}")
-    chosen = builder.let(f"select {condition} {nan}, {kind} {quiet}, {kind} {rounded}")
-    return Value(builder.let(f"trunc {kind} {chosen} to {register_type(to)}"), to)
+    bits = _bits(builder, value)
+    half = builder.operate("lshr", bits, 16)
+    bias = builder.operate("add", builder.operate("and", half, 1), 0x7FFF)
+    rounded = builder.operate("lshr", builder.operate("add", bits, bias), 16)
+    quiet = builder.operate("or", half, 0x40)
+    chosen = builder.select(builder.compare("fcmp uno", value, value), quiet, rounded)
+    return builder.convert("trunc", chosen, to)
 
 
 def _widen_half(builder: Builder, value: Value, to: Type) -> Value:
     """Exponent and mantissa move up; the scale 2**112 corrects the bias and normalises denormals."""
-    type = Type("uint32", to.lanes)
-    kind, result, condition = register_type(type), register_type(to), register_type(Type("bool", to.lanes))
-    bits = builder.let(f"zext {register_type(value.type)} {value.text} to {kind}")
-    magnitude = builder.let(f"and {kind} {bits}, {literal(0x7FFF, type)}")
-    moved = builder.let(f"shl {kind} {magnitude}, {literal(13, type)}")
-    number = builder.let(f"bitcast {kind} {moved} to {result}")
-    scaled = builder.let(f"fmul {result} {number}, {literal(2.0**112, to)}")
-    finite = builder.let(f"bitcast {result} {scaled} to {kind}")
-    special = builder.let(f"or {kind} {moved}, {literal(0x7F800000, type)}")
-    infinite = builder.let(f"icmp uge {kind} {magnitude}, {literal(0x7C00, type)}")
-    chosen = builder.let(f"select {condition} {infinite}, {kind} {special}, {kind} {finite}")
-    sign = builder.let(f"shl {kind} {builder.let(f'and {kind} {bits}, {literal(0x8000, type)}')}, {literal(16, type)}")
-    return Value(builder.let(f"bitcast {kind} {builder.let(f'or {kind} {chosen}, {sign}')} to {result}"), to)
+    bits = builder.convert("zext", value, Type("uint32", to.lanes))
+    magnitude = builder.operate("and", bits, 0x7FFF)
+    moved = builder.operate("shl", magnitude, 13)
+    scaled = builder.operate("fmul", builder.convert("bitcast", moved, to), 2.0**112)
+    finite = _bits(builder, scaled)
+    special = builder.operate("or", moved, 0x7F800000)
+    chosen = builder.select(builder.compare("icmp uge", magnitude, 0x7C00), special, finite)
+    sign = builder.operate("shl", builder.operate("and", bits, 0x8000), 16)
+    return builder.convert("bitcast", builder.operate("or", chosen, sign), to)
 
 
 def _narrow_half(builder: Builder, value: Value, to: Type) -> Value:
     """Normal results round by an integer carry; denormal ones by adding 0.5, whose last place is theirs."""
-    bits, kind, type = _integers(builder, value)
-    result, condition = register_type(value.type), register_type(Type("bool", to.lanes))
-    sign = builder.let(f"and {kind} {bits}, {literal(0x80000000, type)}")
-    magnitude = builder.let(f"xor {kind} {bits}, {sign}")
-    odd = builder.let(f"and {kind} {builder.let(f'lshr {kind} {magnitude}, {literal(13, type)}')}, {literal(1, type)}")
-    rebased = builder.let(f"add {kind} {magnitude}, {literal(0x0FFF - (112 << 23), type)}")
-    normal = builder.let(f"lshr {kind} {builder.let(f'add {kind} {rebased}, {odd}')}, {literal(13, type)}")
-    number = builder.let(f"bitcast {kind} {magnitude} to {result}")
-    shifted = builder.let(f"fadd {result} {number}, {literal(0.5, value.type)}")
-    raw = builder.let(f"bitcast {result} {shifted} to {kind}")
-    denormal = builder.let(f"sub {kind} {raw}, {literal(0x3F000000, type)}")
-    small = builder.let(f"icmp ult {kind} {magnitude}, {literal(113 << 23, type)}")
-    finite = builder.let(f"select {condition} {small}, {kind} {denormal}, {kind} {normal}")
-    nan = builder.let(f"icmp ugt {kind} {magnitude}, {literal(0x7F800000, type)}")
-    special = builder.let(f"select {condition} {nan}, {kind} {literal(0x7E00, type)}, {kind} {literal(0x7C00, type)}")
-    large = builder.let(f"icmp uge {kind} {magnitude}, {literal(143 << 23, type)}")
-    chosen = builder.let(f"select {condition} {large}, {kind} {special}, {kind} {finite}")
-    high = builder.let(f"lshr {kind} {sign}, {literal(16, type)}")
-    return Value(builder.let(f"trunc {kind} {builder.let(f'or {kind} {chosen}, {high}')} to {register_type(to)}"), to)
+    bits = _bits(builder, value)
+    sign = builder.operate("and", bits, 0x80000000)
+    magnitude = builder.operate("xor", bits, sign)
+    odd = builder.operate("and", builder.operate("lshr", magnitude, 13), 1)
+    rebased = builder.operate("add", magnitude, 0x0FFF - (112 << 23))
+    normal = builder.operate("lshr", builder.operate("add", rebased, odd), 13)
+    shifted = builder.operate("fadd", builder.convert("bitcast", magnitude, value.type), 0.5)
+    denormal = builder.operate("sub", _bits(builder, shifted), 0x3F000000)
+    small = builder.compare("icmp ult", magnitude, 113 << 23)
+    finite = builder.select(small, denormal, normal)
+    nan = builder.compare("icmp ugt", magnitude, 0x7F800000)
+    special = builder.select(nan, Value(literal(0x7E00, bits.type), bits.type), 0x7C00)
+    large = builder.compare("icmp uge", magnitude, 143 << 23)
+    chosen = builder.select(large, special, finite)
+    high = builder.operate("lshr", sign, 16)
+    return builder.convert("trunc", builder.operate("or", chosen, high), to)
 
 
 def _round_to_odd(builder: Builder, value: Value) -> Value:
     """Return a float64 as float32, inexact results with their last bit set."""
-    lanes = value.type.lanes
-    single, wide = Type("float32", lanes), register_type(value.type)
     rounded = cast(builder, value, "float32")
-    bits, kind, type = _integers(builder, rounded)
-    back = cast(builder, rounded, "float64").text
-    condition = register_type(Type("bool", lanes))
-    inexact = builder.let(f"fcmp one {wide} {back}, {value.text}")
-    larger = builder.let(
-        f"fcmp ogt {wide} {builder.intrinsic('fabs', wide, [(wide, back)], [wide])}, "
-        f"{builder.intrinsic('fabs', wide, [(wide, value.text)], [wide])}"
-    )
-    down = builder.let(f"zext {condition} {larger} to {kind}")
-    odd = builder.let(f"or {kind} {builder.let(f'sub {kind} {bits}, {down}')}, {literal(1, type)}")
-    chosen = builder.let(f"select {condition} {inexact}, {kind} {odd}, {kind} {bits}")
-    return Value(builder.let(f"bitcast {kind} {chosen} to {register_type(single)}"), single)
+    bits = _bits(builder, rounded)
+    back = cast(builder, rounded, "float64")
+    inexact = builder.compare("fcmp one", back, value)
+    larger = builder.compare("fcmp ogt", builder.call("fabs", back), builder.call("fabs", value))
+    down = builder.convert("zext", larger, bits.type)
+    odd = builder.operate("or", builder.operate("sub", bits, down), 1)
+    return builder.convert("bitcast", builder.select(inexact, odd, bits), rounded.type)

@@ -39,6 +39,12 @@ class Epilogue:
     """The columns of one turn."""
 
     @property
+    def initial(self) -> Expression:
+        """What the sums start from."""
+        assert self.anchor.reduction is not None, f"'{self.anchor.buffer.name}' is no sum"
+        return self.anchor.reduction.initial
+
+    @property
     def turns(self) -> int:
         """How many products take turns; 1 if none do."""
         return len(self.picks) or 1

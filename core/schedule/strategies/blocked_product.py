@@ -27,13 +27,12 @@ from graft.core.schedule.parameters import ContractionParameters, Parameters, of
 from graft.core.schedule.products.blocking import Panel as Panel
 from graft.core.schedule.products.blocking import Part, Place, Range
 from graft.core.schedule.products.branch_stores import finish_branches
-from graft.core.schedule.products.dot_grouping import group
-from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.factors import Factors
 from graft.core.schedule.products.factors import Outer as Outer
-from graft.core.schedule.products.packed_dot import SmallRows, copied_rows
-from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.packed_dot import copied_rows, in_words
+from graft.core.schedule.products.product_axes import Contraction, contraction_of
+from graft.core.schedule.products.statements import allocate, counter, loop, nest, over, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.products.tiling import (
     Ahead,
@@ -45,10 +44,7 @@ from graft.core.schedule.products.tiling import (
     begin_with,
     clear,
     finish_tile,
-    over,
     part_span,
-    ramp,
-    wide,
 )
 from graft.core.schedule.strategies.generic_nest import schedule_generic
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
@@ -59,7 +55,6 @@ from graft.core.tensor_ir.ir import (
     Buffer,
     Expression,
     For,
-    Function,
     If,
     Load,
     LoopKind,
@@ -82,9 +77,7 @@ def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters 
 
 
 def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
-    stages = fused_stages(kernel)
-    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    parts = None if epilogue is None else analyse(epilogue)
+    parts = contraction_of(kernel)
     if parts is None:
         return None
     wanted = of_family(parameters, ContractionParameters)
@@ -95,17 +88,12 @@ def _in_groups(
     kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
 ) -> Scheduled | None:
     """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
-    grouped = group(plain.epilogue.anchor, kernel.constants, target)
-    parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
-    if grouped is None or parts is None or (parts.rows, parts.columns) != (plain.rows, plain.columns):
+    dots = in_words(plain, kernel.constants, target)
+    if dots is None:
         return None
-    if parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(parts.right)):
+    if dots.parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(dots.parts.right)):
         return None  # the right factor would be packed for a single use
-    small = None
-    if len(plain.depth) == 1:
-        value = grouped.factors[int(parts.multiply.turned)].value
-        small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
-    scheduler = ContractionScheduler(kernel, parts, target, wanted, grouped.sums, small)
+    scheduler = ContractionScheduler(kernel, dots.parts, target, wanted, dots.sums, dots.small)
     scheduled = scheduler.scheduled()
     return scheduled if scheduler.starts.are_known else None
 
@@ -127,36 +115,32 @@ class ContractionScheduler(Factors):
             one = Split(1, self.split.count, 0)
             self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
         if needs_copy:
-            count = self.blocking.largest_block * self.tile.rows
-            sums = self.starts.of_left is not None
-            self.grouped_rows = copied_rows(
-                self.small, count, self.parts.terms, self.parts.multiply, self.tile.lanes, sums
-            )
+            own, sums = (self.parts.multiply, self.tile.lanes), self.starts.of_left is not None
+            self.grouped_rows = copied_rows(self.small, self._block_rows, self.parts.terms, *own, sums)
         if self.mode != "packed by panel" and self._rows_conflict():
-            rows = self.blocking.largest_block * self.tile.rows
-            shape = (b.index(rows), b.index(self.parts.terms + self.tile.lanes))
-            self.copied_rows = Buffer("rows", self.kind.dtype, shape, None, "scratch", 64)
+            self.copied_rows = scratch("rows", self.kind.dtype, self._block_rows, self.parts.terms + self.tile.lanes)
         packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
         replaced = {factor.source: factor.buffer for factor in packed}
-        parameters = (*(replaced.get(buffer, buffer) for buffer in self.kernel.inputs), *self.kernel.outputs)
-
-        def build() -> Function:
-            return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
-
         knobs: dict[str, int | str] = {
             "rows": self.tile.rows, "vectors": self.tile.vectors, "unroll": self.tile.unroll, "factor": self.mode,
         }  # fmt: skip
         if self.parts.multiply.dot:
             knobs["dot"] = self.parts.multiply.dot
-        return Scheduled(build, {factor.source: factor.stored for factor in packed}, knobs=knobs)
+        stored = {factor.source: factor.stored for factor in packed}
+        return Scheduled(lambda: self.kernel.function(self._body(), replaced), stored, knobs=knobs)
+
+    @property
+    def _block_rows(self) -> int:
+        """The rows of the largest block."""
+        return self.blocking.largest_block * self.tile.rows
 
     def _body(self) -> Statement:
         if self.mode in ("in place", "packed before"):
             return self._over_outer("parallel", self._blocks)
         width = self.tile.columns if self.mode == "packed by panel" else self.padded
-        self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
+        self.buffer = scratch("panels", self.kind.dtype, width * self.parts.terms)
         if self.starts.of_right is not None:
-            self.starts.columns = Buffer("column_sums", "int32", (b.index(width),), None, "scratch", 64)
+            self.starts.columns = scratch("column_sums", "int32", width)
         match self.mode:
             case "packed by panel":
                 return self._over_outer(
@@ -167,9 +151,7 @@ class ContractionScheduler(Factors):
         return self._allocated(self._over_outer("serial", self._packed_product))
 
     def _allocated(self, body: Statement) -> Statement:
-        assert self.buffer is not None
-        body = Allocate(self.buffer, body)
-        return body if self.starts.columns is None else Allocate(self.starts.columns, body)
+        return allocate([one for one in (self.starts.columns, self.buffer) if one is not None], body)
 
     def _packed_product(self, outer: Outer) -> Statement:
         return Block((self._over_panels("parallel", outer, self._filled), self._blocks(outer)))
@@ -207,21 +189,23 @@ class ContractionScheduler(Factors):
     def _blocks(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows and groups of panels."""
         rows, groups = self.blocking.rows, self.blocking.groups
-        block = Variable("block") if rows.count > 1 else b.index(0)
+        block = counter("block", rows.count)
         tiles = Range(rows.begin(block), rows.length(block))
         if self.blocking.spans == 1:
             body = self._over_panels("parallel", outer, lambda outer, panel: self._rows(outer, panel, tiles))
         else:
-            group = Variable("group") if groups.count > 1 else b.index(0)
-            body = self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
-            body = over(group, groups.count, "parallel", body)
+
+            def spans(group: Expression) -> Statement:
+                return self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
+
+            body = loop("group", groups.count, "parallel", spans)
         return over(block, rows.count, "parallel", self._with_copied_rows(outer, tiles, body))
 
     def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:
         """Return the loops over the spans of the sums of a group of panels, and over those panels."""
         blocking, number = self.blocking, Variable("span")
         sums = blocking.largest_group * blocking.largest_block * self.tile.rows * self.tile.columns
-        partial = Buffer("partial", self.parts.total.dtype, (b.index(sums),), None, "scratch", 64)
+        partial = scratch("partial", self.parts.total.dtype, sums)
         part = Part(number, panels, partial)
         body = self._over_panels("serial", outer, lambda outer, panel: self._rows(outer, panel, tiles, part), panels)
         return Allocate(partial, For(number, b.index(blocking.spans), "serial", body))
@@ -230,38 +214,20 @@ class ContractionScheduler(Factors):
 
     def _over_outer(self, kind: LoopKind, body: Callable[[Outer], Statement]) -> Statement:
         """Return the loops over the outer axes around ``body``."""
-        indices: Outer = {
-            axis: Variable(f"outer{axis}") if self.parts.shape[axis] > 1 else b.index(0) for axis in self.parts.outer
-        }
-        statement = body(indices)
-        for axis, index in reversed(indices.items()):
-            statement = over(index, self.parts.shape[axis], kind, statement)
-        return statement
+        return nest("outer", {axis: self.parts.shape[axis] for axis in self.parts.outer}, kind, body)
 
     def _over_panels(
         self, kind: LoopKind, outer: Outer, body: Callable[[Outer, Panel], Statement], panels: Range | None = None
     ) -> Statement:
-        """Return the loop over the panels, of which the last may be narrower and its last vector cut off."""
-        panels = panels or Range(b.index(0), b.index(self.panels))
-        step = b.index(0) if panels.count == b.index(1) else Variable("panel")
-        number = b.add(panels.first, step)
-        begin = b.multiply(number, self.tile.columns)
-        full = self.parts.width // self.tile.columns
-        tail = self.padded // self.tile.lanes - full * self.tile.vectors
-        last = body(outer, Panel(number, begin, tail, self.padded > self.parts.width)) if tail else None
-        whole = body(outer, Panel(number, begin, self.tile.vectors, False)) if full else None
-        statement = last or whole
-        if whole is not None and last is not None:
-            statement = If(b.less(number, full), whole, last)
-        assert statement is not None, "a product without columns"
-        return For(step, panels.count, kind, statement) if isinstance(step, Variable) else statement
+        """Return the loop over the panels."""
+        return self.columns.over(kind, lambda panel: body(outer, panel), panels)
 
     def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
         """Return the loop over tiles of a panel; tiles are of one or two heights."""
         step = b.index(0) if tiles.count == b.index(1) else Variable("tile")
         number = b.add(tiles.first, step)
-        bodies = [self._tile(outer, Place(number, step, tiles, panel, part), size) for _, size in self.split.sizes]
-        body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
+        place = Place(number, step, tiles, panel, part)
+        body = self.split.choose(number, lambda size: self._tile(outer, place, size))
         return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
 
     # ---- One tile ----
@@ -270,8 +236,6 @@ class ContractionScheduler(Factors):
         panel = place.panel
         tile = replace(self.tile, rows=height, vectors=panel.vectors)
         begin = self.split.begin(place.number)
-        reduction = self.parts.epilogue.anchor.reduction
-        assert reduction is not None
 
         def left(row: int) -> Expression:
             if self.left_packed is not None:
@@ -301,12 +265,12 @@ class ContractionScheduler(Factors):
                 return Load(self.right_packed.buffer, (ramp(place, tile.lanes),))
             if self.buffer is not None:
                 return Load(self.buffer, (self.panel_place(panel, offset),))
-            return self._right_at(outer, b.add(panel.begin, offset), self._mask(panel, vector))
+            return self._right_at(outer, b.add(panel.begin, offset), self.columns.mask(panel, vector))
 
         def store(totals: Buffer) -> Statement:
             return self.store(outer, place, tile, totals)
 
-        start: Totals = clear(tile, reduction.initial)
+        start: Totals = clear(tile, self.parts.epilogue.initial)
         if self.starts.sums:
             start = begin_with(tile, lambda row, vector: self._initial(outer, place, tile, row, vector))
         finish: Totals = store
@@ -332,20 +296,19 @@ class ContractionScheduler(Factors):
 
         if self.parts.epilogue.branches:
             return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
-        return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
+        return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self.columns.mask(panel, vector))
 
     def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""
-        reduction, panel = self.parts.epilogue.anchor.reduction, place.panel
-        assert reduction is not None
+        panel = place.panel
         begin, offset = self.split.begin(place.number), vector * tile.lanes
         columns = b.index(0) if self.mode == "packed by panel" else panel.begin
         column = ramp(b.add(columns, offset), tile.lanes)
         own = b.add(b.subtract(begin, self.split.begin(place.tiles.first)), row)
-        value, sums = self.starts.read(reduction.initial, self.grouped_rows, own, column)
+        value, sums = self.starts.read(self.parts.epilogue.initial, self.grouped_rows, own, column)
         places = {**self._places(outer, b.add(begin, row)), **sums}
         places[self.parts.column] = ramp(b.add(panel.begin, offset), tile.lanes)
-        return wide(vectorize_expression(value, places, self._mask(panel, vector)), tile.lanes)
+        return wide(vectorize_expression(value, places, self.columns.mask(panel, vector)), tile.lanes)
 
     # ---- Parts of sums ----
 
@@ -437,9 +400,7 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
 def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     """Return what to measure for a product in a stage of tuning."""
     kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
-    stages = fused_stages(kernel)
-    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    parts = None if epilogue is None else analyse(epilogue)
+    parts = contraction_of(kernel)
     if parts is None or parts.total.is_integer:
         return []
     own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()

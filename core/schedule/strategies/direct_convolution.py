@@ -20,27 +20,17 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_images import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.loops.vectorize import vectorize_expression
-from graft.core.schedule.parameters import (
-    COLUMNS,
-    Columns,
-    ContractionParameters,
-    Parameters,
-    of_family,
-)
+from graft.core.schedule.parameters import COLUMNS, Columns, ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factor_packing import evaluate
 from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.statements import bind, column_mask, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
-from graft.core.schedule.products.tiling import Reduced, column_mask, lanes_of, ramp, wide
+from graft.core.schedule.products.tiling import Reduced, lanes_of
 from graft.core.schedule.products.transposed_store import TurnedScheduler
-from graft.core.schedule.strategies.blocked_product import (
-    ContractionScheduler,
-    Outer,
-    Panel,
-    packed_constants,
-)
+from graft.core.schedule.strategies.blocked_product import ContractionScheduler, Outer, Panel, packed_constants
 from graft.core.schedule.strategies.depthwise_nchw import is_direct
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
@@ -52,7 +42,6 @@ from graft.core.tensor_ir.ir import (
     Buffer,
     Expression,
     For,
-    Let,
     Load,
     Reduction,
     Stage,
@@ -76,12 +65,10 @@ def schedule_direct(
 ) -> Scheduled | None:
     """Return a convolution as a product of weights and patches; None if it is none."""
     anchor = channels_innermost(stages[0], window)
+    plain = (anchor, *stages[1:])
     grouped = group(anchor, kernel.constants, target)
-    if grouped is not None:
-        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), window.groups, target, wanted, grouped.sums)
-        if scheduled is not None:
-            return scheduled
-    return _product(kernel, (anchor, *stages[1:]), window.groups, target, wanted)
+    words = grouped and _product(kernel, (grouped.anchor, *plain[1:]), window.groups, target, wanted, grouped.sums)
+    return words or _product(kernel, plain, window.groups, target, wanted)
 
 
 def _product(
@@ -198,7 +185,7 @@ class _PatchScheduler(ContractionScheduler):
             limit = Variable(f"limit{run}")
             limits.append((limit, self._limit(b.add(row, run), first, offset, width)))
             for start in range(0, min(length, width), lanes):
-                mask = None if runs == 1 else Binary("lt", ramp(b.index(start), lanes), wide(limit, lanes))
+                mask = None if runs == 1 else Binary("lt", ramp(start, lanes), wide(limit, lanes))
                 value = self.patch(outer, b.add(row, run), b.add(first, start), mask)
                 place = self.panel_place(panel, b.add(offset, start))
                 stores.append(Store(self.buffer, (place,), value, mask))
@@ -206,12 +193,8 @@ class _PatchScheduler(ContractionScheduler):
             # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
             last = self.panel_place(panel, width - lanes)
             stores.insert(0, Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
-        body = self.over_depth(Block(tuple(stores)))
-        if runs > 1:
-            for variable, limit_value in reversed(limits):
-                body = Let(variable, limit_value, body)
-        body = Let(column, b.modulo(panel.begin, length), body)
-        return Let(row, b.divide(panel.begin, length), body)
+        places = [(row, b.divide(panel.begin, length)), (column, b.modulo(panel.begin, length))]
+        return bind([*places, *(limits if runs > 1 else ())], self.over_depth(Block(tuple(stores))))
 
     def _limit(self, row: Expression, first: Expression, offset: Expression, width: int) -> Expression:
         """Return how many pixels of a run lie in its row, in the panel and in the image."""
@@ -251,8 +234,7 @@ class _CopiedPatches(TurnedScheduler):
     ) -> None:
         self.origin = _PatchScheduler(flat, parts, target)
         width = parts.width + self.origin.tile.lanes
-        shape = (b.index(parts.terms), b.index(width))
-        self.patches = Buffer("patches", parts.right.type.dtype, shape, None, "scratch", 64)
+        self.patches = scratch("patches", parts.right.type.dtype, parts.terms, width)
         assert parts.rows is not None
         term, places = Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
         product = replace(
@@ -278,7 +260,7 @@ class _CopiedPatches(TurnedScheduler):
         group = {axis: index for axis, index in outer.items() if axis < 2}
         stores: list[Statement] = []
         for start in range(0, length, lanes):
-            mask = column_mask(b.index(start), length, lanes) if start + lanes > length else None
+            mask = column_mask(start, length, lanes) if start + lanes > length else None
             place = ramp(b.add(b.multiply(row, length), start), lanes)
             value = origin.patch(group, row, b.index(start), mask)
             stores.append(Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))

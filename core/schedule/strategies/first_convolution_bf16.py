@@ -20,22 +20,12 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import both, broadcast
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.products.convolution import convolution_of, is_read
-from graft.core.schedule.products.tiling import column_mask, lanes_of, ramp, wide
+from graft.core.schedule.products.patches import plain_convolution
+from graft.core.schedule.products.statements import column_mask, ramp, wide
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, schedule_window
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    If,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Binary, Block, Buffer, Expression, If, Load, Stage, Statement, Store, Variable
 
 RUN_CYCLES = 4
 """Cycles to copy a run."""
@@ -58,10 +48,6 @@ def gains(channels: int, window: Sequence[int], outputs: int, lanes: int) -> boo
 @dataclass(frozen=True, slots=True)
 class _Planes(Window):
     """A convolution taken apart: images ``[n, c, h, w]``, and the rest as behind any window."""
-
-    @property
-    def channels(self) -> int:
-        return b.dims(self.source)[1]
 
     @property
     def is_pixel(self) -> bool:
@@ -110,17 +96,12 @@ class _Planes(Window):
 
 def _planes_of(kernel: Kernel, stages: Sequence[Stage]) -> _Planes | None:
     """Take apart ``out[n, y, x, o] = sum over c, window of source[n, c, window at y, x] * weights[o, c, window]``."""
-    found = convolution_of(stages[0], 4)
-    if found is None or found.window.groups != 1 or found.anchor.epilogue is not None:
+    plain = plain_convolution(kernel, stages, "float32", "float32", "float32")
+    if plain is None or plain[0].windows.dilations[1] != 1:
         return None
-    source, weights = found.image("float32", "float32"), found.weights(kernel, stages, "float32", "float32")
-    if source is None or weights is None or is_read(stages[1:], source) or found.windows.dilations[1] != 1:
-        return None
-    if not found.window.reads_channels_first or not found.window.stores_channels_last:
-        return None
-    extents = (b.index(math.prod(found.window.extents)), b.index(found.shape[3]))
-    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, extents)
-    return _Planes(source, weights, found.shape, found.windows, matrix, source)
+    found, source, _, _ = plain
+    is_first = found.window.reads_channels_first and found.window.stores_channels_last
+    return _Planes(*plain, source) if is_first else None
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

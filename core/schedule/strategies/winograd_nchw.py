@@ -21,21 +21,11 @@ from graft.core.schedule.loops.vectorize import both
 from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.statements import bind, bound, column_mask, in_pieces, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import (
-    Ahead,
-    Reduced,
-    Tile,
-    accumulate,
-    clear,
-    column_mask,
-    over,
-    ramp,
-    split_evenly,
-    wide,
-)
+from graft.core.schedule.products.tiling import Ahead, Reduced, Tile, accumulate, clear, split_evenly, store_into
 from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
-from graft.core.schedule.strategies.winograd_transform import WINDOW, bound, deinterleave, interleave
+from graft.core.schedule.strategies.winograd_transform import WINDOW, deinterleave, interleave, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import (
@@ -136,8 +126,7 @@ class _Scheduler:
 
     def _matrices(self, name: str, rows: int) -> Buffer:
         # A line lies between matrices, or equal places of all of them would compete for the same sets of a cache.
-        shape = (b.index(self.transform.products), b.index(rows * self.width + self.line // 4))
-        return Buffer(name, "float32", shape, None, "scratch", 64)
+        return scratch(name, "float32", self.transform.products, rows * self.width + self.line // 4)
 
     def scheduled(self) -> Scheduled:
         """Return the function, still to be built, and the transformed weights."""
@@ -149,22 +138,15 @@ class _Scheduler:
 
     def _function(self) -> Function:
         """Return the loops over images and blocks."""
-        image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
-        place = _Place(image, b.multiply(block, self.plan.rows))
-        apart = self.plan.is_apart(b.dims(self.source)[0])
-        phases: Statement = Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
-        if apart:
-            phases = self._with_matrices(phases)
-        body = over(block, self.plan.blocks, "parallel" if apart else "serial", phases)
-        body = For(image, b.index(b.dims(self.source)[0]), "parallel" if apart else "serial", body)
-        if not apart:
-            body = self._with_matrices(body)
-        inputs = (self.packed if buffer is self.weights else buffer for buffer in self.kernel.inputs)
-        parameters = (*inputs, *self.kernel.outputs)
-        return Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
+        images = b.dims(self.source)[0]
 
-    def _with_matrices(self, body: Statement) -> Statement:
-        return Allocate(self.images, Allocate(self.sums, body))
+        def phases(image: Expression, block: Expression) -> Statement:
+            place = _Place(image, b.multiply(block, self.plan.rows))
+            return Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
+
+        memory, apart = (self.images, self.sums), self.plan.is_apart(images)
+        body = over_blocks(images, self.plan.blocks, phases, memory, apart)
+        return self.kernel.function(body, {self.weights: self.packed})
 
     def _packed_weights(self) -> np.ndarray:
         """Return the transformed weights: for each product, tiles of output channels, each ``[channels, height]``."""
@@ -176,9 +158,7 @@ class _Scheduler:
     def _transform_input(self, place: _Place) -> Statement:
         """Return the loop over channels: rows are combined as they lie, then columns, a vector of pieces at a time."""
         size, extent = self.transform.inputs, self.width * self.transform.step + self.plan.lanes
-        shape = (b.index(2), b.index(size), b.index(extent))
-        combined = Buffer("combined", "float32", shape, None, "scratch", 64)
-        channel = Variable("channel")
+        combined, channel = scratch("combined", "float32", 2, size, extent), Variable("channel")
         body = Block((self._clear(combined), self._combine_rows(combined, place, channel)))
         columns = self._combine_columns(combined, channel)
         return For(channel, b.index(self.channels), "parallel", Allocate(combined, Block((body, columns))))
@@ -189,7 +169,7 @@ class _Scheduler:
         half, row = Variable("half"), Variable("row")
         zero = wide(b.constant(0, "float32"), lanes)
         starts = range(used, self.width * self.transform.step, lanes)
-        stores = tuple(Store(combined, (half, row, ramp(b.index(start), lanes)), zero) for start in starts)
+        stores = tuple(Store(combined, (half, row, ramp(start, lanes)), zero) for start in starts)
         body = For(row, b.index(self.transform.inputs), "serial", Block(stores))
         return For(half, b.index(2), "serial", body)
 
@@ -233,10 +213,8 @@ class _Scheduler:
             return Block(tuple(stores))
 
         body = self._over_vectors(length + self.transform.inputs - self.transform.step, piece)
-        for i, variable in enumerate(valid):
-            inside = b.all_of([*b.inside(b.add(row, i), self.windows.source[0])])
-            assert inside is not None
-            body = Let(variable, inside, body)
+        inside = [b.both(*b.inside(b.add(row, i), self.windows.source[0])) for i in range(len(valid))]
+        body = bind(reversed([*zip(valid, inside, strict=True)]), body)
         return For(number, b.index(self.plan.rows), "serial", Let(row, b.subtract(top, self.windows.begins[0]), body))
 
     def _over_vectors(self, length: int, piece: Callable[[Expression, int, int], Statement]) -> Statement:
@@ -260,7 +238,7 @@ class _Scheduler:
         lanes, step, size = self.plan.lanes, self.transform.step, self.transform.inputs
         row, vector = Variable("i"), Variable("vector")
 
-        def body(first: int, vectors: int, begin: Expression) -> Statement:
+        def body(begin: Expression, vectors: int) -> Statement:
             start = b.multiply(b.add(begin, vector), step * lanes)
             halves = [
                 deinterleave(
@@ -290,15 +268,9 @@ class _Scheduler:
         inner = b.add(b.multiply(row, vectors), vector)
         return ramp(b.multiply(b.add(b.multiply(begin, rows), inner), lanes), lanes)
 
-    def _over_panels(self, body: Callable[[int, int, Expression], Statement]) -> Statement:
-        """Return the loop over panels: ``body(number of the first vector if constant, vectors, first vector)``."""
-        vectors = self.plan.tile.vectors
-        full, rest = divmod(self.plan.vectors, vectors)
-        number = Variable("panel") if full > 1 else b.index(0)
-        statements = [over(number, full, "serial", body(0, vectors, b.multiply(number, vectors)))]
-        if rest:
-            statements.append(body(full * vectors, rest, b.index(full * vectors)))
-        return Block(tuple(statements))
+    def _over_panels(self, body: Callable[[Expression, int], Statement]) -> Statement:
+        """Return the loop over panels: ``body(first vector, vectors)``."""
+        return in_pieces("panel", self.plan.vectors, self.plan.tile.vectors, body)
 
     # ---- Products ----
 
@@ -307,12 +279,9 @@ class _Scheduler:
         product, number = Variable("product"), Variable("tile")
         depth = Reduced(Variable("channel"), self.channels)
 
-        def panel(_: int, vectors: int, begin: Expression) -> Statement:
-            bodies = [
-                tile(replace(self.plan.tile, rows=size, vectors=vectors, unroll=UNROLL), begin)
-                for _, size in self.split.sizes
-            ]
-            body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
+        def panel(begin: Expression, vectors: int) -> Statement:
+            shape = replace(self.plan.tile, vectors=vectors, unroll=UNROLL)
+            body = self.split.choose(number, lambda size: tile(replace(shape, rows=size), begin))
             return For(number, b.index(self.split.count), "serial", body)
 
         def tile(shape: Tile, begin: Expression) -> Statement:
@@ -326,18 +295,12 @@ class _Scheduler:
                 at = self._in_panel(self.channels, begin, shape.vectors, depth.variable, vector)
                 return Load(self.images, (product, at))
 
-            def finish(totals: Buffer) -> Statement:
-                stores = []
-                for row in range(shape.rows):
-                    for vector in range(shape.vectors):
-                        at = b.add(b.multiply(b.add(first, row), self.plan.vectors), b.add(begin, vector))
-                        place = (product, ramp(b.multiply(at, self.plan.lanes), self.plan.lanes))
-                        total = Load(totals, (b.index(row), ramp(b.index(vector * self.plan.lanes), self.plan.lanes)))
-                        stores.append(Store(self.sums, place, total))
-                return Block(tuple(stores))
+            def sum_at(row: int, vector: int) -> tuple[Expression, ...]:
+                at = b.add(b.multiply(b.add(first, row), self.plan.vectors), b.add(begin, vector))
+                return product, ramp(b.multiply(at, self.plan.lanes), self.plan.lanes)
 
             ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll, self.line)
-            start = clear(shape, b.constant(0, "float32"))
+            start, finish = clear(shape, b.constant(0, "float32")), store_into(shape, self.sums, sum_at)
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
 
         return For(product, b.index(self.transform.products), "parallel", self._over_panels(panel))
@@ -348,13 +311,13 @@ class _Scheduler:
         """Return the loop over output channels: back to pixels in rows, then through the epilogue into the output."""
         m, lanes = self.transform.outputs, self.plan.lanes
         channel = Variable("output")
-        pixels = Buffer("pixels", "float32", (b.index(m), b.index(self.width * m + lanes)), None, "scratch", 64)
+        pixels = scratch("pixels", "float32", m, self.width * m + lanes)
         body = Block((self._to_pixels(pixels, channel), self._finish(pixels, place, channel)))
         return For(channel, b.index(self.outputs), "parallel", Allocate(pixels, body))
 
     def _to_pixels(self, pixels: Buffer, channel: Expression) -> Statement:
         m, size, lanes = self.transform.outputs, self.transform.inputs, self.plan.lanes
-        half = Buffer("columns", "float32", (b.index(m), b.index(size), b.index(lanes)), None, "scratch", 64)
+        half = scratch("columns", "float32", m, size, lanes)
         vector, column, row = Variable("vector"), Variable("j"), Variable("i")
         at = ramp(b.multiply(b.add(b.multiply(channel, self.plan.vectors), vector), lanes), lanes)
         lane = ramp(b.index(0), lanes)

@@ -33,8 +33,10 @@ class Value(NamedTuple):
     @property
     def integer(self) -> int | None:
         """The number, if this is a literal scalar integer."""
-        digits = self.text[1:] if self.text.startswith("-") else self.text
-        return int(self.text) if digits.isdigit() and self.type.lanes == 1 else None
+        text = self.text
+        if text[0] == "%" or self.type.lanes > 1:
+            return None
+        return int(text) if (text[1:] if text[0] == "-" else text).isdigit() else None
 
 
 @cache

@@ -29,13 +29,7 @@ from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_arithmetic, emit_dot, emit_memory
-from graft.plugins.llvm.emit_builder import (
-    SMALL_FLOATS,
-    ModuleText,
-    Value,
-    literal,
-    register_type,
-)
+from graft.plugins.llvm.emit_builder import SMALL_FLOATS, ModuleText, Value, literal, register_type
 from graft.plugins.llvm.emit_cast import cast
 
 

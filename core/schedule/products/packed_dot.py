@@ -14,7 +14,7 @@ from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.product_axes import Contraction, Multiply, analyse
-from graft.core.schedule.products.statements import allocate, in_vectors, ramp, scratch, wide
+from graft.core.schedule.products.statements import allocate, in_vectors, ramp, scratch, wide, word_at
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -102,7 +102,7 @@ class CopiedRows:
         """Return a group as an int32."""
         if self.buffer.dtype == "int32":
             return Load(self.buffer, (row, place))
-        return Bitcast(Load(self.buffer, (row, ramp(b.multiply(place, self.width), self.width))), "int32")
+        return word_at(self.buffer, row, place, self.width)
 
     def around(self, body: Statement) -> Statement:
         """Return ``body`` with the memory that it needs."""

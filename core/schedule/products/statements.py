@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graft.core.operators import build as b
+from graft.core.schedule.loops.vectorize import both
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Bitcast,
     Block,
     Broadcast,
     Buffer,
@@ -15,6 +17,7 @@ from graft.core.tensor_ir.ir import (
     For,
     Intrinsic,
     Let,
+    Load,
     LoopKind,
     Ramp,
     Statement,
@@ -140,6 +143,20 @@ def ramp(base: Expression | int, lanes: int) -> Expression:
 def column_mask(base: Expression | int, columns: int, lanes: int) -> Expression:
     """Return which lanes of the vector of columns that begins at ``base`` are below ``columns``."""
     return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
+
+
+def between(begin: Expression, extent: int, lanes: int, *, low: bool = True, high: bool = True) -> Expression | None:
+    """Return which lanes of the vector that begins at ``begin`` lie in ``[0, extent)``.
+
+    ``low`` and ``high`` say whether some may lie before it and behind it; None if neither.
+    """
+    start = b.binary("ge", ramp(begin, lanes), wide(b.index(0), lanes)) if low else None
+    return both(start, column_mask(begin, extent, lanes)) if high else start
+
+
+def word_at(rows: Buffer, row: Expression, place: Expression, width: int = 2) -> Expression:
+    """Return a group of ``width`` neighbouring small elements of a row as an int32."""
+    return Bitcast(Load(rows, (row, ramp(b.multiply(place, width), width))), "int32")
 
 
 def _index(value: Expression | int) -> Expression:

@@ -48,20 +48,7 @@ from graft.core.schedule.products.tiling import (
 )
 from graft.core.schedule.strategies.generic_nest import schedule_generic
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Bitcast,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Load,
-    LoopKind,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import loads, substitute
 
 AHEAD_SHARE = 0.25
@@ -135,26 +122,26 @@ class ContractionScheduler(Factors):
         return self.blocking.largest_block * self.tile.rows
 
     def _body(self) -> Statement:
+        outer = {axis: self.parts.shape[axis] for axis in self.parts.outer}
         if self.mode in ("in place", "packed before"):
-            return self._over_outer("parallel", self._blocks)
+            return nest("outer", outer, "parallel", self._blocks)
         width = self.tile.columns if self.mode == "packed by panel" else self.padded
         self.buffer = scratch("panels", self.kind.dtype, width * self.parts.terms)
         if self.starts.of_right is not None:
             self.starts.columns = scratch("column_sums", "int32", width)
         match self.mode:
             case "packed by panel":
-                return self._over_outer(
-                    "parallel", lambda outer: self._over_panels("parallel", outer, self._packed_panel)
-                )
+                return nest("outer", outer, "parallel", self._packed_panels)
             case "packed by product":
-                return self._over_outer("parallel", lambda outer: self._allocated(self._packed_product(outer)))
-        return self._allocated(self._over_outer("serial", self._packed_product))
+                return nest("outer", outer, "parallel", lambda place: self._allocated(self._packed_product(place)))
+        return self._allocated(nest("outer", outer, "serial", self._packed_product))
 
     def _allocated(self, body: Statement) -> Statement:
         return allocate([one for one in (self.starts.columns, self.buffer) if one is not None], body)
 
     def _packed_product(self, outer: Outer) -> Statement:
-        return Block((self._over_panels("parallel", outer, self._filled), self._blocks(outer)))
+        fill = self.columns.over("parallel", lambda panel: self._filled(outer, panel))
+        return Block((fill, self._blocks(outer)))
 
     def _filled(self, outer: Outer, panel: Panel) -> Statement:
         """Return what fills a panel and sums its columns if that is wanted."""
@@ -176,15 +163,19 @@ class ContractionScheduler(Factors):
             for vector, place in enumerate(places)
         ]
         summing = instantiate(Block((*clearing, self.over_depth(Block(tuple(adding))), *storing)), {})
-        return Block((fill, Allocate(totals, summing)))
+        return Block((fill, allocate((totals,), summing)))
 
-    def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
+    def _packed_panels(self, outer: Outer) -> Statement:
         tiles = Range(b.index(0), b.index(self.split.count))
-        if self.blocking.spans == 1:
-            rows = self._rows(outer, panel, tiles)
-        else:
-            rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
-        return self._allocated(Block((self._filled(outer, panel), rows)))
+
+        def panel(panel: Panel) -> Statement:
+            if self.blocking.spans == 1:
+                rows = self._rows(outer, panel, tiles)
+            else:
+                rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
+            return self._allocated(Block((self._filled(outer, panel), rows)))
+
+        return self.columns.over("parallel", panel)
 
     def _blocks(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows and groups of panels."""
@@ -192,7 +183,7 @@ class ContractionScheduler(Factors):
         block = counter("block", rows.count)
         tiles = Range(rows.begin(block), rows.length(block))
         if self.blocking.spans == 1:
-            body = self._over_panels("parallel", outer, lambda outer, panel: self._rows(outer, panel, tiles))
+            body = self.columns.over("parallel", lambda panel: self._rows(outer, panel, tiles))
         else:
 
             def spans(group: Expression) -> Statement:
@@ -207,20 +198,10 @@ class ContractionScheduler(Factors):
         sums = blocking.largest_group * blocking.largest_block * self.tile.rows * self.tile.columns
         partial = scratch("partial", self.parts.total.dtype, sums)
         part = Part(number, panels, partial)
-        body = self._over_panels("serial", outer, lambda outer, panel: self._rows(outer, panel, tiles, part), panels)
-        return Allocate(partial, For(number, b.index(blocking.spans), "serial", body))
+        body = self.columns.over("serial", lambda panel: self._rows(outer, panel, tiles, part), panels)
+        return allocate((partial,), For(number, b.index(blocking.spans), "serial", body))
 
     # ---- Loops ----
-
-    def _over_outer(self, kind: LoopKind, body: Callable[[Outer], Statement]) -> Statement:
-        """Return the loops over the outer axes around ``body``."""
-        return nest("outer", {axis: self.parts.shape[axis] for axis in self.parts.outer}, kind, body)
-
-    def _over_panels(
-        self, kind: LoopKind, outer: Outer, body: Callable[[Outer, Panel], Statement], panels: Range | None = None
-    ) -> Statement:
-        """Return the loop over the panels."""
-        return self.columns.over(kind, lambda panel: body(outer, panel), panels)
 
     def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
         """Return the loop over tiles of a panel; tiles are of one or two heights."""

@@ -26,7 +26,7 @@ from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factor_packing import evaluate
 from graft.core.schedule.products.product_axes import Contraction, analyse
-from graft.core.schedule.products.statements import bind, column_mask, ramp, scratch, wide
+from graft.core.schedule.products.statements import allocate, bind, column_mask, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
 from graft.core.schedule.products.tiling import Reduced, lanes_of
 from graft.core.schedule.products.transposed_store import TurnedScheduler
@@ -35,20 +35,7 @@ from graft.core.schedule.strategies.depthwise_nchw import is_direct
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import Window, weakened
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Load,
-    Reduction,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Load, Reduction, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, substitute
 
@@ -185,7 +172,7 @@ class _PatchScheduler(ContractionScheduler):
             limit = Variable(f"limit{run}")
             limits.append((limit, self._limit(b.add(row, run), first, offset, width)))
             for start in range(0, min(length, width), lanes):
-                mask = None if runs == 1 else Binary("lt", ramp(start, lanes), wide(limit, lanes))
+                mask = None if runs == 1 else b.less(ramp(start, lanes), wide(limit, lanes))
                 value = self.patch(outer, b.add(row, run), b.add(first, start), mask)
                 place = self.panel_place(panel, b.add(offset, start))
                 stores.append(Store(self.buffer, (place,), value, mask))
@@ -251,7 +238,7 @@ class _CopiedPatches(TurnedScheduler):
         super().__init__(kernel, product, target, wanted, sums)
 
     def _blocks(self, outer: Outer) -> Statement:
-        return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))
+        return allocate((self.patches,), Block((self._copy_patches(outer), super()._blocks(outer))))
 
     def _copy_patches(self, outer: Outer) -> Statement:
         """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""

@@ -21,11 +21,11 @@ from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import both, broadcast
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.patches import plain_convolution
-from graft.core.schedule.products.statements import column_mask, ramp, wide
+from graft.core.schedule.products.statements import between, column_mask, ramp
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, schedule_window
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
-from graft.core.tensor_ir.ir import Binary, Block, Buffer, Expression, If, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Load, Stage, Statement, Store, Variable
 
 RUN_CYCLES = 4
 """Cycles to copy a run."""
@@ -75,15 +75,12 @@ class _Planes(Window):
     ) -> list[Statement]:
         (down, across), lanes = self.windows.kernel, self.width
         place = ramp(start, lanes)
-        sides: Expression | None = None
-        if masked:
-            sides = Binary("ge", place, wide(b.index(0), lanes))
-            sides = both(sides, column_mask(start, self.windows.source[1], lanes))
+        sides = between(start, self.windows.source[1], lanes) if masked else None
         statements: list[Statement] = []
         for number in range(self.channels * down):
             line, inside = self.position(0, at[1], number % down)
             end = number == self.channels * down - 1 and lanes > across
-            last = column_mask(b.index(0), across, lanes) if end else None
+            last = column_mask(0, across, lanes) if end else None
             own = ramp(b.index(number * across), lanes)
             value = rounded(Load(self.source, (at[0], b.index(number // down), line, place), both(sides, last)))
             run: Statement = Store(rows, (row, own), value, last)

@@ -23,7 +23,7 @@ from graft.core.schedule.products.blocking import Columns
 from graft.core.schedule.products.dot_grouping import word
 from graft.core.schedule.products.factors import EMULATED_REGISTERS
 from graft.core.schedule.products.product_axes import Contraction, Multiply
-from graft.core.schedule.products.statements import allocate, bind, in_vectors, loop, nest, ramp, scratch, wide
+from graft.core.schedule.products.statements import allocate, bind, in_vectors, loop, nest, ramp, scratch, wide, word_at
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
@@ -252,7 +252,7 @@ class AttentionScheduler:
 
         def left(row: Expression, own: Expression) -> Expression:
             if self.words:
-                return _word(self.queries, own, parts.depth[0].variable)
+                return word_at(self.queries, own, parts.depth[0].variable)
             return substitute(parts.left, self._point(parts, block.outer, row))
 
         def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
@@ -269,7 +269,7 @@ class AttentionScheduler:
         term = parts.depth[0].variable
 
         def left(row: Expression, own: Expression) -> Expression:
-            return _word(self.weights, own, term) if self.words else Load(self.scores, (own, term))
+            return word_at(self.weights, own, term) if self.words else Load(self.scores, (own, term))
 
         def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
             total = b.multiply(total, wide(Load(self.factors, (own,)), lanes))
@@ -324,11 +324,6 @@ class AttentionScheduler:
     def _point(self, parts: Contraction, outer: Outer, row: Expression) -> dict[Variable, Expression]:
         assert parts.rows is not None, "attention with a single row"
         return {**{parts.axes[axis]: index for axis, index in outer.items()}, parts.axes[parts.rows]: row}
-
-
-def _word(rows: Buffer, row: Expression, place: Expression) -> Expression:
-    """Return two neighbouring bfloat16 of a row."""
-    return Bitcast(Load(rows, (row, ramp(b.multiply(place, 2), 2))), "int32")
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

@@ -20,24 +20,12 @@ from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, in_words
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
-from graft.core.schedule.products.statements import bind, column_mask, loop, ramp
+from graft.core.schedule.products.statements import bind, column_mask, loop, ramp, wide
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies import blocked_product
 from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
-from graft.core.tensor_ir.ir import (
-    Block,
-    Broadcast,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.visit import loads
 
 UNROLLED = 4
@@ -153,7 +141,7 @@ def _copied(
     """Return what copies a run of an image, from ``source`` on, to ``at`` in a row; zeros where there is no image."""
 
     def piece(begin: Expression, mask: Expression | None) -> Statement:
-        value: Expression = Broadcast(b.constant(0, "bfloat16"), lanes)
+        value: Expression = wide(b.constant(0, "bfloat16"), lanes)
         if image is not None:
             value = Load(image, (*source[:-1], ramp(b.add(source[-1], begin), lanes)), mask)
         return Store(rows, (at[0], ramp(b.add(begin, at[1]), lanes)), value, mask)

@@ -17,23 +17,11 @@ from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
-from graft.core.schedule.products.statements import column_mask, ramp, scratch
+from graft.core.schedule.products.statements import allocate, column_mask, ramp, scratch
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Function, Load, Stage, Statement, Store, Variable
 
 
 def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
@@ -52,7 +40,7 @@ def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
         inner = scheduled.function
         # Two passes over a row may share their variables: fresh ones, so that each is bound once.
         body = Block((window.copy(rows, target), instantiate(inner.body, {})))
-        return replace(window.reading(kernel, inner), body=Allocate(rows, body))
+        return replace(window.reading(kernel, inner), body=allocate((rows,), body))
 
     return Scheduled(build, window.packed(kernel, scheduled.packed), knobs=scheduled.knobs)
 

@@ -18,17 +18,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.products.convolution import convolution_of, written_out
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
-from graft.core.schedule.products.statements import (
-    bind,
-    bound,
-    counter,
-    in_vectors,
-    multiply_add,
-    nest,
-    over,
-    ramp,
-    wide,
-)
+from graft.core.schedule.products.statements import bind, bound, in_vectors, loop, multiply_add, nest, ramp, wide
 from graft.core.schedule.products.tiling import lanes_of, split_evenly
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.interpreter import run_stages
@@ -106,10 +96,12 @@ class _Depthwise:
         split = split_evenly(self.shape[-2], PIXELS)
         statements, begin = [], 0
         for count, size in split.sizes:
-            step = counter("pixels", count)
-            first = b.add(b.multiply(step, size), begin)
-            pixels = [[*outer, b.add(first, number), place] for number in range(size)]
-            statements.append(over(step, count, "serial", self._pixels(pixels, weights, mask)))
+
+            def pixels(step: Expression, size: int = size, begin: int = begin) -> Statement:
+                first = b.add(b.multiply(step, size), begin)
+                return self._pixels([[*outer, b.add(first, n), place] for n in range(size)], weights, mask)
+
+            statements.append(loop("pixels", count, "serial", pixels))
             begin += count * size
         return Block(tuple(statements))
 

@@ -21,29 +21,14 @@ from graft.core.schedule.loops.vectorize import both
 from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.statements import bind, bound, column_mask, in_pieces, ramp, scratch, wide
+from graft.core.schedule.products.statements import allocate, between, bind, bound, in_pieces, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import Ahead, Reduced, Tile, accumulate, clear, split_evenly, store_into
 from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
 from graft.core.schedule.strategies.winograd_transform import WINDOW, deinterleave, interleave, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
 from graft.core.types import FLOAT32
 
 UNROLL = 4
@@ -68,16 +53,33 @@ def schedule_winograd(
     found = _analyse(kernel, stages)
     if found is None:
         return None
-    epilogue, source, weights, windows = found
     if plan is None and parameters is not None:
-        plan = described_plan(parameters, b.dims(weights)[0], windows, target)
-    plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
-    line = target.machine.cache(2).line
-    return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan, line).scheduled()
+        plan = described_plan(parameters, found.outputs, found.windows, target)
+    plan = plan or found.plan(target)
+    return None if plan is None else _Scheduler(kernel, found, plan, target.machine.cache(2).line).scheduled()
 
 
-def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:
-    """Return the epilogue, the image, the weights and the windows of a plain float32 convolution of 3 x 3 windows."""
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """A plain float32 convolution of 3 x 3 windows taken apart."""
+
+    epilogue: Epilogue
+    source: Buffer
+    weights: Buffer
+    windows: Windows
+
+    @property
+    def outputs(self) -> int:
+        """The output channels."""
+        return b.dims(self.weights)[0]
+
+    def plan(self, target: Target) -> Plan | None:
+        """Return the fastest plan; None if none is faster than sums of products."""
+        return choose_plan(self.outputs, b.dims(self.source), self.windows, target)
+
+
+def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> _Convolution | None:
+    """Take a convolution apart; None if it is no plain one of 3 x 3 windows in float32."""
     epilogue, found = epilogue_of(stages, kernel.outputs), convolution_of(stages[0], 4)
     if epilogue is None or found is None or found.window.groups != 1:
         return None
@@ -87,7 +89,7 @@ def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer,
         return None
     if windows.kernel != (WINDOW, WINDOW) or windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1):
         return None
-    return epilogue, source, weights, windows
+    return _Convolution(epilogue, source, weights, windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +103,12 @@ class _Place:
 class _Scheduler:
     """Builds the loops. A block holds ``plan.vectors`` vectors of pieces, in panels as wide as a register tile."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        epilogue: Epilogue,
-        source: Buffer,
-        weights: Buffer,
-        windows: Windows,
-        plan: Plan,
-        line: int,
-    ) -> None:
+    def __init__(self, kernel: Kernel, found: _Convolution, plan: Plan, line: int) -> None:
         self.line = line
         """The bytes of a cache line."""
-        self.kernel, self.epilogue, self.source, self.weights = kernel, epilogue, source, weights
-        self.windows, self.plan, self.transform = windows, plan, plan.transform
-        self.outputs, self.channels = b.dims(weights)[:2]
+        self.kernel, self.epilogue, self.source, self.weights = kernel, found.epilogue, found.source, found.weights
+        self.windows, self.plan, self.transform = found.windows, plan, plan.transform
+        self.outputs, self.channels = b.dims(found.weights)[:2]
         self.split = split_evenly(self.outputs, plan.tile.rows)
         elements = self.transform.products * self.outputs * self.channels
         self.packed = Buffer("transformed", "float32", (b.index(elements),))
@@ -134,9 +127,10 @@ class _Scheduler:
             "pieces": self.transform.outputs, "lines": self.plan.rows, "rows": self.plan.tile.rows,
             "vectors": self.plan.tile.vectors,
         }  # fmt: skip
-        return Scheduled(self._function, {self.weights: self._packed_weights()}, knobs=knobs)
+        packed = {self.weights: self._packed_weights()}
+        return Scheduled(lambda: self.kernel.function(self._loops(), {self.weights: self.packed}), packed, knobs=knobs)
 
-    def _function(self) -> Function:
+    def _loops(self) -> Statement:
         """Return the loops over images and blocks."""
         images = b.dims(self.source)[0]
 
@@ -145,8 +139,7 @@ class _Scheduler:
             return Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
 
         memory, apart = (self.images, self.sums), self.plan.is_apart(images)
-        body = over_blocks(images, self.plan.blocks, phases, memory, apart)
-        return self.kernel.function(body, {self.weights: self.packed})
+        return over_blocks(images, self.plan.blocks, phases, memory, apart)
 
     def _packed_weights(self) -> np.ndarray:
         """Return the transformed weights: for each product, tiles of output channels, each ``[channels, height]``."""
@@ -161,7 +154,7 @@ class _Scheduler:
         combined, channel = scratch("combined", "float32", 2, size, extent), Variable("channel")
         body = Block((self._clear(combined), self._combine_rows(combined, place, channel)))
         columns = self._combine_columns(combined, channel)
-        return For(channel, b.index(self.channels), "parallel", Allocate(combined, Block((body, columns))))
+        return For(channel, b.index(self.channels), "parallel", allocate((combined,), Block((body, columns))))
 
     def _clear(self, combined: Buffer) -> Statement:
         """Return the stores of zeros where no piece is: what is there would be multiplied all the same."""
@@ -187,13 +180,13 @@ class _Scheduler:
 
         def piece(start: Expression, first: int, last: int) -> Statement:
             """The vector at column ``start``, which is at least ``first`` and at most ``last``."""
-            column = ramp(b.subtract(start, left), lanes)
-            mask: Expression | None = None
-            if first < left:
-                mask = Binary("ge", column, wide(b.index(0), lanes))
-            if last - left + lanes > self.windows.source[1]:
-                mask = both(mask, Binary("lt", column, wide(b.index(self.windows.source[1]), lanes)))
-            pixels = [self._pixel(place, channel, b.add(row, i), column, mask, valid[i]) for i in range(len(valid))]
+            begin, across = b.subtract(start, left), self.windows.source[1]
+            mask = between(begin, across, lanes, low=first < left, high=last - left + lanes > across)
+            column = ramp(begin, lanes)
+            pixels = [
+                Load(self.source, (place.image, channel, b.add(row, i), column), both(mask, wide(inside, lanes)))
+                for i, inside in enumerate(valid)
+            ]
             return bound("d", pixels, lambda values: stored(self.transform.input_sums(values), start, first, last))
 
         def stored(sums: list[Expression], start: Expression, first: int, last: int) -> Statement:
@@ -202,13 +195,9 @@ class _Scheduler:
                 shift = half * self.transform.step
                 if first >= length + shift:
                     continue
-                own = ramp(b.subtract(start, shift), lanes)
-                mask: Expression | None = None
-                if first < shift:
-                    mask = Binary("ge", own, wide(b.index(0), lanes))
-                if last - shift + lanes > length:
-                    mask = both(mask, column_mask(b.subtract(start, shift), length, lanes))
-                at = ramp(b.add(begin, b.subtract(start, shift)), lanes)
+                own = b.subtract(start, shift)
+                mask = between(own, length, lanes, low=first < shift, high=last - shift + lanes > length)
+                at = ramp(b.add(begin, own), lanes)
                 stores += [Store(combined, (b.index(half), b.index(i), at), sums[i], mask) for i in range(len(sums))]
             return Block(tuple(stores))
 
@@ -226,12 +215,6 @@ class _Scheduler:
         middle = piece(b.multiply(b.add(step, 1), lanes), lanes, (count - 3) * lanes)
         ends = [piece(b.index(v * lanes), v * lanes, v * lanes) for v in (0, count - 2, count - 1)]
         return Block((ends[0], For(step, b.index(count - 3), "serial", middle), *ends[1:]))
-
-    def _pixel(
-        self, place: _Place, channel: Expression, row: Expression, column: Expression, mask: Expression | None,
-        valid: Expression,
-    ) -> Expression:  # fmt: skip
-        return Load(self.source, (place.image, channel, row, column), both(mask, wide(valid, self.plan.lanes)))
 
     def _combine_columns(self, combined: Buffer, channel: Expression) -> Statement:
         """Return the loops that write ``images[i * inputs + j, panel, channel, piece of the panel]``."""
@@ -313,7 +296,7 @@ class _Scheduler:
         channel = Variable("output")
         pixels = scratch("pixels", "float32", m, self.width * m + lanes)
         body = Block((self._to_pixels(pixels, channel), self._finish(pixels, place, channel)))
-        return For(channel, b.index(self.outputs), "parallel", Allocate(pixels, body))
+        return For(channel, b.index(self.outputs), "parallel", allocate((pixels,), body))
 
     def _to_pixels(self, pixels: Buffer, channel: Expression) -> Statement:
         m, size, lanes = self.transform.outputs, self.transform.inputs, self.plan.lanes
@@ -339,7 +322,7 @@ class _Scheduler:
         first = For(column, b.index(size), "serial", bound("s", sums, down))
         columns: list[Expression] = [Load(half, (row, b.index(j), lane)) for j in range(size)]
         second = For(row, b.index(m), "serial", bound("t", columns, across))
-        return For(vector, b.index(self.plan.vectors), "serial", Allocate(half, Block((first, second))))
+        return For(vector, b.index(self.plan.vectors), "serial", allocate((half,), Block((first, second))))
 
     def _finish(self, pixels: Buffer, place: _Place, channel: Expression) -> Statement:
         m, lanes = self.transform.outputs, self.plan.lanes
@@ -349,7 +332,7 @@ class _Scheduler:
 
         def piece(start: Expression, _: int, last: int) -> Statement:
             total = Load(pixels, (inner, ramp(b.add(begin, start), lanes)))
-            mask = column_mask(start, width, lanes) if last + lanes > width else None
+            mask = between(start, width, lanes, low=False, high=last + lanes > width)
             point = [place.image, channel, y, ramp(start, lanes)]
             return Block(tuple(self.epilogue.stores(point, total, mask)))
 
@@ -369,11 +352,8 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return Reject("shape", "no float32 convolution of 3 x 3 windows that move by one or two pixels, without groups")
-    _, source, weights, windows = found
-    if of_family(anchor.parameters, WinogradParameters) is not None:
-        return True
-    plan = choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
-    return True if plan is not None else Reject("cost", "sums of products take fewer cycles")
+    is_wanted = of_family(anchor.parameters, WinogradParameters) is not None or found.plan(target) is not None
+    return True if is_wanted else Reject("cost", "sums of products take fewer cycles")
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -387,16 +367,15 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Paramete
     found = None if anchor.stages is None or "winograd" in target.without else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return []
-    _, source, weights, windows = found
-    ranked = ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
+    ranked = ranked_plans(found.outputs, b.dims(found.source), found.windows, target)
     plans = [WinogradParameters(plan.transform.outputs, plan.rows) for _, plan in ranked]
     if stage == 0:
         return list({plan.pieces: plan for plan in reversed(plans)}.values())[::-1]
     best = of_family(anchor.parameters, WinogradParameters) or plans[0]
     if stage == 1:
         return [plan for plan in plans if plan.pieces == best.pieces][:PLANS]
-    vectors = best.lines * -(-windows.target[-1] // best.pieces)
-    tiles = best_tiles(b.dims(weights)[0], vectors, "float32", target)
+    vectors = best.lines * -(-found.windows.target[-1] // best.pieces)
+    tiles = best_tiles(found.outputs, vectors, "float32", target)
     return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 

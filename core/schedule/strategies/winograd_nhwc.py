@@ -21,7 +21,7 @@ from graft.core.schedule.loops.narrowing import rounded, widened
 from graft.core.schedule.parameters import ContractionParameters, of_family
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.product_axes import Multiply
-from graft.core.schedule.products.statements import bind, bound, in_pieces, ramp, scratch, wide
+from graft.core.schedule.products.statements import allocate, bind, bound, in_pieces, ramp, scratch, wide
 from graft.core.schedule.products.tiling import (
     Reduced,
     Tile,
@@ -35,22 +35,7 @@ from graft.core.schedule.products.tiling import (
 from graft.core.schedule.strategies.im2col_bf16 import Window, window_of
 from graft.core.schedule.strategies.winograd_transform import WINDOW, Transform, in_columns, in_rows, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Bitcast,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    If,
-    Load,
-    LoopKind,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
 from graft.core.types import FLOAT32
 from graft.runtime.dtypes import numpy_dtype
 
@@ -149,7 +134,8 @@ class _Scheduler:
         weights = Buffer("transformed", "int32", (b.index(packed.size),))
         tile = self.plan.tile
         knobs = {"pieces": PIECE, "lines": self.plan.rows, "rows": tile.rows, "vectors": tile.vectors}
-        return Scheduled(lambda: self._function(weights), {self.window.weights: packed}, knobs=knobs)
+        own = self.window.weights
+        return Scheduled(lambda: self.kernel.function(self._loops(weights), {own: weights}), {own: packed}, knobs=knobs)
 
     def _packed_weights(self) -> np.ndarray:
         """Return words of two channels: for each panel and product, ``[pairs of channels, columns]``."""
@@ -164,7 +150,7 @@ class _Scheduler:
         panels = [words[:, :, begin : begin + columns].reshape(-1) for begin in range(0, outputs, columns)]
         return np.concatenate(panels)
 
-    def _function(self, weights: Buffer) -> Function:
+    def _loops(self, weights: Buffer) -> Statement:
         """Return the loops over images and blocks."""
         images, count = self._matrices("images", "bfloat16", self.window.channels), self.window.shape[0]
 
@@ -174,8 +160,7 @@ class _Scheduler:
             return Block((moved, self._over_panels(images, weights, image, first)))
 
         apart = self.plan.blocks * count >= MIN_PARALLEL_BLOCKS
-        body = over_blocks(count, self.plan.blocks, phases, (images,), apart)
-        return self.kernel.function(body, {self.window.weights: weights})
+        return over_blocks(count, self.plan.blocks, phases, (images,), apart)
 
     def _matrices(self, name: str, dtype: str, columns: int) -> Buffer:
         """Return memory for a matrix of each product; an odd number of cache lines lies between them."""
@@ -183,13 +168,11 @@ class _Scheduler:
         lines = -(-self.plan.pieces * columns // line) | 1
         return scratch(name, dtype, PRODUCTS, lines * line)
 
-    def _pieces(
-        self, kind: LoopKind, first: Expression, body: Statement, piece: Variable, at: Sequence[Variable]
-    ) -> Statement:
-        """Return the loop over the pieces of a block around ``body``, with the first pixel of each in ``at``."""
+    def _at_piece(self, first: Expression, body: Statement, piece: Variable, at: Sequence[Variable]) -> Statement:
+        """Return ``body`` with the first pixel of a piece of a block in ``at``."""
         line, column = b.divide(piece, self.plan.across), b.modulo(piece, self.plan.across)
         pixel = (b.multiply(b.add(first, line), PIECE), b.multiply(column, PIECE))
-        return For(piece, b.index(self.plan.pieces), kind, bind(zip(at, pixel, strict=True), body))
+        return bind(zip(at, pixel, strict=True), body)
 
     # ---- Input ----
 
@@ -205,7 +188,7 @@ class _Scheduler:
         assert inside is not None, "no limits"
         whole = self._transformed(images, piece, (image, top, left), masked=False)
         body = If(inside, whole, self._transformed(images, piece, (image, top, left), masked=True))
-        return self._pieces("parallel", first, body, piece, (y, x))
+        return For(piece, b.index(self.plan.pieces), "parallel", self._at_piece(first, body, piece, (y, x)))
 
     def _transformed(self, images: Buffer, piece: Expression, at: tuple[Expression, ...], *, masked: bool) -> Statement:
         """Return the loop over vectors of channels of one piece."""
@@ -238,7 +221,7 @@ class _Scheduler:
         def panel(begin: Expression, columns: int) -> Statement:
             sums, vectors = self._matrices("sums", "float32", columns), columns // self._lanes
             products = self._products(images, weights, sums, begin, vectors)
-            return Allocate(sums, Block((products, self._transform_output(sums, image, first, begin, vectors))))
+            return allocate((sums,), Block((products, self._transform_output(sums, image, first, begin, vectors))))
 
         return in_pieces("panel", self.window.shape[3], self.plan.tile.columns, panel, "parallel")
 
@@ -301,7 +284,8 @@ class _Scheduler:
 
         back_down, back = in_columns(TRANSFORM.output_sums, INPUTS), in_rows(TRANSFORM.output_sums, INPUTS)
         body = bound("s", values, lambda s: bound("t", back_down(s), lambda t: bound("o", back(t), stored)))
-        return self._pieces("serial", first, For(vector, b.index(vectors), "serial", body), piece, (y, x))
+        body = self._at_piece(first, For(vector, b.index(vectors), "serial", body), piece, (y, x))
+        return For(piece, b.index(self.plan.pieces), "serial", body)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

@@ -145,13 +145,14 @@ def column_mask(base: Expression | int, columns: int, lanes: int) -> Expression:
     return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
 
 
-def between(begin: Expression, extent: int, lanes: int, *, low: bool = True, high: bool = True) -> Expression | None:
-    """Return which lanes of the vector that begins at ``begin`` lie in ``[0, extent)``.
+def between(places: Expression, extent: int, *, low: bool = True, high: bool = True) -> Expression | None:
+    """Return which of a vector of places lie in ``[0, extent)``.
 
     ``low`` and ``high`` say whether some may lie before it and behind it; None if neither.
     """
-    start = b.binary("ge", ramp(begin, lanes), wide(b.index(0), lanes)) if low else None
-    return both(start, column_mask(begin, extent, lanes)) if high else start
+    lanes = places.type.lanes
+    start = b.binary("ge", places, wide(b.index(0), lanes)) if low else None
+    return both(start, b.binary("lt", places, wide(b.index(extent), lanes))) if high else start
 
 
 def word_at(rows: Buffer, row: Expression, place: Expression, width: int = 2) -> Expression:

@@ -75,7 +75,7 @@ class _Planes(Window):
     ) -> list[Statement]:
         (down, across), lanes = self.windows.kernel, self.width
         place = ramp(start, lanes)
-        sides = between(start, self.windows.source[1], lanes) if masked else None
+        sides = between(place, self.windows.source[1]) if masked else None
         statements: list[Statement] = []
         for number in range(self.channels * down):
             line, inside = self.position(0, at[1], number % down)

@@ -180,9 +180,8 @@ class _Scheduler:
 
         def piece(start: Expression, first: int, last: int) -> Statement:
             """The vector at column ``start``, which is at least ``first`` and at most ``last``."""
-            begin, across = b.subtract(start, left), self.windows.source[1]
-            mask = between(begin, across, lanes, low=first < left, high=last - left + lanes > across)
-            column = ramp(begin, lanes)
+            column, across = ramp(b.subtract(start, left), lanes), self.windows.source[1]
+            mask = between(column, across, low=first < left, high=last - left + lanes > across)
             pixels = [
                 Load(self.source, (place.image, channel, b.add(row, i), column), both(mask, wide(inside, lanes)))
                 for i, inside in enumerate(valid)
@@ -196,7 +195,8 @@ class _Scheduler:
                 if first >= length + shift:
                     continue
                 own = b.subtract(start, shift)
-                mask = between(own, length, lanes, low=first < shift, high=last - shift + lanes > length)
+                low, high = first < shift, last - shift + lanes > length
+                mask = between(ramp(own, lanes), length, low=low, high=high)
                 at = ramp(b.add(begin, own), lanes)
                 stores += [Store(combined, (b.index(half), b.index(i), at), sums[i], mask) for i in range(len(sums))]
             return Block(tuple(stores))
@@ -332,8 +332,9 @@ class _Scheduler:
 
         def piece(start: Expression, _: int, last: int) -> Statement:
             total = Load(pixels, (inner, ramp(b.add(begin, start), lanes)))
-            mask = between(start, width, lanes, low=False, high=last + lanes > width)
-            point = [place.image, channel, y, ramp(start, lanes)]
+            column = ramp(start, lanes)
+            mask = between(column, width, low=False, high=last + lanes > width)
+            point = [place.image, channel, y, column]
             return Block(tuple(self.epilogue.stores(point, total, mask)))
 
         body: Statement = self._over_vectors(width, piece)

@@ -133,8 +133,10 @@ bool onednn_strides(const Module *module, DnnlConstDesc desc, const int64_t **st
 /* A copy of `desc`, the same for all plain descriptions that oneDNN calls equal. */
 int32_t onednn_canonical(Module *module, int32_t node, DnnlConstDesc desc, DnnlDesc *copy);
 
-/* layout.c */
+/* fail.c */
 int32_t onednn_fail(Module *module, int32_t node, const char *what, DnnlStatus status);
+
+/* layout.c */
 void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size);
 int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32_t *buffer);
 /* Records that `value` lies in `buffer` as `desc` says; copies the descriptions. */

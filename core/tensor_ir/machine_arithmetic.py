@@ -338,7 +338,7 @@ class _Machine:
                 numerics.check_bounds(buffer.name, map(np.asarray, active), array.shape)
                 if tracked:
                     self.context.touch(buffer, array, elements(active, lanes), store, True)
-                array[tuple(active)] = value if on is None else value[on]
+                array[tuple(active)] = value if on is None else np.broadcast_to(value, on.shape)[on]
 
         return write
 

@@ -20,6 +20,7 @@ from graft.core.tensor_ir.ir import (
     Load,
     LoopKind,
     Ramp,
+    Shuffle,
     Statement,
     Variable,
 )
@@ -158,6 +159,30 @@ def between(places: Expression, extent: int, *, low: bool = True, high: bool = T
 def word_at(rows: Buffer, row: Expression, place: Expression, width: int = 2) -> Expression:
     """Return a group of ``width`` neighbouring small elements of a row as an int32."""
     return Bitcast(Load(rows, (row, ramp(b.multiply(place, width), width))), "int32")
+
+
+def deinterleave(vectors: Sequence[Expression], wanted: int) -> list[Expression]:
+    """Return the first ``wanted`` vectors of every k-th element of k (a power of 2) consecutive ``vectors``."""
+    count, lanes = len(vectors), vectors[0].type.lanes
+    if count == 1:
+        return list(vectors)
+    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+    halves = [
+        deinterleave([Shuffle(pair, tuple(range(side, 2 * lanes, 2))) for pair in pairs], -(-(wanted - side) // 2))
+        for side in range(min(2, wanted))
+    ]
+    return [halves[number % 2][number // 2] for number in range(wanted)]
+
+
+def interleave(vectors: Sequence[Expression]) -> list[Expression]:
+    """Return k vectors that hold, one after another, the first elements of k ``vectors``, then the second ones, ..."""
+    count, lanes = len(vectors), vectors[0].type.lanes
+    if count == 1:
+        return list(vectors)
+    even, odd = interleave(vectors[0::2]), interleave(vectors[1::2])
+    low = tuple(lane // 2 + lanes * (lane % 2) for lane in range(lanes))
+    high = tuple(lane + lanes // 2 for lane in low)
+    return [Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]
 
 
 def _index(value: Expression | int) -> Expression:

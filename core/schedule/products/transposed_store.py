@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from graft.core.operators import build as b
 from graft.core.schedule.products.blocking import Panel, Part, Place, Range
+from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
-from graft.core.schedule.products.statements import column_mask, ramp, scratch, wide
+from graft.core.schedule.products.statements import column_mask, interleave, ramp, scratch, wide
 from graft.core.schedule.products.tiling import Tile, store_into
-from graft.core.schedule.strategies.blocked_product import ContractionScheduler
-from graft.core.schedule.strategies.winograd_transform import interleave
 from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 
 SUMS_SHARE = 1 / 8

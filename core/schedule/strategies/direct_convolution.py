@@ -18,19 +18,22 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import with_sources
 from graft.core.schedule.loops.flat_images import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.parameters import COLUMNS, Columns, ContractionParameters, Parameters, of_family
+from graft.core.schedule.products.blocking import Panel
+from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factor_packing import evaluate
+from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.statements import allocate, bind, column_mask, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
 from graft.core.schedule.products.tiling import Reduced, lanes_of
 from graft.core.schedule.products.transposed_store import TurnedScheduler
-from graft.core.schedule.strategies.blocked_product import ContractionScheduler, Outer, Panel, packed_constants
 from graft.core.schedule.strategies.depthwise_nchw import is_direct
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
@@ -85,7 +88,7 @@ def _product(
         if not scheduler.starts.are_known:
             return None
     knobs = {**scheduled.knobs, "columns": "channels" if is_wide else "pixels"}
-    return replace(scheduled, packed=packed_constants(scheduled, flat.original), knobs=knobs)
+    return replace(with_sources(scheduled, flat.original), knobs=knobs)
 
 
 def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
@@ -120,7 +123,7 @@ def _channels_wide(
     scheduled = scheduler.scheduled()
     if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
         return None
-    return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
+    return with_sources(scheduled, {weights: source})
 
 
 def channels_innermost(anchor: Stage, window: Window) -> Stage:

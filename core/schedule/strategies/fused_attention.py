@@ -19,9 +19,9 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
-from graft.core.schedule.products.blocking import Columns
+from graft.core.schedule.products.blocking import Columns, Panel
 from graft.core.schedule.products.dot_grouping import word
-from graft.core.schedule.products.factors import EMULATED_REGISTERS
+from graft.core.schedule.products.factors import EMULATED_REGISTERS, Outer
 from graft.core.schedule.products.product_axes import Contraction, Multiply
 from graft.core.schedule.products.statements import allocate, bind, in_vectors, loop, nest, ramp, scratch, wide, word_at
 from graft.core.schedule.products.tile_candidates import best_tiles
@@ -36,7 +36,6 @@ from graft.core.schedule.products.tiling import (
     split_evenly,
 )
 from graft.core.schedule.strategies.attention_parts import Attention, analyse_attention
-from graft.core.schedule.strategies.blocked_product import Outer, Panel
 from graft.core.schedule.strategies.softmax_row import softmax_row
 from graft.core.schedule.strategies.tiled_transpose import transpose
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Answer, Strategy

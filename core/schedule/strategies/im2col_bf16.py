@@ -16,6 +16,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.blocking import Range
+from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, in_words
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
@@ -23,7 +24,7 @@ from graft.core.schedule.products.product_axes import Contraction, contraction_o
 from graft.core.schedule.products.statements import bind, column_mask, loop, ramp, wide
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies import blocked_product
-from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
+from graft.core.schedule.strategies.blocked_product import schedule_contraction
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.visit import loads

@@ -21,11 +21,22 @@ from graft.core.schedule.loops.vectorize import both
 from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.statements import allocate, between, bind, bound, in_pieces, ramp, scratch, wide
+from graft.core.schedule.products.statements import (
+    allocate,
+    between,
+    bind,
+    bound,
+    deinterleave,
+    in_pieces,
+    interleave,
+    ramp,
+    scratch,
+    wide,
+)
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import Ahead, Reduced, Tile, accumulate, clear, split_evenly, store_into
 from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
-from graft.core.schedule.strategies.winograd_transform import WINDOW, deinterleave, interleave, over_blocks
+from graft.core.schedule.strategies.winograd_transform import WINDOW, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable

@@ -19,7 +19,7 @@ import numpy as np
 
 from graft.core.operators import build as b
 from graft.core.schedule.products.statements import allocate, counter, multiply_add, over
-from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, LoopKind, Shuffle, Statement, Unary, Variable
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, LoopKind, Statement, Unary, Variable
 
 ONE_THREAD = 1 << 18
 """Products of so many multiplications OpenBLAS computes in this thread; larger ones wait for others."""
@@ -191,27 +191,3 @@ def over_blocks(
     phases = over(block, blocks, kind, allocate(memory, phases) if apart else phases)
     loops = For(image, b.index(images), kind, phases)
     return loops if apart else allocate(memory, loops)
-
-
-def deinterleave(vectors: Sequence[Expression], wanted: int) -> list[Expression]:
-    """Return the first ``wanted`` vectors of every k-th element of k (a power of 2) consecutive ``vectors``."""
-    count, lanes = len(vectors), vectors[0].type.lanes
-    if count == 1:
-        return list(vectors)
-    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-    halves = [
-        deinterleave([Shuffle(pair, tuple(range(side, 2 * lanes, 2))) for pair in pairs], -(-(wanted - side) // 2))
-        for side in range(min(2, wanted))
-    ]
-    return [halves[number % 2][number // 2] for number in range(wanted)]
-
-
-def interleave(vectors: Sequence[Expression]) -> list[Expression]:
-    """Return k vectors that hold, one after another, the first elements of k ``vectors``, then the second ones, ..."""
-    count, lanes = len(vectors), vectors[0].type.lanes
-    if count == 1:
-        return list(vectors)
-    even, odd = interleave(vectors[0::2]), interleave(vectors[1::2])
-    low = tuple(lane // 2 + lanes * (lane % 2) for lane in range(lanes))
-    high = tuple(lane + lanes // 2 for lane in low)
-    return [Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]

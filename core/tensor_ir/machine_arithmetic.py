@@ -42,14 +42,7 @@ from graft.core.tensor_ir.ir import (
     access_lanes,
     level_of,
 )
-from graft.core.tensor_ir.machine_operations import (
-    INDEX_OPERATIONS,
-    active_lanes,
-    as_array,
-    as_python,
-    elements,
-    pure,
-)
+from graft.core.tensor_ir.machine_operations import INDEX_OPERATIONS, active_lanes, as_array, as_python, elements, pure
 from graft.core.tensor_ir.numerics import Array
 from graft.core.tensor_ir.visit import children, statement_children, unknown, walk_statements
 from graft.core.types import BOOL, INT64, Type

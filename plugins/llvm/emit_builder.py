@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from ctypes import c_float
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -81,7 +82,7 @@ def literal(value: int | float | bool, type: Type) -> str:
         case "float32" | "float64":
             number = float(value)
             if type.dtype == "float32":
-                number = _round_to_float32(number)
+                number = c_float(number).value
             return f"0x{struct.unpack('>Q', struct.pack('>d', number))[0]:016X}"
         case "float16":
             return str(struct.unpack("<H", struct.pack("<e", _clamp_to_half(float(value))))[0])
@@ -94,16 +95,6 @@ def literal(value: int | float | bool, type: Type) -> str:
     return str(wrapped - (1 << bits) if type.dtype.startswith("int") and wrapped >> (bits - 1) else wrapped)
 
 
-def _round_to_float32(number: float) -> float:
-    if number != number or number in (float("inf"), float("-inf")):
-        return number
-    try:
-        rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
-    return rounded
-
-
 def _clamp_to_half(number: float) -> float:
     return float("inf") * (1 if number > 0 else -1) if 65520 <= abs(number) < float("inf") else number
 
@@ -111,7 +102,7 @@ def _clamp_to_half(number: float) -> float:
 def _bfloat16_bits(number: float) -> int:
     if number != number:
         return 0x7FC0
-    bits: int = struct.unpack("<I", struct.pack("<f", _round_to_float32(number)))[0]
+    bits: int = struct.unpack("<I", struct.pack("<f", c_float(number).value))[0]
     if bits & 0x7FFFFFFF == 0x7F800000:
         return bits >> 16
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

@@ -14,7 +14,7 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.inline import relaid
+from graft.core.schedule.loops.inline import permuted, relaid
 from graft.core.schedule.products.channel_tiles import ChannelTiles, Pixels
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
@@ -48,29 +48,14 @@ def with_channels_last(stages: Sequence[Stage]) -> tuple[Stage, ...] | None:
     """
     for number in range(1, len(stages)):
         before, stage = stages[:number], stages[number]
-        order = _order(stage, before[-1].buffer)
+        order = permuted(stage, before[-1])
         if order is not None:
-            break
-    else:
-        return None
-    buffers = {earlier.buffer: _reordered(earlier.buffer, order) for earlier in before}
-    buffers[before[-1].buffer] = stage.buffer
-
-    first = [relaid(earlier, buffers, order) for earlier in before]
-    return (*first, *stages[number + 1 :])
-
-
-def _order(stage: Stage, source: Buffer) -> list[int] | None:
-    """Return which axis of ``source`` each axis of a stage is that only moves its elements, None if it does more."""
-    value = stage.value
-    if stage.reduction is not None or not isinstance(value, Load) or value.buffer is not source:
-        return None
-    order = [place for axis in stage.axes for place, index in enumerate(value.indices) if index is axis]
-    return order if value.mask is None and sorted(order) == list(range(len(value.indices))) else None
-
-
-def _reordered(buffer: Buffer, order: Sequence[int]) -> Buffer:
-    return replace(buffer, shape=tuple(buffer.shape[place] for place in order))
+            buffers = {
+                one.buffer: replace(one.buffer, shape=tuple(one.buffer.shape[axis] for axis in order)) for one in before
+            }
+            buffers[before[-1].buffer] = stage.buffer
+            return (*(relaid(earlier, buffers, order) for earlier in before), *stages[number + 1 :])
+    return None
 
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> ChannelTiles | None:

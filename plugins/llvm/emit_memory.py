@@ -47,6 +47,8 @@ class MemoryBuilder(Builder):
         self.forms: dict[Variable, Linear | None] = {}
         """The linear forms of let-bound vectors of indices."""
         self.pointers: dict[Buffer, str] = {}
+        self.strides: dict[Buffer, list[Value]] = {}
+        """The strides of buffers of constant shape, which are numbers everywhere."""
         self._dummies: dict[tuple[str, str], str] = {}
 
     def value(self, expression: Expression) -> Value:
@@ -113,12 +115,17 @@ def scalar(emitter: MemoryBuilder, form: Linear, with_constant: bool = True) -> 
 
 def row_major_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[Value]:
     """Return the element strides of a buffer's dimensions."""
+    if buffer in emitter.strides:
+        return emitter.strides[buffer]
     if buffer.strides is not None:
         return [emitter.value(stride) for stride in buffer.strides]
     strides = [Value("1", INT64)]
     for extent in reversed(buffer.shape[1:]):
         strides.append(binary(emitter, "mul", strides[-1], emitter.value(extent)))
-    return strides[::-1][: len(buffer.shape)]
+    strides = strides[::-1][: len(buffer.shape)]
+    if element_count(buffer) is not None:
+        emitter.strides[buffer] = strides
+    return strides
 
 
 def element_count(buffer: Buffer) -> int | None:

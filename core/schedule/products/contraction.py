@@ -57,8 +57,10 @@ class ContractionScheduler(Factors):
             one = Split(1, self.split.count, 0)
             self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
         if needs_copy:
-            own, sums = (self.parts.multiply, self.tile.lanes), self.starts.of_left is not None
-            self.grouped_rows = copied_rows(self.small, self._block_rows, self.parts.terms, *own, sums)
+            multiply, sums = self.parts.multiply, self.starts.of_left is not None
+            self.grouped_rows = copied_rows(
+                self.small, self._block_rows, self.parts.terms, multiply, self.tile.lanes, sums
+            )
         if self.mode != "packed by panel" and self._rows_conflict():
             self.copied_rows = scratch("rows", self.kind.dtype, self._block_rows, self.parts.terms + self.tile.lanes)
         packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]

@@ -22,7 +22,7 @@ from graft.core.schedule.products.statements import bind, bound, in_vectors, loo
 from graft.core.schedule.products.tiling import lanes_of, split_evenly
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, Load, Stage, Statement, Variable
+from graft.core.tensor_ir.ir import Block, Buffer, Cast, Expression, Load, Stage, Statement, Variable
 from graft.core.tensor_ir.visit import free_variables, loads
 
 MAX_WINDOW = 49
@@ -131,24 +131,14 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _Depthwise |
     reduction = anchor.reduction
     if reduction is None or anchor.epilogue is not None or anchor.value.type.dtype != "int32":
         return None
-    sources = {load.buffer for load in loads(weight)}
-    read = {load.buffer for stage in epilogue.followers for load in loads(stage.value)} | {
-        load.buffer for load in loads(pixel)
-    }
-    if len(sources) != 1 or not sources <= kernel.constants.keys() or sources & read:
+    source = found.weights(kernel, (anchor, *epilogue.followers), "int32")
+    if source is None or not isinstance(weight, Cast) or any(load.buffer is source for load in loads(pixel)):
         return None
     terms = written_out(anchor, pixel, weight, MAX_WINDOW)
-    (source,) = sources
-    own = {anchor.axes[-1]}
-    if terms is None or any(free_variables(part) - own or not _is_widened(part, source) for part, _ in terms):
+    if terms is None or any(free_variables(part) - {anchor.axes[-1]} for part, _ in terms):
         return None
     lanes = lanes_of("int32", target)
     return _Depthwise(epilogue, shape, terms, reduction.initial, source, kernel.constants[source], lanes)
-
-
-def _is_widened(weight: Expression, source: Buffer) -> bool:
-    """Whether a weight is an element of the constant made an int32."""
-    return weight == b.cast(next(iter(loads(weight))), "int32") and weight.type.dtype != source.dtype
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

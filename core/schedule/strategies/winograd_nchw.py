@@ -205,10 +205,9 @@ class _Scheduler:
                 shift = half * self.transform.step
                 if first >= length + shift:
                     continue
-                own = b.subtract(start, shift)
                 low, high = first < shift, last - shift + lanes > length
-                mask = between(ramp(own, lanes), length, low=low, high=high)
-                at = ramp(b.add(begin, own), lanes)
+                mask = between(ramp(b.subtract(start, shift), lanes), length, low=low, high=high)
+                at = ramp(b.add(begin, b.subtract(start, shift)), lanes)
                 stores += [Store(combined, (b.index(half), b.index(i), at), sums[i], mask) for i in range(len(sums))]
             return Block(tuple(stores))
 
@@ -343,9 +342,8 @@ class _Scheduler:
 
         def piece(start: Expression, _: int, last: int) -> Statement:
             total = Load(pixels, (inner, ramp(b.add(begin, start), lanes)))
-            column = ramp(start, lanes)
-            mask = between(column, width, low=False, high=last + lanes > width)
-            point = [place.image, channel, y, column]
+            mask = between(ramp(start, lanes), width, low=False, high=last + lanes > width)
+            point = [place.image, channel, y, ramp(start, lanes)]
             return Block(tuple(self.epilogue.stores(point, total, mask)))
 
         body: Statement = self._over_vectors(width, piece)

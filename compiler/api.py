@@ -142,12 +142,11 @@ def compile(
     unnamed, placed by cost. ``threads`` is the number of threads the program uses, all available ones by default;
     ``target`` (or ``cpu``) is the machine to compile for: ``native``, or a row of `graft.core.machine.rows` or of a
     plugin (``x86-64-v3``, ``armv8-a``, with features ``x86-64-v4+avx512vnni``) for an artifact that runs elsewhere.
-    ``precision`` is that of float32 matrix products and convolutions
-    in the built-in compiler: ``bf16`` rounds their factors to bfloat16, sums in float32 and keeps images between
-    convolutions in bfloat16. With ``strict`` a region that its backend fails to compile or to load is an error;
-    otherwise it goes to the next backend. ``plan`` is a saved decision to follow, on its own backends unless others are
-    given; ``place`` is a mode of placement, as for `plan`. With ``cache``, kernels that were compiled before are found
-    in the user's cache directory.
+    ``precision`` is that of float32 matrix products and convolutions in backends that generate code: ``bf16`` rounds
+    their factors to bfloat16, sums in float32 and keeps images between convolutions in bfloat16. With ``strict`` a
+    region that its backend fails to compile or to load is an error; otherwise it goes to the next backend. ``plan`` is
+    a saved decision to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for
+    `plan`. With ``cache``, kernels that were compiled before are found in the user's cache directory.
 
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.

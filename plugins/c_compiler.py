@@ -39,23 +39,41 @@ def version_of(command: Sequence[str]) -> str:
     return said.stdout.partition("\n")[0]
 
 
-def compiled(text: str, flags: Sequence[str], name: str) -> bytes:
+@cache
+def preprocessed(command: Sequence[str], flags: Sequence[str], header: str) -> str:
+    """Return a header as the compiler sees it, and every macro: these say what the processor that is meant can do.
+
+    Raises CompileError if the compiler refuses.
+    """
+    return _run([*command, *flags, "-E", "-P", "-dD"], f'#include "{header}"\n', f"refused '{header}'").stdout
+
+
+def compiled(text: str, name: str, flags: Sequence[str]) -> bytes:
     """Return the object file of a C source; raise CompileError with the compiler's own message if it refuses.
 
-    ``name`` is the function that the error names.
+    ``name`` is what the error names.
     """
-    command = c_compiler()
+    command, refused = c_compiler(), f"refused the code of '{name}'"
     with TemporaryDirectory(prefix="graft-") as folder:
         output = Path(folder) / "kernel.o"
-        arguments = [*command, *flags, "-x", "c", "-c", "-", "-o", str(output)]
-        try:
-            done = subprocess.run(arguments, input=text, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise CompileError(f"the C compiler '{command[0]}' cannot be run: {error}", function=name) from error
-        if done.returncode == 0 and output.exists():
-            return output.read_bytes()
+        done = _run([*command, *flags, "-c", "-o", str(output)], text, refused, name)
+        if not output.exists():
+            raise _refusal(command, refused, "no object file", done, name)
+        return output.read_bytes()
+
+
+def _run(arguments: Sequence[str], text: str, refused: str, name: str = "") -> subprocess.CompletedProcess[str]:
+    try:
+        done = subprocess.run([*arguments, "-x", "c", "-"], input=text, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CompileError(f"the C compiler '{arguments[0]}' cannot be run: {error}", function=name) from error
+    if done.returncode:
+        raise _refusal(c_compiler(), refused, f"exit {done.returncode}", done, name)
+    return done
+
+
+def _refusal(
+    command: Sequence[str], refused: str, how: str, done: subprocess.CompletedProcess[str], name: str
+) -> CompileError:
     said = "\n".join((done.stderr or done.stdout).strip().splitlines()[:SHOWN_LINES])
-    how = f"exit {done.returncode}" if done.returncode else "no object file"
-    raise CompileError(
-        f"the C compiler '{shlex.join(command)}' refused the code of '{name}' ({how}): {said}", function=name
-    )
+    return CompileError(f"the C compiler '{shlex.join(command)}' {refused} ({how}): {said}", function=name)

@@ -56,7 +56,9 @@ def graft_datatypes() -> Iterable[Any]:  # type: ignore[empty-body]
 def graft_operators() -> Iterable[Any]:  # type: ignore[empty-body]
     """Return rows for the operator table: `Operator` definitions in the plugin's own domain, each with its schema.
 
-    A model that uses them loads; with ``lower`` the built-in compiler compiles them too.
+    A model that uses them loads; with ``lower`` every backend that generates code compiles them. A row with a
+    ``backend`` is that backend's own lowering of an operator of any domain, before the one for all:
+    ``replace(OPERATORS.get("Gelu"), lower=..., backend="npu")``.
 
     >>> import onnx
     >>> from graft.core.operators.table import Operator, Trait

@@ -15,7 +15,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.reject import Reject
 from graft.core.types import FLOATS, INTEGERS, is_custom
-from graft.errors import TuningError
+from graft.errors import CompileError, TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.codegen.bf16_products import rounded_nodes
@@ -40,15 +40,16 @@ class TensorIrBackend(CodegenChoices, Backend):
     """A backend for one machine: whatever has a lowering and static shapes is fused, scheduled and handed to `emit`.
 
     A subclass writes `emit`, and `machine` where it generates code for another one than the user's target. Where its
-    machine wants other decisions than Graft's, it overrides those of `CodegenChoices`. Custom datatypes are lowered to
-    ordinary operations before.
+    machine wants other decisions than Graft's, it overrides those of `CodegenChoices`; where it computes an operator in
+    another way, its plugin gives a row of the operator table with its name (`graft_operators`). Custom datatypes are
+    lowered to ordinary operations before.
     """
+
+    fuses: ClassVar[bool] = True
 
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
         """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
-        self._table, self._without = table, check_switches(without)
-
-    fuses: ClassVar[bool] = True
+        self._operators, self._without = table, check_switches(without)
 
     # ---- What a subclass writes ----
 
@@ -111,7 +112,13 @@ class TensorIrBackend(CodegenChoices, Backend):
         return set(rounded_nodes(region.nodes(), outputs, self._table, target))
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
-        """Compile a region into one module with a function per kernel, and the calls of them."""
+        """Compile a region into one module with a function per kernel, and the calls of them.
+
+        Raises CompileError for a machine that no code is generated for.
+        """
+        machine = options.target.machine
+        if isinstance(reason := self.generates_code(machine), str):
+            raise CompileError(f"{self.name} does not compile for '{machine.name}': {reason}", target=machine.name)
         target = self._machine(options.target, options.threads)
         region = in_integers(region, target.without)
         with self.region_code(target, options) as code:
@@ -147,6 +154,11 @@ class TensorIrBackend(CodegenChoices, Backend):
         regions = [in_integers(region, target.without) for region in regions]
         builder = KernelBuilder(target, options.threads, lambda functions: self.emit(functions, target), self)
         return tune_regions(regions, self._table, builder, self._tunings(target, options.tuned), wish)
+
+    @property
+    def _table(self) -> OperatorTable:
+        """The operators, with this backend's own lowerings of them."""
+        return self._operators.for_backend(self.name)
 
     def _machine(self, target: Target, threads: int) -> Target:
         return self.machine(replace(target, threads=threads, without=target.without | self._without))

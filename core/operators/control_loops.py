@@ -32,11 +32,6 @@ Rows = Sequence[Expression]
 Place = TypeVar("Place")
 
 
-ROW_TILE = 4
-COLUMN_TILES = {1: 8, 2: 8, 3: 5, 4: 4}
-"""Vectors of a tile, by its rows: enough sums to hide the latency of an addition, in 32 registers."""
-
-
 def loop(extent: int, body: Callable[[Expression], Statement], kind: LoopKind = "serial", name: str = "i") -> Statement:
     """Return the loop over ``[0, extent)``; of one iteration only its body."""
     if extent == 1:
@@ -138,33 +133,6 @@ class Lanes:
         """Return the store of the lanes below ``extent`` to a row of the caller's tensor."""
         return Store(buffer, (*row, self.ramp(column)), value, self.tail_mask(column, extent, width))
 
-    def product(
-        self,
-        rows: int,
-        columns: int,
-        depth: int,
-        left: Callable[[Expression, Expression], Expression],
-        right: Callable[[Expression, Expression], Expression],
-        initial: Callable[[Expression, Expression], Expression],
-        sink: Callable[[Expression, Expression, Expression], Statement],
-        kind: LoopKind = "serial",
-    ) -> Statement:
-        """Return ``sink(row, column, initial(row, column) + sum over k of left(row, k) * right(k, column))``.
-
-        ``columns`` is whole vectors; ``left`` is scalar, the others are vectors from ``column`` on. Tiles of up to
-        `ROW_TILE` rows by `COLUMN_TILES` vectors are held in registers.
-        """
-
-        def row_tile(row: Expression, height: int) -> Statement:
-            def column_tile(number: Expression, width: int) -> Statement:
-                places = [b.multiply(b.add(number, j), self.count) for j in range(width)]
-                lines = [b.add(row, i) for i in range(height)]
-                return self.tile(lines, places, depth, left, right, initial, sink)
-
-            return tiles(columns // self.count, COLUMN_TILES[height], column_tile)
-
-        return tiles(rows, ROW_TILE, row_tile, kind)
-
     def tile(
         self,
         lines: Sequence[Expression],
@@ -175,7 +143,11 @@ class Lanes:
         initial: Callable[[Expression, Place], Expression],
         sink: Callable[[Expression, Place, Expression], Statement],
     ) -> Statement:
-        """Return one tile of `product` in registers; ``places`` says where its vectors of columns stand."""
+        """Return ``sink(row, place, initial(row, place) + sum over k of left(row, k) * right(k, place))``.
+
+        ``lines`` are the rows, ``places`` say where the vectors of columns stand; ``left`` is scalar. All sums are held
+        in registers.
+        """
         first = initial(lines[0], places[0])
         cells = [(i, j) for i in range(len(lines)) for j in range(len(places))]
         sums = Buffer("sums", first.type.dtype, (b.index(len(cells)), b.index(self.count)), memory="register")

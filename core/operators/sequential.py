@@ -59,10 +59,13 @@ _OPERATORS: dict[str, ScatterOperator] = {"none": "set", "add": "add", "mul": "m
 
 
 def _scattered(
-    lowering: Lowering, extents: tuple[int, ...], place: Callable[[tuple[Variable, ...]], tuple[Expression, ...]]
+    lowering: Lowering,
+    number: int,
+    extents: tuple[int, ...],
+    place: Callable[[tuple[Variable, ...]], tuple[Expression, ...]],
 ) -> tuple[Stage, ...]:
-    """The data with element ``k`` of the updates, which are as many as ``extents`` say, at ``place(k)``."""
-    source, updates, target = lowering.input(0), lowering.input(2), lowering.output()
+    """The data with element ``k`` of the updates, input ``number`` in these extents, at ``place(k)``."""
+    source, updates, target = lowering.input(0), lowering.input(number), lowering.output()
     axes, loops = b.variables(len(source.shape)), b.variables(len(extents), "k")
     over = tuple(Axis(variable, b.index(extent)) for variable, extent in zip(loops, extents, strict=True))
     operator = _OPERATORS[lowering.node.attribute("reduction", "none")]
@@ -77,7 +80,7 @@ def _lower_scatter_elements(lowering: Lowering) -> tuple[Stage, ...]:
     def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
         return (*k[:axis], position(Load(indices, k), b.dims(source)[axis]), *k[axis + 1 :])
 
-    return _scattered(lowering, b.dims(indices), place)
+    return _scattered(lowering, 2, b.dims(indices), place)
 
 
 def _lower_scatter_nd(lowering: Lowering) -> tuple[Stage, ...]:
@@ -88,11 +91,29 @@ def _lower_scatter_nd(lowering: Lowering) -> tuple[Stage, ...]:
         chosen = [position(Load(indices, (*k[:rank], b.index(d))), shape[d]) for d in range(depth)]
         return (*chosen, *k[rank:])
 
-    return _scattered(lowering, b.dims(updates), place)
+    return _scattered(lowering, 2, b.dims(updates), place)
+
+
+def _lower_tensor_scatter(lowering: Lowering) -> tuple[Stage, ...]:
+    """A window of each batch's cache: from a place of its own on (the beginning by default), perhaps around the end."""
+    source, starts = lowering.input(0), lowering.optional(2)
+    axis = normal_axis(lowering.node.attribute("axis", -2), len(source.shape))
+    room, length = b.dims(source)[axis], b.dims(lowering.input(1))[axis]
+    is_circular = lowering.node.attribute("mode", "linear") == "circular"
+
+    def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
+        start: Expression = b.index(0)
+        if starts is not None:
+            start = b.clamp(b.cast(Load(starts, (k[0],)), "int64"), room if is_circular else room - length + 1)
+        at = b.add(start, k[axis])
+        return (*k[:axis], b.modulo(at, room) if is_circular else at, *k[axis + 1 :])
+
+    return _scattered(lowering, 1, b.dims(lowering.input(1)), place)
 
 
 OPERATORS.add(Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved))
 OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved))
+OPERATORS.add(Operator("TensorScatter", SEQUENTIAL, _lower_tensor_scatter, moved))
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
 

@@ -125,7 +125,8 @@ class Operator:
     constant). A node with unknown or symbolic shapes reaches neither it nor ``cost``. Without ``lower`` an operator has
     only facts. An operator that ONNX does not have (a plugin's, in a domain of its own) brings its ``schema``: names
     and types of inputs and outputs, defaults of attributes, and by ``set_type_and_shape_inference_function`` the
-    shapes.
+    shapes. A row with a ``backend`` is an override: that backend's own way, with lowering, traits and limits, to
+    compute an operator that the table has.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Operator:
     accepts: Callable[[NodeView], Reject | None] | None = None
     domain: str = ""
     schema: onnx.defs.OpSchema | None = None
+    backend: str = ""
 
 
 class OperatorTable:
@@ -142,44 +144,64 @@ class OperatorTable:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], Operator] = {}
-        self._owners: dict[tuple[str, str], str] = {}
+        self._own: dict[str, dict[tuple[str, str], Operator]] = {}
+        """Rows of single backends, by the backend's name."""
+        self._owners: dict[tuple[str, str, str], str] = {}
         self.discover: Callable[[], None] | None = None
         """Called before a domain counts as unknown: it lets plugins `admit` theirs."""
 
     def add(self, operator: Operator) -> Operator:
-        """Add an operator and return it; raise GraftError if its name is taken."""
-        key = (_canonical(operator.domain), operator.name)
-        if key in self._rows:
-            raise GraftError(
-                f"operator '{operator.name}' of domain '{key[0]}' is defined twice", operator=operator.name
-            )
-        self._rows[key] = operator
+        """Add an operator, or a backend's own row, and return it; raise GraftError if its name is taken."""
+        rows, (domain, name, backend) = self._rows_beside(operator), _key(operator)
+        if (domain, name) in rows:
+            whose = f" for backend '{backend}'" if backend else ""
+            raise GraftError(f"operator '{name}' of domain '{domain}' is defined twice{whose}", operator=name)
+        rows[domain, name] = operator
         return operator
 
     def admit(self, operator: object, owner: str) -> None:
         """Add an operator that a plugin brings, with its schema; one that it has brought before is kept.
 
         Raises GraftError for another type, a domain of ONNX or Graft, a schema that is absent or of another operator,
-        and a name that somebody else has.
+        and a name that somebody else has; for a backend's own row, where the table has no such operator.
         """
         if not isinstance(operator, Operator):
             raise GraftError(f"{owner}: graft_operators gave {type(operator).__name__}; give Operator objects")
+        key = _key(operator)
         where = f"{owner}: operator '{operator.name}' of domain '{operator.domain}'"
-        domain, schema = _canonical(operator.domain), operator.schema
-        if domain.partition(".")[0] in ("", "ai", "graft"):
-            raise GraftError(f"{where}: give it a domain of your own, such as 'com.example'", operator=operator.name)
-        if schema is None or (schema.name, schema.domain) != (operator.name, domain):
-            found = "no schema" if schema is None else f"the schema of '{schema.name}' of domain '{schema.domain}'"
-            raise GraftError(f"{where} has {found}; give an onnx.defs.OpSchema of it", operator=operator.name)
-        key = (domain, operator.name)
-        if key in self._rows and self._owners.get(key) == owner:
+        if operator.backend:
+            where += f" for backend '{operator.backend}'"
+        fault = self._fault_of_override(operator) if operator.backend else _fault_of_definition(operator)
+        if fault:
+            raise GraftError(f"{where}{fault}", operator=operator.name)
+        if key[:2] in self._rows_beside(operator):
+            if self._owners.get(key) != owner:
+                raise GraftError(f"{where}: {self._owners.get(key, 'Graft')} has it already", operator=operator.name)
             return
-        if key in self._rows:
-            raise GraftError(f"{where}: {self._owners.get(key, 'Graft')} has it already", operator=operator.name)
-        if not onnx.defs.has(operator.name, domain):
-            onnx.defs.register_schema(schema)
+        if operator.schema is not None and not onnx.defs.has(operator.name, key[0]):
+            onnx.defs.register_schema(operator.schema)
         self.add(operator)
         self._owners[key] = owner
+
+    def _rows_beside(self, operator: Operator) -> dict[tuple[str, str], Operator]:
+        """Return the rows among which an operator has a name of its own."""
+        return self._own.setdefault(operator.backend, {}) if operator.backend else self._rows
+
+    def _fault_of_override(self, operator: Operator) -> str:
+        if operator.lower is None:
+            return " has no lowering; give it one"
+        if self.get(operator.name, operator.domain) is not None:
+            return ""
+        near = self.nearest(operator.name)
+        return f" overrides nothing; {f'the nearest is {near}' if near else 'add the operator first'}"
+
+    def for_backend(self, name: str) -> OperatorTable:
+        """Return the table as a backend sees it: with rows of its own in the place of those for all."""
+        if not self._own.get(name):
+            return self
+        table = OperatorTable()
+        table._rows = {**self._rows, **self._own[name]}
+        return table
 
     def get(self, name: str, domain: str = "") -> Operator | None:
         """Return the operator, or None if the table does not have it."""
@@ -204,6 +226,21 @@ class OperatorTable:
 
 CUSTOM_DOMAIN = "graft.custom"
 """The domain of ONNX's operators on custom datatypes: same names, attributes and lowerings, storage types in ONNX."""
+
+
+def _key(operator: Operator) -> tuple[str, str, str]:
+    return _canonical(operator.domain), operator.name, operator.backend
+
+
+def _fault_of_definition(operator: Operator) -> str:
+    """Return what is wrong with a plugin's row for all backends, "" if nothing."""
+    domain, schema = _canonical(operator.domain), operator.schema
+    if domain.partition(".")[0] in ("", "ai", "graft"):
+        return ": give it a domain of your own, such as 'com.example'"
+    if schema is None or (schema.name, schema.domain) != (operator.name, domain):
+        found = "no schema" if schema is None else f"the schema of '{schema.name}' of domain '{schema.domain}'"
+        return f" has {found}; give an onnx.defs.OpSchema of it"
+    return ""
 
 
 def _canonical(domain: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,13 +17,14 @@ from graft.core.machine.rows import GENERIC, NATIVE, ROWS
 from graft.core.machine.target import CompileOptions, Target, host_target
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
-from graft.plugins.c_compiler import c_compiler, compiled, version_of
+from graft.plugins.c_compiler import c_compiler, compiled, preprocessed, version_of
 from graft.plugins.c_source.functions import function_text
 from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler
 from graft.plugins.native_image import link
 from graft.plugins.tensor_ir_backend import TensorIrBackend
 from graft.runtime.procedure import Module
 
+PRELUDE = "prelude.h"
 HEADERS = (Path(__file__).parent, Path(graft.runtime.__file__).parent / "native" / "include")
 FLAGS = (
     "-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-tree-loop-distribute-patterns",
@@ -49,9 +52,10 @@ class CSourceBackend(TensorIrBackend):
         return "" if self.available() else f"{' '.join(c_compiler())}: {version_of(c_compiler())}"
 
     def machine(self, target: Target) -> Target:
-        """Return the target as one of which nothing is known but scalars."""
-        processor = NATIVE if target.machine.name == NATIVE else target.cpu
-        return replace(target, machine=replace(GENERIC, arch=target.arch, cpu=processor), precision="float32")
+        """Return the target as one of which nothing is known but scalars; the compiler knows its processor."""
+        row = target.machine
+        own = replace(GENERIC, name=row.name, arch=row.arch, cpu=row.cpu, features=row.features)
+        return replace(target, machine=own)
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True for what this machine's compiler compiles for; of one that ``CC`` names that is not known."""
@@ -62,20 +66,26 @@ class CSourceBackend(TensorIrBackend):
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return the functions as one native image."""
         names = tuple(function.name for function in functions)
-        return Module("", "native", names, link([self._object(self._text(*functions), names[0], target)], names))
+        code = compiled(source_text(*functions), ", ".join(names), flags_for(target.machine))
+        return Module("", "native", names, link([code], names))
 
     def region_code(self, target: Target, options: CompileOptions) -> KernelObjects:
         """Compile each function by itself, several at once, and keep what comes of it."""
-
-        def compile(text: str, name: str) -> bytes:
-            return self._object(text, name, target)
-
-        own = ObjectCompiler(self.name, self.version(), self.sources(), self._text, compile, available_threads())
+        flags = flags_for(target.machine)
+        seen = "" if options.cache is None else preprocessed(c_compiler(), flags, PRELUDE)
+        version = f"{self.version()} {' '.join(flags)} {hashlib.sha256(seen.encode()).hexdigest()}"
+        compile = partial(compiled, flags=flags)
+        own = ObjectCompiler(self.name, version, self.sources(), source_text, compile, available_threads())
         return KernelObjects(own, target, options.cache)
 
-    def _text(self, *functions: Function) -> str:
-        return "\n".join(['#include "prelude.h"\n', *map(function_text, functions)])
 
-    def _object(self, text: str, name: str, target: Target) -> bytes:
-        is_known = target.arch == host_target().arch and (target.cpu == NATIVE or target.cpu in ROWS)
-        return compiled(text, [*FLAGS, *([f"-march={target.cpu}"] if is_known else [])], name)
+def source_text(*functions: Function) -> str:
+    """Return a C source with some functions."""
+    return "\n".join([f'#include "{PRELUDE}"\n', *map(function_text, functions)])
+
+
+def flags_for(machine: Machine) -> tuple[str, ...]:
+    """Return what the compiler is told; the processor only where the compiler of this machine knows it by its name."""
+    row = machine.name.partition("+")[0]
+    is_known = machine.arch == host_target().arch and row in (NATIVE, *ROWS)
+    return (*FLAGS, f"-march={row}") if is_known else FLAGS

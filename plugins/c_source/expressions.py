@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.small_floats import SMALL_FLOATS
+from graft.core.tensor_ir.small_floats import SMALL_FLOATS, bits_of
 from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions
 from graft.core.types import INTEGERS, Type
 from graft.errors import CompileError
@@ -17,7 +17,6 @@ TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat
     name: f"{name}_t" for name in INTEGERS
 }
 """The C type of an element."""
-EXACT_IN_FLOAT = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float32"})
 SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -108,9 +107,8 @@ class ExpressionWriter:
 
     def refused(self, what: str) -> CompileError:
         """Return the error for something that this emitter does not know."""
-        return CompileError(
-            f"function '{self.function}' has {what}, which c_source cannot write", function=self.function
-        )
+        name = self.function
+        return CompileError(f"function '{name}' has {what}, which c_source cannot write", function=name)
 
     def _named(self, type: str, text: str) -> str:
         name = self.fresh("t")
@@ -128,7 +126,7 @@ class ExpressionWriter:
                 place = self.place(buffer, indices)
                 return place if mask is None else f"({texts[0]} ? {place} : 0)"
             case ir.Unary(operator, value):
-                return _unary(operator, texts[0], value.type)
+                return f"(!{texts[0]})" if operator == "not" else f"{operator}_{value.type.dtype}({texts[0]})"
             case ir.Binary(operator, left, _):
                 return _binary(operator, texts[0], texts[1], left.type)
             case ir.Select():
@@ -139,8 +137,6 @@ class ExpressionWriter:
                 return _bitcast(texts[0], value.type.dtype, dtype)
             case ir.Intrinsic("fma", _, kind):
                 return f"fma_{kind.dtype}({', '.join(texts)})"
-            case ir.Intrinsic("round_bf16"):
-                return f"bfloat16_of_float32({texts[0]})"
             case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@0x" in name:
                 taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
                 address = f"(uintptr_t){name.partition('@')[2]}"
@@ -157,19 +153,6 @@ def _operands(node: ir.Expression) -> Sequence[ir.Expression]:
     return children(node)
 
 
-def _unary(operator: str, text: str, type: Type) -> str:
-    if operator == "not":
-        return f"(!{text})"
-    if operator == "bitnot":
-        return f"(({TYPES[type.dtype]})~{text})"
-    if operator == "neg" and type.is_float:
-        return f"(-{text})"
-    if operator in ("sqrt", "abs") and type.is_float:
-        name = "fabs" if operator == "abs" else operator
-        return f"{name}{'f' if type.dtype == 'float32' else ''}({text})"
-    return f"{operator}_{type.dtype}({text})"
-
-
 def _binary(operator: str, left: str, right: str, type: Type) -> str:
     if type.dtype == "bool" and operator in LOGIC:
         return f"({left} {LOGIC[operator]} {right})"
@@ -183,12 +166,6 @@ def _binary(operator: str, left: str, right: str, type: Type) -> str:
 def _cast(text: str, source: str, target: str) -> str:
     if source == target:
         return text
-    if source in SMALL_FLOATS:
-        return _cast(f"float32_of_{source}({text})", "float32", target)
-    if target in SMALL_FLOATS:
-        return (
-            f"{target}_of_float32({f'(float){text}' if source in EXACT_IN_FLOAT else f'odd_float32((double){text})'})"
-        )
     if target == "bool":
         return f"({text} != 0)"
     if Type(source).is_float and Type(target).is_integer:
@@ -210,7 +187,7 @@ def literal(value: int | float | bool, type: Type) -> str:
         number = int(value)
         return f"(({TYPES[type.dtype]}){number if abs(number) < 1 << 31 else f'{number % (1 << 64)}u'})"
     if type.dtype in SMALL_FLOATS:
-        return _cast(literal(value, Type("float64")), "float64", type.dtype)
+        return str(bits_of(float(value), type.dtype))
     exact = float(np.float32(value)) if type.dtype == "float32" else float(value)
     if math.isfinite(exact):
         return f"({exact.hex()}{'f' if type.dtype == 'float32' else ''})"

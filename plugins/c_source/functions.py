@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import assert_never
 
 from graft.core.tensor_ir import ir
@@ -20,7 +19,7 @@ from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement, walk_statements
 from graft.core.types import element_bits
 from graft.plugins.c_source.expressions import TYPES, ExpressionWriter
-from graft.plugins.codegen.emit_analysis import INDEX_TEXT, SERIAL_WORK, Work, collapsed, used
+from graft.plugins.codegen import emit_analysis
 
 STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
@@ -45,10 +44,9 @@ class _Program:
 
     def __init__(self, function: ir.Function) -> None:
         self.function = function
-        self.work = Work()
+        self.work = emit_analysis.Work()
         self.tasks: list[str] = []
-        shared = {function.parameters[-1], *(function.parameters[number] for number in function.in_place)}
-        self.overlapping = shared if function.in_place else set()
+        self.overlapping = emit_analysis.overlapping(function)
 
     def text(self) -> str:
         """Return the tasks, then the function."""
@@ -58,15 +56,14 @@ class _Program:
         for number, buffer in enumerate(function.parameters):
             tensor = f"inputs[{number}]" if number < inputs else f"outputs[{number - inputs}]"
             kind, name = self.pointer(buffer, is_read=number < inputs), writer.bind(buffer)
-            writer.line(f"{kind}{name} = (void *)((char *){tensor}->data + {tensor}->byte_offset);")
+            writer.first.append(f"{kind}{name} = (void *)((char *){tensor}->data + {tensor}->byte_offset);")
             for axis, extent in enumerate(buffer.shape):
                 if isinstance(extent, ir.Variable) and extent not in writer.variables:
-                    writer.line(f"const int64_t {writer.bind(extent)} = {tensor}->shape[{axis}];")
-        opening, writer.lines = writer.lines, []
+                    writer.first.append(f"const int64_t {writer.bind(extent)} = {tensor}->shape[{axis}];")
         writer.statement(function.body)
         origin = f"/* {', '.join(function.origin).replace('*/', '* /')} */\n" if function.origin else ""
         head = f"{origin}int32_t {function.name}(GraftContext *context, void *state, const DLTensor *const *inputs,"
-        lines = ["(void)context, (void)state, (void)inputs, (void)outputs;", *opening, *writer.finished()]
+        lines = ["(void)context, (void)state, (void)inputs, (void)outputs;", *writer.finished()]
         return "\n".join([*self.tasks, head, "    DLTensor *const *outputs) {", *_indented(lines), "}\n"])
 
     def pointer(self, buffer: ir.Buffer, *, is_read: bool) -> str:
@@ -81,7 +78,7 @@ class _Writer(ExpressionWriter):
     def __init__(self, program: _Program, name: str, *, in_parallel: bool) -> None:
         super().__init__(name)
         self.program, self.in_parallel = program, in_parallel
-        self.memory: list[str] = []
+        self.first: list[str] = []
         self._stack = 0
 
     def bind(self, one: ir.Variable | ir.Buffer) -> str:
@@ -95,8 +92,8 @@ class _Writer(ExpressionWriter):
         return name
 
     def finished(self) -> list[str]:
-        """Return the lines, memory first."""
-        return [*self.memory, *self.lines, "return GRAFT_OK;"]
+        """Return the lines, parameters and memory first."""
+        return [*self.first, *self.lines, "return GRAFT_OK;"]
 
     def statement(self, statement: ir.Statement) -> None:
         """Write a statement and what is inside."""
@@ -126,7 +123,7 @@ class _Writer(ExpressionWriter):
                 pass  # no effect but on time
             case ir.CallExtern("fail_index", arguments):
                 numbers = ", ".join(f"(long long){self.value(argument)}" for argument in arguments)
-                self.line(f'return context->api->fail(context, "{INDEX_TEXT}", {numbers});')
+                self.line(f'return context->api->fail(context, "{emit_analysis.INDEX_TEXT}", {numbers});')
             case ir.CallExtern(name):
                 raise self.refused(f"a call of '{name}'")
             case ir.Barrier() | ir.Issue() | ir.Push() | ir.Pop():
@@ -144,7 +141,7 @@ class _Writer(ExpressionWriter):
     def _for(self, loop: ir.For) -> None:
         if loop.binding:
             raise self.refused(f"a loop bound to '{loop.binding}'")
-        if loop.kind == "parallel" and not self.in_parallel and self.program.work(loop) >= SERIAL_WORK:
+        if loop.kind == "parallel" and not self.in_parallel and self.program.work(loop) >= emit_analysis.SERIAL_WORK:
             self._parallel(loop)
             return
         extent, name = self.index(loop.extent), self.bind(loop.variable)
@@ -153,49 +150,42 @@ class _Writer(ExpressionWriter):
         self._block(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)
 
     def _allocate(self, buffer: ir.Buffer) -> None:
-        name, kind = self.bind(buffer), TYPES[buffer.dtype]
-        extents = [int(extent.value) for extent in buffer.shape if isinstance(extent, ir.Constant)]
-        bytes_each, is_known = element_bits(buffer.dtype) // 8, len(extents) == len(buffer.shape)
-        count = max(1, prod(extents))
-        if is_known and (buffer.memory == "register" or self._stack + count * bytes_each <= STACK_BYTES):
-            self._stack += count * bytes_each
-            self.memory.append(f"_Alignas(64) {kind} {name}[{count}];")
+        name, kind, count = self.bind(buffer), TYPES[buffer.dtype], emit_analysis.element_count(buffer)
+        size = (count or 1) * element_bits(buffer.dtype) // 8
+        if count is not None and (buffer.memory == "register" or self._stack + size <= STACK_BYTES):
+            self._stack += size
+            self.first.append(f"_Alignas(64) {kind} {name}[{max(1, count)}];")
             return
-        size = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])
+        total = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])
         lines = [
-            f"{kind} *restrict {name} = context->api->scratch(context, {size});",
+            f"{kind} *restrict {name} = context->api->scratch(context, {total});",
             f"if ({name} == NULL) return GRAFT_ERROR_MEMORY;",
         ]
-        if is_known:  # blocks live until the function returns: not one for every iteration
-            self.memory += lines
+        if count is not None:  # blocks live until the function returns: not one for every iteration
+            self.first += lines
         else:
             self.lines += _indented(lines, self.depth)
 
     def _parallel(self, loop: ir.For) -> None:
         """Write parallel loops as a function of a part of their iterations, and the call of the runtime."""
-        variable, extent, body = collapsed(loop)
+        variable, extent, body = emit_analysis.collapsed(loop)
         name = f"{self.program.function.name}_task{len(self.program.tasks) + 1}"
-        variables, buffers = used(body)
         task = _Writer(self.program, self.function, in_parallel=True)
-        fields, opening, values = [], [], []
         written = {one.buffer for one in walk_statements(body) if isinstance(one, ir.Store)}
-        for buffer in (one for one in buffers if one in self.pointers):
-            kind, own = self.program.pointer(buffer, is_read=buffer not in written), task.bind(buffer)
-            fields.append(f"  {kind.replace('restrict ', '')}{own};")
-            opening.append(f"{kind}{own} = closure->{own};")
-            values.append(self.pointers[buffer])
-        for captured in (one for one in variables if one in self.variables and one is not variable):
-            kind, own = f"const {TYPES[captured.type.dtype]} ", task.bind(captured)
-            fields.append(f"  {kind}{own};")
-            opening.append(f"{kind}{own} = closure->{own};")
-            values.append(self.variables[captured])
+        buffers, variables = emit_analysis.captured(body, self.pointers, self.variables.keys() - {variable})
+        kinds = [self.program.pointer(one, is_read=one not in written) for one in buffers]
+        kinds += [f"const {TYPES[one.type.dtype]} " for one in variables]
+        values = [*(self.pointers[one] for one in buffers), *(self.variables[one] for one in variables)]
+        captures = list(zip(kinds, [*map(task.bind, buffers), *map(task.bind, variables)], strict=True))
+        fields = [f"  {kind.replace('restrict ', '')}{own};" for kind, own in captures]
+        opening = [f"{kind}{own} = closure->{own};" for kind, own in captures]
         index = task.bind(variable)
         task._block(f"for (int64_t {index} = begin; {index} < end; ++{index}) {{", body)
         head = f"static int32_t {name}_run(GraftContext *context, void *data, int64_t begin, int64_t end) {{"
         lines = [f"const struct {name} *closure = data;", "(void)context, (void)closure;", *opening, *task.finished()]
         struct = [f"struct {name} {{", *(fields or ["  char none;"]), "};"]
         self.program.tasks.append("\n".join([*struct, head, *_indented(lines), "}\n"]))
-        grain = max(1, SERIAL_WORK // self.program.work(body))
+        grain = max(1, emit_analysis.SERIAL_WORK // self.program.work(body))
         closure, status = self.fresh("closure"), self.fresh("status")
         self.line(f"struct {name} {closure} = {{{', '.join(values) or '0'}}};")
         run = f"context->api->parallel_for(context, {self.index(extent)}, {grain}, {name}_run, &{closure})"

@@ -1,5 +1,5 @@
 /* Arithmetic of Graft's tensor IR in portable C11: integers wrap, nothing traps, and no library is called.
- * Floats of 16 bits are kept as their bits and computed in float, rounded once to nearest even. */
+ * Floats of 16 bits are kept as their bits. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +16,7 @@
   GRAFT_INLINE T sub_##NAME(T a, T b) { return (T)((uint64_t)a - (uint64_t)b); }                                       \
   GRAFT_INLINE T mul_##NAME(T a, T b) { return (T)((uint64_t)a * (uint64_t)b); }                                       \
   GRAFT_INLINE T neg_##NAME(T a) { return (T)(0 - (uint64_t)a); }                                                      \
+  GRAFT_INLINE T bitnot_##NAME(T a) { return (T)~a; }                                                                  \
   GRAFT_INLINE T abs_##NAME(T a) { return negative_##NAME(a) ? neg_##NAME(a) : a; }                                    \
   GRAFT_INLINE T div_##NAME(T a, T b) {                                                                                \
     return b == 0 ? a : IS_SIGNED && b == (T)-1 ? neg_##NAME(a) : (T)(a / b);                                          \
@@ -55,6 +56,9 @@ GRAFT_INTEGERS(64)
 #define GRAFT_FLOAT(NAME, T, BITS, SUFFIX, LIMIT)                                                                      \
   GRAFT_INLINE BITS bits_of_##NAME(T a) { return (union { T in; BITS out; }){a}.out; }                                 \
   GRAFT_INLINE T NAME##_of_bits(BITS a) { return (union { BITS in; T out; }){a}.out; }                                 \
+  GRAFT_INLINE T neg_##NAME(T a) { return -a; }                                                                        \
+  GRAFT_INLINE T abs_##NAME(T a) { return fabs##SUFFIX(a); }                                                           \
+  GRAFT_INLINE T sqrt_##NAME(T a) { return sqrt##SUFFIX(a); }                                                          \
   GRAFT_INLINE T min_##NAME(T a, T b) { return a != a ? a : a < b ? a : b; }                                           \
   GRAFT_INLINE T max_##NAME(T a, T b) { return a != a ? a : a > b ? a : b; }                                           \
   GRAFT_INLINE T round_even_##NAME(T a) {                                                                              \
@@ -93,29 +97,3 @@ GRAFT_INLINE double fmod_float64(double x, double y) {
   return float64_of_bits(sign | (rest < one ? rest : ((uint64_t)exponent << 52) + (rest - one)));
 }
 GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((double)x, (double)y); }
-
-/* A float whose last bit says that more follows: rounding it again gives the double rounded once. */
-GRAFT_INLINE float odd_float32(double a) {
-  const float near = (float)a;
-  if ((double)near == a || near != near || fabsf(near) == INFINITY) return near;
-  return float32_of_bits((bits_of_float32(near) - (fabs((double)near) > fabs(a))) | 1);
-}
-
-GRAFT_INLINE float float32_of_bfloat16(uint16_t a) { return float32_of_bits((uint32_t)a << 16); }
-GRAFT_INLINE uint16_t bfloat16_of_float32(float a) {
-  const uint32_t bits = bits_of_float32(a);
-  return (uint16_t)(a != a ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-GRAFT_INLINE float float32_of_float16(uint16_t a) {
-  const uint32_t sign = (uint32_t)(a & 0x8000) << 16, rest = a & 0x7fff;
-  if (rest >= 0x7c00) return float32_of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-  if (rest >= 0x400) return float32_of_bits(sign | ((rest << 13) + ((uint32_t)112 << 23)));
-  return copysignf((float)rest * 5.9604644775390625e-08f, float32_of_bits(sign));
-}
-GRAFT_INLINE uint16_t float16_of_float32(float a) {
-  const uint32_t bits = bits_of_float32(a), rest = bits & 0x7fffffff, sign = (bits >> 16) & 0x8000;
-  if (rest > 0x7f800000) return (uint16_t)(sign | 0x7e00 | ((rest >> 13) & 0x3ff));
-  if (rest >= 0x47800000) return (uint16_t)(sign | 0x7c00);
-  if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - ((uint32_t)112 << 23) + 0xfff + ((rest >> 13) & 1)) >> 13));
-  return (uint16_t)(sign | (bits_of_float32(fabsf(a) + 0.5f) - 0x3f000000)); /* 2^-24 is the last place of 0.5 */
-}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import fields
+from math import prod
 from operator import attrgetter
 from typing import Any, get_args
 
-from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, For, Let, Statement, Variable
+from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, For, Function, Let, Statement, Variable
+from graft.core.tensor_ir.visit import walk_statements
 
 SERIAL_WORK = 16 * 1024
 """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
@@ -37,6 +39,30 @@ def used(statement: Statement) -> tuple[dict[Variable, None], dict[Buffer, None]
             buffers[node] = None
         todo += _parts(kind)(node)[::-1]
     return variables, buffers
+
+
+def captured(
+    body: Statement, buffers: Container[Buffer], variables: Container[Variable]
+) -> tuple[list[Buffer], list[Variable]]:
+    """Return which of the enclosing function's buffers and variables a body uses, in order of first use."""
+    inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)}
+    used_variables, used_buffers = used(body)
+    return (
+        [one for one in used_buffers if one in buffers],
+        [one for one in used_variables if one in variables and one not in inner],
+    )
+
+
+def element_count(buffer: Buffer) -> int | None:
+    """Return the number of elements of a contiguous buffer of constant shape, else None."""
+    if buffer.strides is not None or not all(isinstance(extent, Constant) for extent in buffer.shape):
+        return None
+    return prod(int(extent.value) for extent in buffer.shape if isinstance(extent, Constant))
+
+
+def overlapping(function: Function) -> set[Buffer]:
+    """Return the parameters that may be the same memory: an output and what it may be written over."""
+    return {function.parameters[number] for number in (*function.in_place, *([-1] if function.in_place else []))}
 
 
 class Work:

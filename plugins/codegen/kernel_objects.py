@@ -15,7 +15,7 @@ from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
 from graft.plugins.codegen.constant_packing import Shared
 from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
-from graft.plugins.codegen.region_code import RegionCode
+from graft.plugins.codegen.region_code import RegionCode, naming_nodes
 from graft.plugins.native_image import link
 from graft.runtime.procedure import Module
 
@@ -81,9 +81,10 @@ class KernelObjects(RegionCode):
     def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Compile a function, and keep it in the cache if its kernel has a structure."""
         started = perf_counter()
-        text = self._compiler.text(function)
+        with naming_nodes(function):
+            text = self._compiler.text(function)
         self.seconds["emit"] += perf_counter() - started
-        self._objects.append((function.name, self._pool.submit(self._compile, text, function.name, structure, shared)))
+        self._objects.append((function.name, self._pool.submit(self._compile, text, function, structure, shared)))
 
     def module(self) -> Module | None:
         """Return all functions as a native image; raise CompileError for what compiler or linker refuse."""
@@ -100,10 +101,12 @@ class KernelObjects(RegionCode):
             self._cache.trim()
         return Module("", "native", names, image)
 
-    def _compile(self, text: str, name: str, structure: str | None, shared: Shared | None) -> Entry:
+    def _compile(self, text: str, function: Function, structure: str | None, shared: Shared | None) -> Entry:
         started = perf_counter()
-        shared = shared or Shared(name, None)
-        entry = Entry(name, self._compiler.compile(text, name), shared.places, shared.chosen)
+        shared = shared or Shared(function.name, None)
+        with naming_nodes(function):
+            code = self._compiler.compile(text, function.name)
+        entry = Entry(function.name, code, shared.places, shared.chosen)
         self.seconds[self._compiler.name] += perf_counter() - started
         if self._cache is not None and structure is not None and "custom[" not in structure:
             self._cache.put(self._key(structure), entry)

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
 from typing import Self
 
 from graft.core.tensor_ir.ir import Function
+from graft.errors import CompileError
 from graft.plugins.codegen.constant_packing import Shared
 from graft.runtime.procedure import Module
 
 
-class RegionCode:
+@contextmanager
+def naming_nodes(*functions: Function) -> Iterator[None]:
+    """Put before the message of a CompileError which nodes of the model the function in it computes."""
+    try:
+        yield
+    except CompileError as error:
+        named = error.facts.get("function")
+        nodes = ", ".join(f"'{node}'" for one in functions if one.name == named for node in one.origin)
+        if not nodes:
+            raise
+        raise CompileError(f"{nodes}: {error.message}", function=named) from error
+
+
+class RegionCode(ABC):
     """A context in which functions are compiled; what holds threads or files ends them with it."""
 
     seconds: dict[str, float]
@@ -31,13 +47,13 @@ class RegionCode:
         """Return what is kept of a kernel of this structure, which becomes the function ``name``; None if nothing."""
         return None
 
+    @abstractmethod
     def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Take a function; where its kernel has a structure, what becomes of it may be kept with ``shared``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def module(self) -> Module | None:
         """Return the module of all functions, None if there are none."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)
@@ -57,6 +73,7 @@ class CollectedFunctions(RegionCode):
         if not self.functions:
             return None
         started = perf_counter()
-        module = self.emit(self.functions)
+        with naming_nodes(*self.functions):
+            module = self.emit(self.functions)
         self.seconds["emit"] = perf_counter() - started
         return module

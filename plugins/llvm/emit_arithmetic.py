@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from graft.core.tensor_ir.ir import COMPARISONS, BinaryOperator, UnaryOperator
 from graft.core.types import SIGNED, element_bits
-from graft.plugins.llvm.emit_builder import SMALL_FLOATS, Builder, Value, literal, mangled, register_type
+from graft.plugins.llvm.emit_builder import Builder, Value, literal, mangled, register_type
 from graft.plugins.llvm.emit_cast import cast
 
 _FLOAT_INSTRUCTION = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -26,8 +26,6 @@ _FLOAT_COMPARISON = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "
 def unary(builder: Builder, operator: UnaryOperator, value: Value) -> Value:
     """Apply a unary operator to a scalar or vector."""
     type = value.type
-    if type.dtype in SMALL_FLOATS:
-        return cast(builder, unary(builder, operator, cast(builder, value, "float32")), type.dtype)
     match operator:
         case "neg" if type.is_float:
             return Value(builder.let(f"fneg {register_type(type)} {value.text}"), type)
@@ -82,9 +80,6 @@ def binary(builder: Builder, operator: BinaryOperator, left: Value, right: Value
     """Apply a binary operator to two values of one type."""
     assert left.type == right.type, (operator, left.type, right.type)
     type = left.type
-    if type.dtype in SMALL_FLOATS:
-        wide = binary(builder, operator, cast(builder, left, "float32"), cast(builder, right, "float32"))
-        return wide if operator in COMPARISONS else cast(builder, wide, type.dtype)
     if operator in COMPARISONS:
         return _compare(builder, operator, left, right)
     if type.is_float:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.small_floats import bits_of
 from graft.core.types import Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import Work
@@ -22,7 +23,6 @@ from graft.plugins.codegen.emit_analysis import Work
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 """What code is generated for, by architecture."""
 _IMPURE = ("load", "call")
-SMALL_FLOATS = frozenset({"float16", "bfloat16"})
 
 
 class Value(NamedTuple):
@@ -84,28 +84,13 @@ def literal(value: int | float | bool, type: Type) -> str:
             if type.dtype == "float32":
                 number = c_float(number).value
             return f"0x{struct.unpack('>Q', struct.pack('>d', number))[0]:016X}"
-        case "float16":
-            return str(struct.unpack("<H", struct.pack("<e", _clamp_to_half(float(value))))[0])
-        case "bfloat16":
-            return str(_bfloat16_bits(float(value)))
+        case "float16" | "bfloat16":
+            return str(bits_of(float(value), type.dtype))
     if not type.is_integer:
         raise CompileError(f"a constant of type {type} has no bits before its datatype is lowered", dtype=type.dtype)
     bits = element_bits(type.dtype)
     wrapped = int(value) & ((1 << bits) - 1)
     return str(wrapped - (1 << bits) if type.dtype.startswith("int") and wrapped >> (bits - 1) else wrapped)
-
-
-def _clamp_to_half(number: float) -> float:
-    return float("inf") * (1 if number > 0 else -1) if 65520 <= abs(number) < float("inf") else number
-
-
-def _bfloat16_bits(number: float) -> int:
-    if number != number:
-        return 0x7FC0
-    bits: int = struct.unpack("<I", struct.pack("<f", c_float(number).value))[0]
-    if bits & 0x7FFFFFFF == 0x7F800000:
-        return bits >> 16
-    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
 @dataclass(slots=True)
@@ -120,6 +105,11 @@ class ModuleText:
     """Whether the function that is emitted `is_exact`."""
     overlapping: set[Buffer] = field(default_factory=set)
     """Parameters that may be the same memory: an output and what it may be written over."""
+    roundings: frozenset[str] = field(init=False)
+    """The target's own instructions for 16-bit floats."""
+
+    def __post_init__(self) -> None:
+        self.roundings = frozenset(name for name in ("round_f16", "round_bf16") if self.instruction(name))
 
     def instruction(self, name: str, lanes: int = 0) -> str | None:
         """Return LLVM's text of an instruction for a result of so many lanes, None if the target has none."""

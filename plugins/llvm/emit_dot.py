@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from graft.core.machine.instructions import DOTS
 from graft.core.types import Type, element_bits
 from graft.plugins.llvm.emit_builder import Builder, Value, register_type
-from graft.plugins.llvm.emit_cast import cast
 
 Fused = Callable[[Value, Value, Value], Value]
 
@@ -41,8 +40,6 @@ def round_bf16(builder: Builder, value: Value) -> Value:
     """Return float32 as bfloat16 bits; the instruction takes subnormal numbers for zero."""
     to = Type("bfloat16", value.type.lanes)
     rounding = builder.module.instruction("round_bf16")
-    if rounding is None:
-        return cast(builder, value, "bfloat16")
     kind, native = register_type(value.type), register_type(to).replace("i16", "bfloat")
     rounded = builder.let(f"{rounding} {kind} {value.text} to {native}")
     return Value(builder.let(f"bitcast {native} {rounded} to {register_type(to)}"), to)

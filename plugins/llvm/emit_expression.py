@@ -25,11 +25,12 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.small_floats import in_float32
 from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_arithmetic, emit_dot, emit_memory
-from graft.plugins.llvm.emit_builder import SMALL_FLOATS, ModuleText, Value, literal, register_type
+from graft.plugins.llvm.emit_builder import ModuleText, Value, literal, register_type
 from graft.plugins.llvm.emit_cast import cast
 
 
@@ -64,6 +65,9 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
         return emitted[id(expression)][1]
 
     def _emit(self, expression: Expression) -> Value:
+        plain = in_float32(expression, self.module.roundings)
+        if plain is not expression:
+            return self.value(plain)
         match expression:
             case Constant(value, type):
                 return Value(literal(value, type), type)
@@ -148,9 +152,6 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
         return self.in_lanes(type.lanes, called)
 
     def _fma(self, left: Value, right: Value, addend: Value) -> Value:
-        if left.type.dtype in SMALL_FLOATS:
-            wide = self._fma(*(cast(self, value, "float32") for value in (left, right, addend)))
-            return cast(self, wide, left.type.dtype)
         return self.call(self.module.instruction("fma") or "fmuladd", left, right, addend)
 
     def _shuffle(self, vectors: list[Value], lanes: tuple[int, ...]) -> Value:
@@ -177,8 +178,6 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
         scalar = type.with_lanes(1)
         if type.lanes == 1:
             return value
-        if type.dtype in SMALL_FLOATS:
-            return cast(self, self._horizontal(operator, cast(self, value, "float32")), type.dtype)
         kind, result = register_type(type), register_type(scalar)
         if type.is_float and operator in ("add", "mul"):
             full = f"llvm.vector.reduce.f{operator}.v{type.lanes}f{element_bits(type.dtype)}"

@@ -29,10 +29,9 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.verifier import machine_fault
-from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import INDEX_TEXT, collapsed, used
+from graft.plugins.codegen.emit_analysis import INDEX_TEXT, captured, collapsed, element_count, overlapping, used
 from graft.plugins.llvm import emit_memory
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
@@ -206,7 +205,7 @@ class FunctionEmitter(ExpressionEmitter):
     # ---- Memory ----
 
     def _allocate(self, buffer: Buffer) -> str:
-        count = emit_memory.element_count(buffer)
+        count = element_count(buffer)
         element = memory_type(Type(buffer.dtype))
         if count is None:
             return self._scratch(self._symbolic_bytes(buffer).text, at_entry=False)
@@ -303,21 +302,15 @@ class FunctionEmitter(ExpressionEmitter):
         self.label(f"{name}.ok")
 
     def _captures(self, body: Statement) -> list[_Capture]:
-        variables, buffers = used(body)
+        buffers, variables = captured(body, self.pointers, self.variables)
         captures = []
         for buffer in buffers:
-            if buffer in self.pointers:
-                operand = Value(self.pointers[buffer], INT64)
-                captures.append(_Capture(buffer, operand, "ptr", self._attributes(buffer)))
-        inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)}
-        for variable in variables:
-            value = None if variable in inner else self.variables.get(variable)
-            if value is not None and value.text.startswith("%"):
+            attributes = pointer_attributes(buffer, overlaps=buffer in self.module.overlapping)
+            captures.append(_Capture(buffer, Value(self.pointers[buffer], INT64), "ptr", attributes))
+        for value, variable in ((self.variables[one], one) for one in variables):
+            if value.text.startswith("%"):
                 captures.append(_Capture(variable, value, register_type(value.type)))
         return captures
-
-    def _attributes(self, buffer: Buffer) -> str:
-        return pointer_attributes(buffer, overlaps=buffer in self.module.overlapping)
 
     def _closure(self, captures: list[_Capture]) -> str:
         layout = _layout(captures)
@@ -361,7 +354,7 @@ def pointer_attributes(buffer: Buffer, writes: bool = True, overlaps: bool = Fal
     attributes = [*([] if overlaps else ["noalias"]), *([] if writes else ["readonly"])]
     if buffer.alignment > 1:
         attributes.append(f"align {buffer.alignment}")
-    count = emit_memory.element_count(buffer)
+    count = element_count(buffer)
     if count:
         attributes.append(f"dereferenceable({count * element_bits(buffer.dtype) // 8})")
     return " ".join(attributes)
@@ -371,8 +364,7 @@ def emit_function(module: ModuleText, function: Function) -> None:
     """Add the LLVM functions of a tensor IR function to ``module``; ``@function.name`` has the ABI of GraftFunction."""
     emitter = FunctionEmitter(module, function.name, in_parallel=False)
     outer = Builder(module)
-    if function.in_place:
-        module.overlapping.update((function.parameters[-1], *(function.parameters[i] for i in function.in_place)))
+    module.overlapping.update(overlapping(function))
     parameters, arguments = ["ptr %context"], ["ptr %context"]
     for number, buffer in enumerate(function.parameters):
         is_output = number >= len(function.parameters) - function.outputs

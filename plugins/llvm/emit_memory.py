@@ -7,12 +7,13 @@ was written.
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
 from graft.core.types import INT64, Type, element_bits
+from graft.plugins.codegen.emit_analysis import element_count
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
 
@@ -39,7 +40,7 @@ class Linear:
         self.lane += other.lane * factor
 
 
-class MemoryBuilder(Builder):
+class MemoryBuilder(Builder, ABC):
     """A builder that knows where buffers are; what values expressions have is its subclass's to say."""
 
     def __init__(self, module: ModuleText) -> None:
@@ -51,9 +52,9 @@ class MemoryBuilder(Builder):
         """The strides of buffers of constant shape, which are numbers everywhere."""
         self._dummies: dict[tuple[str, str], str] = {}
 
+    @abstractmethod
     def value(self, expression: Expression) -> Value:
         """Return the value of an expression."""
-        raise NotImplementedError
 
     def dummy(self, llvm_type: str, purpose: str) -> str:
         """Return a stack slot for switched-off scalar accesses: ``zero`` is read, ``sink`` written."""
@@ -126,13 +127,6 @@ def row_major_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[Value]:
     if element_count(buffer) is not None:
         emitter.strides[buffer] = strides
     return strides
-
-
-def element_count(buffer: Buffer) -> int | None:
-    """Return the number of elements of a contiguous buffer of constant shape, else None."""
-    if buffer.strides is not None or not all(isinstance(extent, Constant) for extent in buffer.shape):
-        return None
-    return math.prod(int(extent.value) for extent in buffer.shape if isinstance(extent, Constant))
 
 
 def _offset(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression]) -> Linear | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import onnx
 import pytest
 
 import graft
+from graft.compiler.api import compile_model
 from graft.compiler.driver import prepare
-from graft.compiler.request import choose
+from graft.compiler.request import Request, choose
 from graft.core.model.load import load
 from graft.core.model.passes.pipeline import record_of
 from graft.core.operators.table import OPERATORS, Operator
@@ -145,3 +147,59 @@ def test_a_pass_has_a_name_of_its_own_and_can_run(tmp_path: Path) -> None:
     text = PASS.format(stage="import", operator="Abs").replace('"relu-to-abs"', '"fold-constants"')
     with pytest.raises(GraftError, match="two passes are called 'fold-constants'; rename the plugin's"):
         prepare(model("Relu"), manager=plugin(tmp_path, "taken", text))
+
+
+# ---- A backend's own lowering of an operator ----
+
+OVERRIDE = """
+from dataclasses import replace
+
+import graft
+from graft.core.operators.table import OPERATORS
+
+
+class Absolutely(graft.TensorIrBackend):
+    name = "absolutely"
+
+    def emit(self, functions, target):
+        names = tuple(function.name for function in functions)
+        return graft.Module("", "printed", names, "\\n".join(map(str, functions)).encode())
+
+
+@graft.hookimpl
+def graft_backends():
+    return [Absolutely]
+
+
+@graft.hookimpl
+def graft_operators():
+    return [replace(OPERATORS.get("Relu"), lower=OPERATORS.get("Abs").lower, backend="absolutely")]
+"""
+
+
+def test_a_backends_own_lowering_goes_before_the_one_for_all(tmp_path: Path) -> None:
+    manager = plugin(tmp_path, "absolutely", OVERRIDE)
+    request = Request(["absolutely"], cache=False, strict=True, manager=manager)
+    (module,) = compile_model(model("Relu"), request).description.modules
+    assert "abs(" in module.data.decode() and "max(" not in module.data.decode()
+    np.testing.assert_array_equal(graft.compile(model("Relu"), ["llvm"], manager=manager)(X), np.maximum(X, 0))
+
+
+def test_a_backends_own_lowering_has_one_owner_and_something_to_override() -> None:
+    relu = OPERATORS.get("Relu")
+    assert relu is not None
+    own = replace(relu, backend="nobody")
+    OPERATORS.admit(own, "plugin 'a'")
+    OPERATORS.admit(own, "plugin 'a'")
+    where = "plugin 'b': operator '{}' of domain '' for backend 'nobody'"
+    for wrong, name, message in (
+        (own, "Relu", ": plugin 'a' has it already"),
+        (replace(own, lower=None), "Relu", " has no lowering; give it one"),
+        (replace(own, name="Relo"), "Relo", " overrides nothing; the nearest is Relu"),
+    ):
+        with pytest.raises(GraftError) as caught:
+            OPERATORS.admit(wrong, "plugin 'b'")
+        assert caught.value.message == where.format(name) + message
+    with pytest.raises(GraftError) as caught:
+        OPERATORS.add(own)
+    assert caught.value.message == "operator 'Relu' of domain '' is defined twice for backend 'nobody'"

@@ -1,79 +1,90 @@
-"""The schedule of recurrent layers: their loops in vectors, constant weights transposed at compile time.
+"""The schedule of recurrent layers: in chunks of units, constant weights packed at compile time.
 
-It takes the scans that an RNN, LSTM or GRU states (`graft.core.operators.recurrent`) and nothing else; any other
-recurrence runs in the plain loops of `graft.core.schedule.strategies.sequential_loops`.
+What a layer is, its stages say (`graft.core.schedule.strategies.recurrence`). Products over whole sequences, as those
+of its inputs, are computed likewise; all other stages run in the loops of `sequential_loops`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from graft.core.machine.target import Target
-from graft.core.operators import recurrent_layer
-from graft.core.operators.build import index
-from graft.core.operators.control_loops import Lanes
-from graft.core.operators.recurrent_layer import GATES, Layer
+from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.strategies.recurrent_loops import Chunks, recurrent_loops
+from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.strategies.recurrence import Phase, Recurrence, Sums, parts_of, product_of
+from graft.core.schedule.strategies.recurrent_loops import Places, Tiles, recurrent_loops
 from graft.core.schedule.strategy import Strategy, of_kernel
-from graft.core.tensor_ir.ir import Buffer, Function
-
-WEIGHTS = (1, 2)
-"""The inputs W and R."""
+from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.ir import Buffer, Function, Stage
+from graft.core.tensor_ir.ordered_stages import stage_expressions
+from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.tensor_ir.visit import loads
 
 
 def schedule_recurrent(kernel: Kernel, target: Target) -> Scheduled | None:
-    """Return the loops of a kernel that is a recurrent layer, None if it is not or the machine has no vectors.
+    """Return the loops of a kernel with a recurrent layer, None if it has none or the machine has no vectors.
 
-    Weights that are known at compile time are packed, each in its own form, if W and R both are: not where they are
-    one. Without, they are transposed in every call.
+    Weights that are known at compile time, and read as such alone, are packed; others are so in every call.
     """
-    layer = layer_of(kernel)
-    if layer is None or not target.machine.vectors:
+    parts = list(parts_of(kernel)) if target.machine.vectors else []
+    if not any(isinstance(part, Recurrence) for part in parts):
         return None
-    size, sources = Chunks(layer, Lanes.of(target)), [layer.input(number) for number in WEIGHTS]
-    packed, contents = None, {}
-    inputs = kernel.inputs
-    if sources[0] is not sources[1] and all(source in kernel.constants for source in sources):
-        shapes = [size.packed_shape(number) for number in range(2)]
-        first, second = (
-            Buffer(f"{source.name}_packed", layer.dtype, tuple(map(index, shape)))
-            for source, shape in zip(sources, shapes, strict=True)
-        )
-        packed, replaced = (first, second), dict(zip(sources, (first, second), strict=True))
-        contents = {
-            source: _pack(size, kernel.constants[source], shape) for source, shape in zip(sources, shapes, strict=True)
-        }
-        inputs = tuple(replaced.get(buffer, buffer) for buffer in inputs)
-    parameters, outputs = (*inputs, *kernel.outputs), len(kernel.outputs)
-    return Scheduled(
-        lambda: Function(kernel.name, parameters, outputs, recurrent_loops(size, packed), kernel.origin), contents
-    )
+    phases = [phase for part in parts if not isinstance(part, tuple) for phase in phases_of(part)]
+    tiles = Tiles.of(phases, target.machine)
+    places: Places = {}
+    contents: dict[Buffer, np.ndarray] = {}
+    made: dict[Buffer, Buffer] = {}
+    for source, found in _constant(kernel, phases).items():
+        pieces = [_pack(sums, phase, source, kernel.constants[source], tiles) for phase, sums in found]
+        contents[source] = np.concatenate(pieces)
+        made[source] = Buffer(f"{source.name}_packed", source.dtype, (b.index(contents[source].size),))
+        begins = np.cumsum([0, *(piece.size for piece in pieces)])
+        places |= {sums: (made[source], int(begin)) for (_, sums), begin in zip(found, begins, strict=False)}
+    parameters = (*(made.get(buffer, buffer) for buffer in kernel.inputs), *kernel.outputs)
+
+    def function() -> Function:
+        body = instantiate(simplify_statement(recurrent_loops(parts, kernel.outputs, tiles, places)), {})
+        return Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin)
+
+    return Scheduled(function, contents)
 
 
-def layer_of(kernel: Kernel) -> Layer | None:
-    """Return the layer of a kernel that has nothing but one, with all that its node reads; None for any other."""
-    node = kernel.node
-    if node is None or node.op_type not in GATES:
-        return None
-    named = {buffer.name: buffer for buffer in (*kernel.inputs, *kernel.outputs)}
-    inputs = tuple(None if value is None else named.get(value.name) for value in node.inputs)
-    outputs = tuple(named.get(value.name) for value in node.outputs)
-    is_whole = all((value is None) == (buffer is None) for value, buffer in zip(node.inputs, inputs, strict=True))
-    return recurrent_layer.layer_of(node, inputs, outputs) if is_whole else None
+def _constant(kernel: Kernel, phases: Sequence[Phase]) -> dict[Buffer, list[tuple[Phase, Sums]]]:
+    """Return the constants that are read as the weights of sums and nothing else, with these sums."""
+    found: dict[Buffer, list[tuple[Phase, Sums]]] = {}
+    for phase in phases:
+        for sums in phase.sums:
+            sources = {load.buffer for load in loads(*sums.weights)}
+            for source in sources if len(sources) == 1 else ():
+                found.setdefault(source, []).append((phase, sums))
+    packed = {stage.buffer for sums in found.values() for _, one in sums for stage in one.stages}
+    known: set[Buffer] = set()
+    for stage in kernel.stages:
+        product = product_of(stage) if stage.buffer in packed else None
+        value, *others = stage_expressions(stage)
+        known |= {load.buffer for load in loads(value if product is None else product[0], *others)}
+    return {source: sums for source, sums in found.items() if source in kernel.constants and source not in known}
 
 
-def _pack(size: Chunks, weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return weights ``[directions, gates * hidden, k]`` transposed and padded, in a shape of `Chunks.packed_shape`."""
-    layer, (directions, _, depth) = size.layer, weights.shape
-    split = weights.reshape(directions, layer.gates, layer.hidden, depth)
-    result = np.zeros((directions, depth, layer.gates, size.width), weights.dtype)
-    result[..., : layer.hidden] = split.transpose(0, 3, 1, 2)
-    if len(shape) == 4:
-        chunks = result.reshape(directions, depth, layer.gates, size.chunks, size.width // size.chunks)
-        result = np.ascontiguousarray(chunks.transpose(0, 3, 1, 2, 4))
-    return result.reshape(shape)
+def _pack(sums: Sums, phase: Phase, source: Buffer, array: np.ndarray, tiles: Tiles) -> np.ndarray:
+    """Return weights by chunk, term, gate and unit, zeros beyond the last unit."""
+    gates, size, chunks = len(sums.stages), tiles.chunk(phase), tiles.chunks(phase)
+    rows = Buffer("rows", source.dtype, (b.index(phase.shape[-1]), sums.term.extent))
+    result = np.zeros((gates, chunks * size, sums.terms), array.dtype)
+    for gate, weights in enumerate(sums.weights):
+        stage = Stage(rows, (phase.axes[-1], sums.term.variable), weights)
+        result[gate, : phase.shape[-1]] = run_stages([stage], {source: array})[rows]
+    whole = result.reshape(gates, chunks, size, sums.terms).transpose(1, 3, 0, 2)
+    return np.ascontiguousarray(whole).reshape(-1)
+
+
+def phases_of(part: Recurrence | Phase) -> tuple[Phase, ...]:
+    """Return the phases of a part."""
+    return part.phases if isinstance(part, Recurrence) else (part,)
 
 
 STRATEGY = Strategy("recurrent_layers", frozenset({Trait.RECURRENT}), of_kernel(schedule_recurrent))

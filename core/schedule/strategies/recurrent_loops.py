@@ -1,399 +1,401 @@
-"""The loops of recurrent layers in vectors.
+"""The loops of recurrent layers: all sums of a chunk of units in register tiles, then what is computed of them.
 
-For each direction the input projection of all steps is one product. A step then computes chunks of hidden units, which
-threads share: for each it adds the product of the previous state and applies the gates. The state is kept twice, so
-that a step reads the one and writes the other. The weights are read along the gates, so they are used transposed:
-``[features, gates * padded(hidden)]``, each gate's part padded to whole chunks, those of the state chunk by chunk.
-
-Formulas and names are those of the ONNX operator specification, and of the stages (`graft.core.operators.recurrent`).
+Threads share the chunks of a phase; what one step leaves for the next is behind their end. What is needed for more than
+one vector of units is kept for all steps, with the state before the first one. Its last axis is padded to whole chunks,
+and so are the weights: by chunk, term, gate and unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
 
+from graft.core.machine.machine import Machine
 from graft.core.operators import build as b
-from graft.core.operators.control_loops import COLUMN_TILES, ROW_TILE, Lanes, block, let, loop, tiles
-from graft.core.operators.recurrent_layer import Layer
-from graft.core.tensor_ir.ir import Allocate, Buffer, Expression, Load, Statement, Store
+from graft.core.operators.control_loops import Lanes, block, loop, tiles
+from graft.core.schedule.loops.vectorize import vector_load, vectorize_expression
+from graft.core.schedule.strategies.recurrence import Part, Phase, Recurrence, Sums
+from graft.core.schedule.strategies.sequential_loops import loops_of
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    Expression,
+    Let,
+    Load,
+    Stage,
+    Statement,
+    Variable,
+)
+from graft.core.tensor_ir.ordered_stages import map_stage, scan_of, stage_expressions
+from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.types import Type, element_bits
 
-CHUNK_TILES = {1: (8, 7, 6, 5, 4), 3: (4, 3), 4: (4, 3, 2)}
-"""Vectors of hidden units that are computed together, by the number of gates: with all gates one or two tiles."""
+Places = dict[Sums, tuple[Buffer, int]]
+"""Weights that are packed already: in which buffer, and where they begin."""
+Row = tuple[Expression, ...]
+"""An index of every axis but the units."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
-    """The hidden units of a layer, cut into chunks of whole vectors."""
+class Tiles:
+    """How phases are cut: register tiles of ``rows`` rows, chunks of about two tiles."""
 
-    layer: Layer
+    machine: Machine
     lanes: Lanes
+    widths: Mapping[int, int]
+    """Numbers of units padded to the chunks of all phases that have them."""
+
+    @staticmethod
+    def of(phases: Sequence[Phase], machine: Machine) -> Tiles:
+        """Return the tiles for phases of a machine with vectors, whose widest element gets whole registers."""
+        size = max(4, *(element_bits(phase.stages[0].buffer.dtype) // 8 for phase in phases))
+        cut = Tiles(machine, Lanes(machine.vector_bytes // size), {})
+        widths: dict[int, int] = {}
+        for phase in phases:
+            units = phase.shape[-1]
+            widths[units] = max(widths.get(units, 0), cut.chunks(phase) * cut.chunk(phase))
+        return replace(cut, widths=widths)
 
     @property
-    def chunk(self) -> int:
-        """The vectors of hidden units that a step computes together: the number that pads least, the larger one."""
-        vectors, sizes = -(-self.layer.hidden // self.lanes.count), CHUNK_TILES[self.layer.gates]
-        return vectors if vectors <= max(sizes) else min(sizes, key=lambda size: (-vectors % size, -size))
+    def rows(self) -> int:
+        """Rows of a tile: as many as hide the latency of a vector of sums."""
+        return self.machine.costs.latency
 
-    @property
-    def chunks(self) -> int:
+    def vectors(self, rows: int) -> int:
+        """Vectors of a tile of so many rows: enough sums to hide the latency, beside their factors in registers."""
+        costs = self.machine.costs
+        return max(1, min(int(costs.latency * costs.fused), (self.machine.registers - 2) // (rows + 1)))
+
+    def chunk(self, phase: Phase) -> int:
+        """Units that a task computes together: with all gates one or two tiles of a row; those that pad least."""
+        gates, most = sum(len(sums.stages) for sums in phase.sums) or 1, self.vectors(1)
+        vectors, sizes = -(-phase.shape[-1] // self.lanes.count), range(-(-most // gates), 2 * -(-most // gates) + 1)
+        if vectors <= max(sizes):
+            return vectors * self.lanes.count
+        return min(sizes, key=lambda size: (-vectors % size, -size)) * self.lanes.count
+
+    def chunks(self, phase: Phase) -> int:
         """The number of such chunks."""
-        return -(-self.layer.hidden // (self.chunk * self.lanes.count))
-
-    @property
-    def width(self) -> int:
-        """The hidden size padded to whole chunks: the distance between two gates."""
-        return self.chunks * self.chunk * self.lanes.count
-
-    def packed_shape(self, number: int) -> tuple[int, ...]:
-        """Return the shape of the transposed W (``number`` 0) or R (1): R by chunks, all gates of a chunk together."""
-        directions, columns = len(self.layer.reverse), self.layer.gates * self.width
-        if number == 0:
-            return directions, self.layer.features, columns
-        return directions, self.chunks, self.layer.hidden, columns // self.chunks
+        return -(-phase.shape[-1] // self.chunk(phase))
 
 
-class Direction:
-    """The loops of one direction, and the scratch memory that they share."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The memory of a stage's buffer, whose units are padded: index ``dimension`` is moved by ``shift``."""
 
-    def __init__(self, size: Chunks, number: int, packed: tuple[Buffer, Buffer] | None) -> None:
-        layer, self.size, self.lanes, self.number = size.layer, size, size.lanes, number
-        self.layer = layer
-        self.columns = layer.gates * self.size.width
-        self.packed = packed
-        self.scratch: list[Buffer] = []
-        self.projected = self._scratch("projected", layer.steps * layer.batch, self.columns)
-        self.sums = self._scratch("sums", layer.batch, self.columns)
-        self.h = self._scratch("h", 2, layer.batch, self.size.width)
-        self.c = self._scratch("c", layer.batch, self.size.width) if layer.kind == "LSTM" else self.h
-        self.gated = self._scratch("gated", layer.batch, self.size.width) if layer.kind == "GRU" else self.h
-        if packed is None:
-            self.w = self._scratch("w", layer.features, self.columns)
-            self.r = self._scratch("r", self.size.chunks, layer.hidden, self.columns // self.size.chunks)
+    buffer: Buffer
+    dimension: int = 0
+    shift: int = 0
 
-    def _scratch(self, name: str, *shape: int) -> Buffer:
-        extents = tuple(b.index(extent) for extent in shape)
-        buffer = Buffer(f"{name}{self.number}", self.layer.dtype, extents, None, "scratch", 64)
-        self.scratch.append(buffer)
+    def place(self, indices: Sequence[Expression]) -> tuple[Expression, ...]:
+        """Return where an element is."""
+        at = b.add(indices[self.dimension], self.shift)
+        return (*indices[: self.dimension], at, *indices[self.dimension + 1 :])
+
+
+def recurrent_loops(parts: Sequence[Part], outputs: Collection[Buffer], cut: Tiles, places: Places) -> Statement:
+    """Return the loops of all parts, one after the other; ``places`` has the weights that are packed already."""
+    layer, body, kept = _Layer(parts, outputs, cut, dict(places)), list[Statement](), list[Buffer]()
+    for part in parts:
+        match part:
+            case Recurrence():
+                body.append(layer.recurrence(part))
+            case Phase():
+                body.append(layer.phase(part, {}, part.shape[:-1]))
+            case _:
+                stages = [map_stage(stage, layer.reading) for stage in part]
+                wanted = [stage.buffer for stage in part if stage.buffer in outputs or stage.buffer in layer.read(part)]
+                body.append(loops_of(stages, wanted, cut.machine))
+                kept += [buffer for buffer in wanted if buffer not in outputs]
+    whole = block(*layer.packing, *body)
+    for buffer in (*kept, *layer.memory):
+        whole = Allocate(buffer, whole)
+    return whole
+
+
+@dataclass(slots=True)
+class _Layer:
+    """The memory of a kernel's layers, and their loops."""
+
+    parts: Sequence[Part]
+    outputs: Collection[Buffer]
+    cut: Tiles
+    packed: Places
+    held: dict[Buffer, Held] = field(default_factory=dict)
+    memory: list[Buffer] = field(default_factory=list)
+    packing: list[Statement] = field(default_factory=list)
+    reading: ExpressionMap = field(init=False)
+    """It lets expressions read what is held."""
+
+    def __post_init__(self) -> None:
+        def rule(node: Expression) -> Expression:
+            if not isinstance(node, Load) or node.buffer not in self.held:
+                return node
+            held = self.held[node.buffer]
+            return Load(held.buffer, held.place(node.indices), node.mask)
+
+        self.reading = ExpressionMap(rule)
+        for part in self.parts:
+            if isinstance(part, Phase):
+                for stage in part.stages:
+                    self.held[stage.buffer] = Held(self._scratch("products", stage, part.shape))
+            elif isinstance(part, Recurrence):
+                self._hold(part)
+
+    def _scratch(self, name: str, stage: Stage, shape: Sequence[int]) -> Buffer:
+        extents = (*shape[:-1], self.cut.widths[shape[-1]])
+        buffer = Buffer(name, stage.buffer.dtype, tuple(map(b.index, extents)), None, "scratch", 64)
+        self.memory.append(buffer)
         return buffer
 
-    # ---- Parts ----
+    def read(self, stages: Sequence[Stage]) -> set[Buffer]:
+        """Return what is read in other parts than that of some stages."""
+        every = [stage for part in self.parts for stage in _stages(part) if stage not in stages]
+        return {load.buffer for stage in every for load in loads(*stage_expressions(stage))}
 
-    def statement(self) -> Statement:
-        """Return everything that this direction does."""
-        packing = [] if self.packed is not None else [self._pack(1, self.w), self._pack(2, self.r)]
-        body = block(
-            *packing,
-            self._project(),
-            self._start(),
-            loop(self.layer.steps, self._step, name="t"),
-            *self._finish(),
-        )
-        for buffer in reversed(self.scratch):
-            body = Allocate(buffer, body)
-        return body
+    def _hold(self, layer: Recurrence) -> None:
+        """Give memory to stages of a layer that others need than those of their phase for the same units."""
+        needed = self.read(_stages(layer))
+        for phase in layer.phases:
+            own = {stage.buffer for stage in phase.stages}
+            found = [load for stage in phase.stages for load in loads(*stage_expressions(stage))]
+            needed |= {load.buffer for load in found if load.buffer not in own or load.indices != phase.axes}
+        shift = 0 if layer.scan.reverse else 1
+        for stage in _stages(layer):
+            if stage.buffer in needed:
+                shape = list(layer.phases[0].shape)
+                shape[layer.dimension] += 1
+                self.held[stage.buffer] = Held(self._scratch("states", stage, shape), layer.dimension, shift)
 
-    def _pack(self, number: int, target: Buffer) -> Statement:
-        """Transpose weights ``[gates * hidden, k]`` to the shape of `packed_shape` with zeros in the padding."""
-        layer, source = self.layer, self.layer.input(number)
-        size = self.size.chunk * self.lanes.count
+    # ---- Loops
 
-        def column(gate: int, k: Expression, chunk: Expression, j: int) -> Statement:
-            start = b.add(b.multiply(chunk, size), j * self.lanes.count)
-            row = self.lanes.ramp(b.add(start, gate * layer.hidden))
-            value = Load(
-                source, (b.index(self.number), row, k), self.lanes.tail_mask(start, layer.hidden, self.size.width)
-            )
-            if number == 1:
-                return self.lanes.set_vector(target, (k,), b.add(start, gate * self.size.width), value)
-            return self.lanes.set_vector(target, (chunk, k), b.index(gate * size + j * self.lanes.count), value)
+    def recurrence(self, layer: Recurrence) -> Statement:
+        """Return the loops of a layer: over the steps, with what is before the first one."""
+        dimension, first = layer.dimension, layer.phases[0]
+        steps, extents = first.shape[dimension], list(first.shape[:-1])
+        extents[dimension] = 1
+        before = b.index(steps if layer.scan.reverse else -1)
+        starts = [start for stage in _stages(layer) for start in self._start(stage, extents, dimension, before)]
 
-        def line(k: Expression) -> Statement:
-            def part(chunk: Expression) -> Statement:
-                cells = [(gate, j) for gate in range(layer.gates) for j in range(self.size.chunk)]
-                return block(*(column(gate, k, chunk, j) for gate, j in cells))
+        def step(time: Expression) -> Statement:
+            position = b.subtract(steps - 1, time) if layer.scan.reverse else time
+            here = {first.axes[dimension]: position}
+            return block(*(self.phase(phase, here, extents) for phase in layer.phases))
 
-            return loop(self.size.chunks, part)
+        return block(*starts, loop(steps, step, name="t"))
 
-        return loop(b.dims(target)[-2], line)
+    def _start(self, stage: Stage, extents: Sequence[int], dimension: int, before: Expression) -> list[Statement]:
+        """Store what a state is before the first step."""
+        held, initial = self.held.get(stage.buffer), scan_of(stage).initial
+        if held is None or initial is None:
+            return []
+        units = b.dims(stage.buffer)[-1]
 
-    def _input_weight(self, k: Expression, column: Expression) -> Expression:
-        if self.packed is not None:
-            return self.lanes.vector(self.packed[0], (b.index(self.number), k), column)
-        return self.lanes.vector(self.w, (k,), column)
+        def line(row: Row, column: Expression) -> Statement:
+            at = (*row[:dimension], before, *row[dimension + 1 :])
+            value = self._vector(initial, dict(zip(stage.axes, at, strict=False)), stage.axes[-1], column, units)
+            return self.cut.lanes.set_vector(held.buffer, held.place((*at, column))[:-1], column, value)
 
-    def _state_weight(self, chunk: Expression, k: Expression, column: int) -> Expression:
-        if self.packed is not None:
-            return self.lanes.vector(self.packed[1], (b.index(self.number), chunk, k), b.index(column))
-        return self.lanes.vector(self.r, (chunk, k), b.index(column))
+        vectors = self.cut.widths[units] // self.cut.lanes.count
+        return [self._rows(extents, vectors, b.index(0), line)]
 
-    def _bias(self, gate: int, column: Expression, *, recurrent: bool) -> Expression:
-        layer, bias = self.layer, self.layer.optional(3)
-        if bias is None:
-            return self.lanes.zeros(layer.dtype)
-        start = (gate + (layer.gates if recurrent else 0)) * layer.hidden
-        return self.lanes.part(bias, (b.index(self.number),), start, column, layer.hidden, self.size.width)
-
-    def _project(self) -> Statement:
-        """``projected[step * batch + row] = X W^T + Wb + Rb`` (without Rb where a reset gate comes before it)."""
-        layer, x = self.layer, self.layer.input(0)
-
-        def left(row: Expression, k: Expression) -> Expression:
-            step, line = b.divide(row, layer.batch), b.modulo(row, layer.batch)
-            return Load(x, (*layer.sequence(step, line), k))
-
-        def gate(number: int) -> Statement:
-            def initial(row: Expression, column: Expression) -> Expression:
-                bias = self._bias(number, column, recurrent=False)
-                late = layer.kind == "GRU" and layer.linear_before_reset and number == 2
-                return bias if late else b.add(bias, self._bias(number, column, recurrent=True))
-
-            def sink(row: Expression, column: Expression, value: Expression) -> Statement:
-                return self.lanes.set_vector(self.projected, (row,), b.add(column, number * self.size.width), value)
-
-            def right(k: Expression, column: Expression) -> Expression:
-                return self._input_weight(k, b.add(column, number * self.size.width))
-
-            rows, columns = layer.steps * layer.batch, self.size.width
-            return self.lanes.product(rows, columns, layer.features, left, right, initial, sink, "parallel")
-
-        return block(*(gate(number) for number in range(layer.gates)))
-
-    def _start(self) -> Statement:
-        """Set the states to their initial values or zero."""
-        layer, parts = self.layer, []
-        for buffer, number in ((self.h, 5), (self.c, 6)) if layer.kind == "LSTM" else ((self.h, 5),):
-            given = layer.optional(number)
-            place = (b.index(0),) if buffer is self.h else ()
-            parts.append(self._rows(lambda row, v, of=buffer, by=given, at=place: self._initial(of, by, (*at, row), v)))  # type: ignore[misc]
-        return block(*parts)
-
-    def _initial(self, state: Buffer, given: Buffer | None, place: Sequence[Expression], v: Expression) -> Statement:
-        value = self.lanes.zeros(state.dtype)
-        if given is not None:
-            value = self.lanes.part(
-                given, self.layer.state(self.number, place[-1]), 0, v, self.layer.hidden, self.size.width
-            )
-        return self.lanes.set_vector(state, place, v, value)
-
-    def _rows(self, body: Callable[[Expression, Expression], Statement], chunk: Expression | None = None) -> Statement:
-        """The loop over batch rows and vectors of hidden units: of a chunk, or of all of them."""
-        vectors = self.size.width // self.lanes.count if chunk is None else self.size.chunk
-        first = b.index(0) if chunk is None else b.multiply(chunk, self.size.chunk * self.lanes.count)
-
-        def line(row: Expression) -> Statement:
-            return loop(vectors, lambda v: body(row, b.add(first, b.multiply(v, self.lanes.count))), name="v")
-
-        return loop(self.layer.batch, line, name="row")
-
-    def _accumulate(
-        self, gates: Sequence[int], state: Buffer, step: Expression, chunk: Expression, *, late: bool = False
+    def _rows(
+        self, extents: Sequence[int], vectors: int, first: Expression, body: Callable[[Row, Expression], Statement]
     ) -> Statement:
-        """``sums = projected + state R^T`` for a chunk; with Rb for ``projected`` where ``late``."""
-        layer, size = self.layer, self.size.chunk * self.lanes.count
-        cells = [(gate, j * self.lanes.count) for gate in gates for j in range(self.size.chunk)]
+        def row(number: Expression) -> Statement:
+            def vector(v: Expression) -> Statement:
+                return body(_place(number, extents), b.add(first, b.multiply(v, self.cut.lanes.count)))
 
-        def column(cell: tuple[int, int]) -> Expression:
-            gate, lane = cell
-            return b.add(b.multiply(chunk, size), gate * self.size.width + lane)
+            return loop(vectors, vector, name="v")
 
-        def left(row: Expression, k: Expression) -> Expression:
-            return Load(state, (*self._before(state, step), row, k))
+        return loop(prod(extents), row, name="row")
 
-        def right(k: Expression, cell: tuple[int, int]) -> Expression:
-            return self._state_weight(chunk, k, cell[0] * size + cell[1])
+    def phase(self, phase: Phase, here: Mapping[Variable, Expression], extents: Sequence[int]) -> Statement:
+        """Return the loops of a phase over its chunks; ``here`` is the step, if there is one."""
+        size, lanes = self.cut.chunk(phase), self.cut.lanes
+        gates = [stage for sums in phase.sums for stage in sums.stages]
+        sums = None
+        if here and gates:
+            sums = self._scratch("sums", gates[0], (*extents, len(gates), phase.shape[-1]))
 
-        def initial(row: Expression, cell: tuple[int, int]) -> Expression:
-            if late:
-                return self._bias(cell[0], b.add(b.multiply(chunk, size), cell[1]), recurrent=True)
-            place = b.add(b.multiply(self.layer.time(self.number, step, row)[0], layer.batch), row)
-            return self.lanes.vector(self.projected, (place,), column(cell))
+        def values(row: Row) -> dict[Variable, Expression]:
+            return {**dict(zip(phase.axes[:-1], row, strict=True)), **here}
 
-        def sink(row: Expression, cell: tuple[int, int], value: Expression) -> Statement:
-            return self.lanes.set_vector(self.sums, (row,), column(cell), value)
+        def chunk(number: Expression) -> Statement:
+            first = b.multiply(number, size)
+            parts = [self._sums(one, phase, number, values, extents, gates, sums) for one in phase.sums]
+            if sums is not None or not gates:
+                total = {stage.buffer: gate for gate, stage in enumerate(gates)}
 
-        def rows(first: Expression, height: int) -> Statement:
-            lines, width = [b.add(first, i) for i in range(height)], COLUMN_TILES[height]
-            groups = [cells[begin : begin + width] for begin in range(0, len(cells), width)]
-            return block(*(self.lanes.tile(lines, group, layer.hidden, left, right, initial, sink) for group in groups))
+                def finish(row: Row, column: Expression) -> Statement:
+                    found = {
+                        buffer: lanes.vector(sums, (*row, b.index(gate)), column)
+                        for buffer, gate in total.items()
+                        if sums is not None
+                    }
+                    return self._finished(phase, values(row), column, found)
 
-        return tiles(layer.batch, ROW_TILE, rows)
-
-    def _before(self, state: Buffer, step: Expression) -> tuple[Expression, ...]:
-        """The leading index of a state as a step finds it."""
-        return (b.modulo(step, 2),) if state is self.h else ()
-
-    def _after(self, state: Buffer, step: Expression) -> tuple[Expression, ...]:
-        """The leading index of a state as a step leaves it."""
-        return (b.modulo(b.add(step, 1), 2),) if state is self.h else ()
-
-    def _hidden(self, step: Expression, row: Expression, v: Expression) -> Expression:
-        return self.lanes.vector(self.h, (*self._before(self.h, step), row), v)
-
-    def _chunks(self, body: Callable[[Expression], Statement]) -> Statement:
-        return loop(self.size.chunks, body, "parallel", name="chunk")
-
-    def _step(self, step: Expression) -> Statement:
-        layer = self.layer
-        if layer.kind != "GRU":
-            cell = self._lstm if layer.kind == "LSTM" else self._rnn
-            return self._chunks(
-                lambda chunk: block(
-                    self._accumulate(range(layer.gates), self.h, step, chunk),
-                    self._rows(lambda row, v: cell(step, row, v), chunk),
-                )
-            )
-
-        def gates(chunk: Expression) -> Statement:
-            return self._accumulate((0, 1), self.h, step, chunk)
-
-        def candidate(chunk: Expression, state: Buffer, late: bool) -> Statement:
-            return block(
-                self._accumulate((2,), state, step, chunk, late=late),
-                self._rows(lambda row, v: self._gru(step, row, v), chunk),
-            )
-
-        if layer.linear_before_reset:
-            return self._chunks(lambda chunk: block(gates(chunk), candidate(chunk, self.h, True)))
-        return block(
-            self._chunks(
-                lambda chunk: block(gates(chunk), self._rows(lambda row, v: self._reset(step, row, v), chunk))
-            ),
-            self._chunks(lambda chunk: candidate(chunk, self.gated, False)),
-        )
-
-    # ---- Cells ----
-
-    def _gate(self, number: int, row: Expression, v: Expression) -> Expression:
-        return self.lanes.vector(self.sums, (row,), b.add(v, number * self.size.width))
-
-    def _apply(self, function: int, x: Expression) -> Expression:
-        return self.layer.apply(self.number, function, x)
-
-    def _rnn(self, step: Expression, row: Expression, v: Expression) -> Statement:
-        return self._emit(step, row, v, [(self.h, self._apply(0, self._gate(0, row, v)))])
-
-    def _peephole(self, gate: int, x: Expression, cell: Expression, v: Expression) -> Expression:
-        weights, hidden = self.layer.optional(7), self.layer.hidden
-        if weights is None:
-            return x
-        factor = self.lanes.part(weights, (b.index(self.number),), gate * hidden, v, hidden, self.size.width)
-        return b.add(x, b.multiply(factor, cell))
-
-    def _lstm(self, step: Expression, row: Expression, v: Expression) -> Statement:
-        """``i, o, f, c`` in this order; peepholes in the order ``i, o, f``."""
-        i_sum, o_sum, f_sum, c_sum = (self._gate(number, row, v) for number in range(4))
-
-        def with_cell(before: Expression) -> Statement:
-            i = self._apply(0, self._peephole(0, i_sum, before, v))
-
-            def with_input(i: Expression) -> Statement:
-                couple = self.layer.couple
-                f = (
-                    b.subtract(b.literal(1, i.type), i)
-                    if couple
-                    else self._apply(0, self._peephole(2, f_sum, before, v))
-                )
-                cell = b.add(b.multiply(f, before), b.multiply(i, self._apply(1, c_sum)))
-                return let(cell, with_new_cell, "cell")
-
-            return let(i, with_input, "input")
-
-        def with_new_cell(cell: Expression) -> Statement:
-            o = self._apply(0, self._peephole(1, o_sum, cell, v))
-            h = b.multiply(o, self.layer.functions[self.number][2](cell))
-            return self._emit(step, row, v, [(self.h, h), (self.c, cell)])
-
-        return let(self.lanes.vector(self.c, (row,), v), with_cell, "before")
-
-    def _reset(self, step: Expression, row: Expression, v: Expression) -> Statement:
-        r = self._apply(0, self._gate(1, row, v))
-        return self.lanes.set_vector(self.gated, (row,), v, b.multiply(r, self._hidden(step, row, v)))
-
-    def _gru(self, step: Expression, row: Expression, v: Expression) -> Statement:
-        """``z, r, h`` in this order."""
-        z = self._apply(0, self._gate(0, row, v))
-        candidate = self._gate(2, row, v)
-        if self.layer.linear_before_reset:
-            place = b.add(b.multiply(self.layer.time(self.number, step, row)[0], self.layer.batch), row)
-            given = self.lanes.vector(self.projected, (place,), b.add(v, 2 * self.size.width))
-            candidate = b.add(given, b.multiply(self._apply(0, self._gate(1, row, v)), candidate))
-        new = self._apply(1, candidate)
-
-        def with_update(z: Expression) -> Statement:
-            kept = b.multiply(z, self._hidden(step, row, v))
-            h = b.add(b.multiply(b.subtract(b.literal(1, z.type), z), new), kept)
-            return self._emit(step, row, v, [(self.h, h)])
-
-        return let(z, with_update, "update")
-
-    # ---- Results ----
-
-    def _emit(
-        self, step: Expression, row: Expression, v: Expression, states: list[tuple[Buffer, Expression]]
-    ) -> Statement:
-        """Store the new states and Y; a row that has ended keeps its states and writes no Y."""
-        layer, y = self.layer, self.layer.output(0)
-        place, runs = self.layer.time(self.number, step, row)
-        values = [value for _, value in states]
-
-        def store(*new: Expression) -> Statement:
-            parts = []
-            for (buffer, _), value in zip(states, new, strict=True):
-                old = self.lanes.vector(buffer, (*self._before(buffer, step), row), v)
-                kept = value if runs is None else b.select(self.lanes.splat(runs), value, old)
-                parts.append(self.lanes.set_vector(buffer, (*self._after(buffer, step), row), v, kept))
-            if y is not None:
-                parts.append(self._store_y(y, layer.result(place, self.number, row), v, new[0], runs))
+                parts.append(self._rows(extents, size // lanes.count, first, finish))
             return block(*parts)
 
-        if len(values) == 2:
-            return let(values[0], lambda h: store(h, values[1]), "hidden")
-        return let(values[0], store, "hidden")
+        return loop(self.cut.chunks(phase), chunk, "parallel", name="chunk")
 
-    def _store_y(
-        self, y: Buffer, row: tuple[Expression, ...], v: Expression, value: Expression, runs: Expression | None
+    def _sums(
+        self,
+        sums: Sums,
+        phase: Phase,
+        chunk: Expression,
+        values: Callable[[Row], dict[Variable, Expression]],
+        extents: Sequence[int],
+        gates: Sequence[Stage],
+        totals: Buffer | None,
     ) -> Statement:
-        mask = self.lanes.tail_mask(v, self.layer.hidden, self.size.width)
-        if runs is not None:
-            mask = self.lanes.splat(runs) if mask is None else b.both(mask, self.lanes.splat(runs))
-        return Store(y, (*row, self.lanes.ramp(v)), value, mask)
+        """Return the register tiles of sums for a chunk; without ``totals`` they are finished and stored at once."""
+        lanes, size, units = self.cut.lanes, self.cut.chunk(phase), phase.shape[-1]
+        unit, first = phase.axes[-1], b.multiply(chunk, size)
+        weights, begin = self._weights(sums, phase)
+        cells = [(gate, lane) for gate in range(len(sums.stages)) for lane in range(0, size, lanes.count)]
+        state = self.reading(sums.state)
 
-    def _finish(self) -> list[Statement]:
-        layer, parts = self.layer, []
-        for number, state in ((1, self.h), (2, self.c)):
-            target = layer.output(number)
-            if target is not None:
-                parts.append(self._rows(lambda row, v, of=state, to=target: self._final(of, to, row, v)))  # type: ignore[misc]
-        return parts
+        def left(row: Expression, k: Expression) -> Expression:
+            return vectorize_expression(state, {**values(_place(row, extents)), sums.term.variable: k})
 
-    def _final(self, state: Buffer, target: Buffer, row: Expression, v: Expression) -> Statement:
-        value = self.lanes.vector(state, (*self._before(state, b.index(self.layer.steps)), row), v)
-        return self.lanes.set_part(
-            target, self.layer.state(self.number, row), v, self.layer.hidden, value, self.size.width
-        )
+        def right(k: Expression, cell: tuple[int, int]) -> Expression:
+            line = b.add(b.multiply(b.add(b.multiply(chunk, sums.terms), k), len(sums.stages) * size), begin)
+            return lanes.vector(weights, (), b.add(line, cell[0] * size + cell[1]))
+
+        def initial(row: Expression, cell: tuple[int, int]) -> Expression:
+            reduction = sums.stages[cell[0]].reduction
+            assert reduction is not None, "a sum of nothing"
+            at = values(_place(row, extents))
+            return self._vector(reduction.initial, at, unit, b.add(first, cell[1]), units)
+
+        def sink(row: Expression, cell: tuple[int, int], total: Expression) -> Statement:
+            stage, column = sums.stages[cell[0]], b.add(first, cell[1])
+            at = _place(row, extents)
+            if totals is not None:
+                return lanes.set_vector(totals, (*at, b.index(gates.index(stage))), column, total)
+            value = self._epilogue(stage, values(at), column, units, total)
+            return lanes.set_vector(self.held[stage.buffer].buffer, at, column, value)
+
+        def lines(begin: Expression, height: int) -> Statement:
+            rows = [b.add(begin, line) for line in range(height)]
+            count = -(-len(cells) // self.cut.vectors(height))
+            groups = [cells[len(cells) * i // count : len(cells) * (i + 1) // count] for i in range(count)]
+            return block(*(lanes.tile(rows, group, sums.terms, left, right, initial, sink) for group in groups))
+
+        return tiles(prod(extents), self.cut.rows, lines)
+
+    def _weights(self, sums: Sums, phase: Phase) -> tuple[Buffer, int]:
+        """Return the packed weights and where they begin; what is not constant is packed at the start."""
+        if sums in self.packed:
+            return self.packed[sums]
+        lanes, size, gates = self.cut.lanes, self.cut.chunk(phase), len(sums.stages)
+        count = b.index(self.cut.chunks(phase) * size * sums.terms * gates)
+        packed = Buffer("weights", sums.stages[0].value.type.dtype, (count,), None, "scratch", 64)
+        self.memory.append(packed)
+        self.packed[sums] = packed, 0
+
+        def line(chunk: Expression, k: Expression) -> Statement:
+            begin = b.multiply(b.add(b.multiply(chunk, sums.terms), k), gates * size)
+            stores = []
+            for gate, weights in enumerate(map(self.reading, sums.weights)):
+                for lane in range(0, size, lanes.count):
+                    column, at = b.add(b.multiply(chunk, size), lane), {sums.term.variable: k}
+                    value = self._vector(weights, at, phase.axes[-1], column, phase.shape[-1])
+                    stores.append(lanes.set_vector(packed, (), b.add(begin, gate * size + lane), value))
+            return Block(tuple(stores))
+
+        chunks = self.cut.chunks(phase)
+        self.packing.append(loop(chunks, lambda chunk: loop(sums.terms, lambda k: line(chunk, k), name="k")))
+        return packed, 0
+
+    # ---- Values
+
+    def _vector(
+        self,
+        expression: Expression,
+        values: Mapping[Variable, Expression],
+        unit: Variable,
+        column: Expression,
+        units: int,
+    ) -> Expression:
+        """Return an expression for a vector of units; of the caller's tensors nothing past the last unit is read."""
+        lanes = self.cut.lanes
+        known = {**values, unit: lanes.ramp(column)}
+        mask = lanes.tail_mask(column, units, self.cut.widths[units])
+        vector = vectorize_expression(self.reading(expression), known)
+
+        def masked(node: Expression) -> Expression:
+            if not isinstance(node, Load) or node.buffer in self.memory or node.type.lanes == 1:
+                return node
+            return vector_load(node, mask)
+
+        result = ExpressionMap(masked)(vector) if mask is not None else vector
+        return lanes.splat(result) if result.type.lanes == 1 else result
+
+    def _epilogue(
+        self, stage: Stage, values: Mapping[Variable, Expression], column: Expression, units: int, total: Expression
+    ) -> Expression:
+        if stage.epilogue is None or stage.epilogue_variable is None:
+            return total
+        return self._vector(stage.epilogue, {**values, stage.epilogue_variable: total}, stage.axes[-1], column, units)
+
+    def _finished(
+        self,
+        phase: Phase,
+        values: Mapping[Variable, Expression],
+        column: Expression,
+        totals: Mapping[Buffer, Expression],
+    ) -> Statement:
+        """Compute all stages of a phase for a vector of units, then store what is held."""
+        units, lanes = phase.shape[-1], self.cut.lanes
+        now = {stage.buffer: Variable("now", Type(stage.buffer.dtype, lanes.count)) for stage in phase.stages}
+
+        def rule(node: Expression) -> Expression:
+            here = isinstance(node, Load) and node.buffer in now and node.indices == phase.axes
+            return now[node.buffer] if here and isinstance(node, Load) else node
+
+        here = ExpressionMap(rule)
+        place = tuple(values[axis] for axis in phase.axes[:-1])
+        stores: list[Statement] = []
+        for stage in phase.stages:
+            held = self.held.get(stage.buffer)
+            if held is not None:
+                stores.append(
+                    lanes.set_vector(held.buffer, held.place((*place, column))[:-1], column, now[stage.buffer])
+                )
+            if stage.buffer in self.outputs:
+                width = self.cut.widths[units]
+                stores.append(lanes.set_part(stage.buffer, place, column, units, now[stage.buffer], width))
+        body: Statement = Block(tuple(stores))
+        for stage in reversed(phase.stages):
+            if stage.reduction is None:
+                value = self._vector(here(stage.value), values, stage.axes[-1], column, units)
+            else:
+                changed = stage if stage.epilogue is None else replace(stage, epilogue=here(stage.epilogue))
+                value = self._epilogue(changed, values, column, units, totals[stage.buffer])
+            body = Let(now[stage.buffer], value, body)
+        return body
 
 
-def recurrent_loops(size: Chunks, packed: tuple[Buffer, Buffer] | None) -> Statement:
-    """Return the loops of a layer; ``packed`` gives W and R already transposed (see `Chunks.packed_shape`)."""
-    layer = size.layer
-    parts = [Direction(size, number, packed).statement() for number in range(len(layer.reverse))]
-    y = layer.output(0)
-    if y is not None and layer.optional(4) is not None:
-        parts.insert(0, _cleared(y, size.lanes))
-    return block(*parts)
+def _stages(part: Part) -> tuple[Stage, ...]:
+    """Return the stages of a part."""
+    match part:
+        case Recurrence():
+            return tuple(stage for phase in part.phases for stage in phase.stages)
+        case Phase():
+            return part.stages
+        case _:
+            return part
 
 
-def _cleared(y: Buffer, lanes: Lanes) -> Statement:
-    *outer, last = b.dims(y)
-
-    def nest(row: tuple[Expression, ...], rest: list[int]) -> Statement:
-        if rest:
-            return loop(rest[0], lambda i: nest((*row, i), rest[1:]))
-
-        def clear(v: Expression) -> Statement:
-            return lanes.set_part(y, row, b.multiply(v, lanes.count), last, lanes.zeros(y.dtype))
-
-        return loop(lanes.padded(last) // lanes.count, clear)
-
-    return nest((), list(outer))
+def _place(row: Expression, extents: Sequence[int]) -> Row:
+    """Return the index of a row by its number."""
+    place = []
+    for axis, extent in enumerate(extents):
+        index = b.divide(row, prod(extents[axis + 1 :]))
+        place.append(index if prod(extents[:axis]) == 1 else b.modulo(index, extent))
+    return tuple(b.index(0) if extent == 1 else index for index, extent in zip(place, extents, strict=True))

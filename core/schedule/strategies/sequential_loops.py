@@ -14,12 +14,14 @@ from typing import assert_never
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.control_loops import block, let, loop
+from graft.core.operators.control_loops import block
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.flat_stages import LoopAxis
-from graft.core.schedule.loops.loop_frames import outer_loops
-from graft.core.schedule.loops.vectorize import instantiate, lower_loops
+from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
+from graft.core.schedule.loops.loop_frames import Places as Positions
+from graft.core.schedule.loops.loop_frames import Vectors, along, nested, outer_loops
+from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.strategies.selection_loops import selection_loops
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -29,7 +31,6 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Function,
-    If,
     Let,
     Load,
     Scan,
@@ -51,11 +52,13 @@ from graft.core.tensor_ir.ordered_stages import (
     with_carried,
 )
 from graft.core.tensor_ir.simplify import simplify_statement
-from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitute, substitution
 from graft.core.types import element_bits, is_custom
 
 ZERO = (b.index(0),)
 Places = list[Expression]
+PIECE = 8
+"""Vectors (or elements) along a row that a thread updates before it goes on to the next row: some cache lines."""
 
 
 def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
@@ -83,11 +86,12 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], machine: Mach
                 stored += folded.values()
                 parts.append(_with_buffers(scan_loops(group), group, folded))
             case Scatter():
-                parts.append(_scatter(group[0], group[0].order))
+                parts.append(_scatter(group[0], group[0].order, machine))
             case Selection():
-                parts.append(_selection(group[0], group[0].order, machine))
+                lanes = lanes_of({load.buffer.dtype for load in loads(group[0].value)}, machine)
+                parts.append(selection_loops(group[0], group[0].order, lanes, machine))
             case None:
-                parts.append(stage_nest(group[0]))
+                parts.append(stage_nest(group[0], machine))
             case _:
                 assert_never(group[0].order)
         kept += [buffer for buffer in stored if buffer not in outputs]
@@ -104,7 +108,53 @@ def _nest(axes: Sequence[Axis], body: Statement) -> Statement:
     return body
 
 
-def stage_nest(stage: Stage, fixed: Mapping[Variable, Expression] | None = None) -> Statement:
+def stage_nest(stage: Stage, machine: Machine) -> Statement:
+    """Return the loops of one stage, without its order: in vectors and on threads where its elements are in rows."""
+    axes = [LoopAxis(axis, extent) for axis, extent in zip(stage.axes, b.dims(stage.buffer), strict=True)]
+    lanes = 1
+    if axes and stage.reduction is None:
+        lanes = _lanes(stage.buffer, stage.axes, stage.value, stage.axes[-1], machine)
+    if lanes == 1:
+        return _plain_nest(stage)
+    *outer, last = axes
+
+    def row(places: Positions) -> Statement:
+        stores = (_stored(stage.buffer, stage.axes, stage.value, {last.variable: at}, mask) for at, mask in places)
+        return Block(tuple(stores))
+
+    is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
+    return along(outer, last, lanes, lanes, Vectors(machine), row, is_shared)
+
+
+def _stored(
+    buffer: Buffer,
+    indices: Sequence[Expression],
+    value: Expression,
+    places: Mapping[Variable, Expression],
+    mask: Expression | None,
+) -> Store:
+    """Return the store of a value where some variables have places, which may be vectors."""
+    at = tuple(vectorize_expression(index, places) for index in indices)
+    lanes = max((index.type.lanes for index in at), default=1)
+    return Store(buffer, at, broadcast(vectorize_expression(value, places, mask), lanes), mask)
+
+
+def _lanes(buffer: Buffer, indices: Sequence[Expression], value: Expression, axis: Variable, machine: Machine) -> int:
+    """Return the lanes for a store along a variable: 1 unless all that it touches lies in rows along it, or is one."""
+    places = [(indices, buffer), *((load.indices, load.buffer) for load in loads(value))]
+    for at, _ in places:
+        if not at or axis in free_variables(*at[:-1]) or (at[-1] is not axis and axis in free_variables(at[-1])):
+            return 1
+    return lanes_of({touched.dtype for _, touched in places}, machine) if indices[-1] is axis else 1
+
+
+def lanes_of(kinds: Collection[str], machine: Machine) -> int:
+    """Return as many lanes as a register has of the widest of some types; 1 where one of them is custom."""
+    widest = max(4 if kind in b.NARROW_FLOATS else element_bits(kind) // 8 or 1 for kind in kinds)
+    return 1 if any(map(is_custom, kinds)) else max(1, min(32, machine.vector_bytes // widest))
+
+
+def _plain_nest(stage: Stage, fixed: Mapping[Variable, Expression] | None = None) -> Statement:
     """Return the loops of one stage, without its order: scalar ones. Axes in ``fixed`` have one position only."""
     loop_axes = {axis: Variable(axis.name) for axis in stage.axes if axis not in (fixed or {})}
     fresh: dict[Variable, Expression] = {**loop_axes, **(fixed or {})}
@@ -136,7 +186,7 @@ def scan_loops(group: Sequence[Stage]) -> Statement:
 
     def at(stages: Sequence[Stage], step: Expression) -> Statement:
         place = b.subtract(extent - 1, step) if scan.reverse else step
-        return block(*(stage_nest(stage, {scan.carried: place}) for stage in stages))
+        return block(*(_plain_nest(stage, {scan.carried: place}) for stage in stages))
 
     if extent == 0:
         return Block(())
@@ -207,8 +257,7 @@ def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine)
     rows = [LoopAxis(Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
     kinds = {stage.buffer.dtype for stage in group}
     kinds |= {load.buffer.dtype for stage in group for load in loads(*stage_expressions(stage))}
-    widest = max(element_bits(kind) // 8 or 1 for kind in kinds)
-    lanes = 1 if any(map(is_custom, kinds)) else max(1, machine.vector_bytes // widest)
+    lanes = lanes_of(kinds, machine)
     is_shared = prod(shape) >= machine.costs.task
     if dimension == len(shape) - 1 or lanes == 1 or shape[-1] < lanes:
         return outer_loops(rows, _line(group, stored, [axis.variable for axis in rows], 1), is_shared)
@@ -290,58 +339,39 @@ def _line(group: Sequence[Stage], stored: Collection[Buffer], outer: Places, lan
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
 
-def _scatter(stage: Stage, scatter: Scatter) -> Statement:
-    update, held = scatter.update, Load(stage.buffer, scatter.indices)
+def _scatter(stage: Stage, scatter: Scatter, machine: Machine) -> Statement:
+    """Return the loops over the updates, after those that fill the buffer.
+
+    Along an axis that itself is an index no update meets another one: threads share it. If it is the last index and no
+    other needs it, its elements lie side by side, for vectors. The other axes run in order.
+    """
+    indices, update = scatter.indices, scatter.update
     if scatter.operator != "set":
-        update = b.binary(scatter.operator, held, update)
-    return block(stage_nest(stage), _nest(scatter.axes, Store(stage.buffer, scatter.indices, update)))
+        update = b.binary(scatter.operator, Load(stage.buffer, indices), update)
+    axes = [LoopAxis(axis.variable, constant_extent(axis.extent)) for axis in scatter.axes]
+    apart = [axis for axis in axes if axis.variable in indices]
+    ordered = [axis for axis in axes if axis not in apart]
+    if not apart or 0 in (axis.extent for axis in axes):
+        return block(stage_nest(stage, machine), nested(axes, Store(stage.buffer, indices, update)))
+    *outer, last = apart
+    is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
+    lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
+    if lanes > 1:
 
+        def pieces(places: Positions) -> Statement:
+            stores = (_stored(stage.buffer, indices, update, {last.variable: at}, mask) for at, mask in places)
+            return nested(ordered, Block(tuple(stores)))
 
-# ---- Selections ---------------------------------------------------------------------------------------------------
-
-
-def _selection(stage: Stage, selection: Selection, machine: Machine) -> Statement:
-    """One pass per rank: the best candidate that comes after the previous one in the order (key, then position)."""
-    dimension, kind = stage.axes.index(selection.rank), stage.value.type.dtype
-    shape = b.dims(stage.buffer)
-    rows = [(axis, Variable(axis.name)) for axis in stage.axes if axis is not selection.rank]
-    best = Buffer("best", kind, (b.index(1),), memory="register")
-    where = Buffer("where", "int64", (b.index(1),), memory="register")
-
-    def before(x: Expression, y: Expression) -> Expression:
-        x, y = (x, y) if selection.largest else (y, x)
-        greater = b.greater(x, y)
-        return b.either(greater, b.both(b.is_nan(x), b.equal(y, y))) if x.type.is_float else greater
-
-    def consider(key: Expression, place: Expression, last: tuple[Expression, Expression] | None) -> Statement:
-        better = b.either(b.equal(Load(where, ZERO), -1), before(key, Load(best, ZERO)))
-        if last is not None:
-            same = b.both(b.same(last[0], key), b.greater(place, last[1]))
-            better = b.both(b.either(before(last[0], key), same), better)
-        return If(better, block(Store(best, ZERO, key), Store(where, ZERO, place)))
-
-    def rank(number: Expression, last: tuple[Expression, Expression] | None) -> Statement:
-        candidate = Variable(selection.candidate.variable.name)
-        key = substitute(stage.value, {**dict(rows), selection.candidate.variable: candidate})
-        at = [variable for _, variable in rows]
-        seek = For(
-            candidate, selection.candidate.extent, "serial", let(key, lambda x: consider(x, candidate, last), "x")
+        updates = along(outer, last, lanes, lanes * PIECE, Vectors(machine), pieces, is_shared)
+    else:
+        piece, inside = Variable("piece"), Variable(last.variable.name)
+        first = b.multiply(piece, PIECE)
+        inner = LoopAxis(inside, last.extent, b.minimum(b.subtract(last.extent, first), PIECE))
+        store = _stored(stage.buffer, indices, update, {last.variable: b.add(first, inside)}, None)
+        updates = outer_loops(
+            [*outer, LoopAxis(piece, -(-last.extent // PIECE))], nested([*ordered, inner], store), is_shared
         )
-        found = Store(stage.buffer, (*at[:dimension], number, *at[dimension:]), Load(where, ZERO))
-        return block(Store(where, ZERO, b.index(-1)), seek, found)
-
-    def next_rank(number: Expression) -> Statement:
-        value, place = Variable("last", stage.value.type), Variable("last_place")
-        body = rank(b.add(number, 1), (value, place))
-        return Let(value, Load(best, ZERO), Let(place, Load(where, ZERO), body))
-
-    line: Statement = rank(b.index(0), None)
-    if shape[dimension] > 1:
-        line = block(line, loop(shape[dimension] - 1, next_rank, name="rank"))
-    extents = [extent for place, extent in enumerate(shape) if place != dimension]
-    axes = [LoopAxis(variable, extent) for (_, variable), extent in zip(rows, extents, strict=True)]
-    work = prod(shape) * b.dims(replace(stage.buffer, shape=(selection.candidate.extent,)))[0]
-    return outer_loops(axes, Allocate(best, Allocate(where, line)), work >= machine.costs.task)
+    return block(stage_nest(stage, machine), updates)
 
 
 def _is_sequential(anchor: Anchor, target: Target) -> Answer:

@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-SHARES = {"test_arithmetic": 10, "test_operators": 4}
+SHARES = {"test_arithmetic": 10, "test_operators": 4, "test_models": 6}
 """By file: one of so many tests runs every time."""
-ALWAYS_SLOW = ("[Attention]",)
+ALWAYS_SLOW = ("[Attention]", "[gpt2]")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

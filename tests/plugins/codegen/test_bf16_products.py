@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target, host_target
 from graft.core.operators.all import OPERATORS
 from graft.plugins.codegen.region_kernels import RegionKernels
@@ -32,7 +33,14 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("target", [BF16, replace(BF16, without=frozenset({"channels-last", "attention"}))])
+@pytest.mark.parametrize(
+    "target",
+    [
+        BF16,
+        replace(BF16, without=frozenset({"channels-last", "attention"})),
+        Target(ROWS["generic"], 1, precision="bf16"),
+    ],
+)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def test_a_plan_names_the_nodes_whose_products_are_rounded(graph: str, target: Target) -> None:
     region = region_of(graph.format(PARAMETERS), WEIGHTS)

@@ -8,21 +8,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
-from graft.core.machine.rows import GENERIC
 from graft.core.machine.target import host_target, target_named
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.build import index
-from graft.core.operators.control_loops import Lanes
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.select import schedule
-from graft.core.schedule.strategies.recurrent_layers import layer_of
-from graft.core.schedule.strategies.recurrent_loops import Chunks, recurrent_loops
-from graft.core.schedule.strategies.sequential_loops import loops_of
 from graft.core.tensor_ir.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import For, Function
+from graft.core.tensor_ir.ir import For
 from graft.core.tensor_ir.verifier import verify, verify_stages
 from graft.core.tensor_ir.visit import walk_statements
 from graft.plugins.codegen.fusion import fuse
@@ -93,8 +87,9 @@ def test_recurrent_layers_agree_with_onnxruntime_on_any_threads(
 def test_threads_share_the_hidden_units_of_a_step() -> None:
     kernel = kernel_of(network("LSTM", arrays("LSTM", 256, 1), constant=False))
     function = schedule(kernel, target_named("x86-64-v4")).function
-    loops = [one for one in walk_statements(function.body) if isinstance(one, For) and one.variable.name == "chunk"]
-    assert [(one.kind, one.extent) for one in loops] == [("parallel", index(4))] * 2
+    steps = [one for one in walk_statements(function.body) if isinstance(one, For) and one.extent == index(STEPS)]
+    shared = [[one.extent for one in walk_statements(step) if getattr(one, "kind", "") == "parallel"] for step in steps]
+    assert shared.count([index(4)]) == 2
     assert module_ir((function,), host_target()).count("define internal i32 @") >= 4
 
 
@@ -106,26 +101,29 @@ def kernel_of(model: onnx.ModelProto) -> Kernel:
     return Values(OPERATORS).lower_group(group, "layer", graph.outputs).kernel
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 16])
+def check(kernel: Kernel, machine: str, values: dict[str, np.ndarray]) -> None:
+    """What is scheduled does what the stages say."""
+    verify_stages(kernel.stages)
+    given = dict(zip(kernel.inputs, (values[buffer.name] for buffer in kernel.inputs), strict=True))
+    expected = run_stages(kernel.stages, given)
+    scheduled = schedule(kernel, target_named(machine))
+    function = scheduled.function
+    verify(function)
+    arrays = [scheduled.packed.get(buffer, array) for buffer, array in given.items()]
+    for buffer, found in zip(kernel.outputs, run_function(function, arrays), strict=True):
+        np.testing.assert_allclose(found, expected[buffer], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("machine", "constant"), [("riscv64", False), ("x86-64", False), ("x86-64-v4", True)])
 @pytest.mark.parametrize(
     ("kind", "attributes"),
     [("RNN", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {}), ("LSTM", {"input_forget": 1})],
 )
-def test_vectors_and_plain_loops_do_what_the_stages_say(kind: str, attributes: dict[str, int], lanes: int) -> None:
+def test_vectors_and_plain_loops_do_what_the_stages_say(
+    kind: str, attributes: dict[str, int], machine: str, constant: bool
+) -> None:
     values = arrays(kind, 5, 3)
-    kernel = kernel_of(network(kind, values, constant=False, **attributes))
-    verify_stages(kernel.stages)
-    given = [values[buffer.name] for buffer in kernel.inputs]
-    expected = run_stages(kernel.stages, dict(zip(kernel.inputs, given, strict=True)))
-    size = Chunks(layer_of(kernel), Lanes(lanes))
-    parameters = (*kernel.inputs, *kernel.outputs)
-    bodies = [recurrent_loops(size, None)]
-    bodies += [loops_of(kernel.stages, kernel.outputs, GENERIC)] if lanes == 1 else []
-    for body in bodies:
-        function = Function("layer", parameters, len(kernel.outputs), instantiate(body, {}))
-        verify(function)
-        for buffer, found in zip(kernel.outputs, run_function(function, given), strict=True):
-            np.testing.assert_allclose(found, expected[buffer], rtol=1e-4, atol=1e-5)
+    check(kernel_of(network(kind, values, constant, **attributes)), machine, values)
 
 
 @pytest.mark.parametrize(("machine", "strategy"), [("x86-64-v4", "recurrent_layers"), ("riscv64", "sequential_loops")])

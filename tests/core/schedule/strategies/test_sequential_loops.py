@@ -14,11 +14,11 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import For, Function
+from graft.core.tensor_ir.ir import For, Function, Store
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.verifier import verify
-from graft.core.tensor_ir.visit import loads, walk_statements
+from graft.core.tensor_ir.visit import buffers_read, loads, walk_statements
 
 EXAMPLES = settings(max_examples=12, deadline=None, derandomize=True)
 WIDE = target_named("x86-64-v4")
@@ -97,6 +97,57 @@ def test_a_scan_whose_lines_need_each_other_agrees_with_its_stages(steps: int, h
 @given(st.lists(st.integers(0, 3), max_size=7), st.sampled_from(["set", "add", "mul", "min", "max"]))
 def test_a_scatter_agrees_with_its_stage(places: list[int], operator: str) -> None:
     check(ADDED.format(count=len(places), operator=operator), {"places": np.array(places, np.int64)})
+
+
+ROWS = """\
+input x: float32[9, {columns}]
+input places: int64[6]
+input u: float32[6, {columns}]
+stage y: float32[9, {columns}] at (i, j) = x[i, j]
+  scatter {operator} over k < 6, l < {columns} at (places[k], l): u[k, l]
+"""
+ELEMENTS = """\
+input x: float32[9, {columns}]
+input places: int64[6, {columns}]
+input u: float32[6, {columns}]
+stage y: float32[9, {columns}] at (i, j) = x[i, j]
+  scatter {operator} over k < 6, l < {columns} at (places[k, l], l): u[k, l]
+"""
+
+
+@EXAMPLES
+@given(st.sampled_from([1, 5, 37, 150]), st.sampled_from(["set", "add", "max"]), st.sampled_from([ROWS, ELEMENTS]))
+def test_a_scatter_of_rows_keeps_the_order_of_updates_of_one_place(columns: int, operator: str, text: str) -> None:
+    shape = (6,) if text is ROWS else (6, columns)
+    places = np.random.default_rng(columns).integers(2, 5, shape)
+    check(text.format(columns=columns, operator=operator), {"places": places})
+
+
+def test_rows_are_scattered_in_vectors_and_single_elements_are_not() -> None:
+    lanes = [
+        {store.indices[-1].type.lanes for store in walk_statements(function.body) if isinstance(store, Store)}
+        for function in (function_of(text.format(columns=64, operator="set"))[1] for text in (ROWS, ELEMENTS))
+    ]
+    assert lanes == [{16}, {16, 1}]  # the copy of the data is in vectors
+
+
+@pytest.mark.parametrize("text", [ROWS, ELEMENTS])
+def test_threads_share_the_axis_that_is_an_index_itself(text: str) -> None:
+    _, function = function_of(text.format(columns=4000, operator="add"))
+    copies, updates = (one for one in walk_statements(function.body) if isinstance(one, For) and one.kind == "parallel")
+    read = [{buffer.name for buffer in buffers_read(loop.body)} for loop in (copies, updates)]
+    assert [name == {"x"} for name in read] == [True, False]
+
+
+def test_updates_of_computed_places_alone_run_in_order() -> None:
+    text = """\
+    input places: int64[90000]
+    input u: float32[90000]
+    stage y: float32[9] at (i) = float32(0.0)
+      scatter add over k < 90000 at (places[k]): u[k]
+    """
+    _, function = function_of(text)
+    assert {one.kind for one in walk_statements(function.body) if isinstance(one, For)} == {"serial"}
 
 
 @EXAMPLES

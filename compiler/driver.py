@@ -283,7 +283,8 @@ class Compiler:
         with self._timed("partition"):
             result, able = without_faulty(place, list(self._backends.values()), self._forgiven)
         self._backends = {backend.name: backend for backend in able}
-        result.plan.require_complete()
+        fallbacks = () if self._manager is None else self._manager.fallbacks()
+        result.plan.require_complete(fallbacks[-1] if fallbacks else "")
         return result
 
     @contextmanager

@@ -1,8 +1,8 @@
-"""Regions whose backend is missing where an artifact is loaded, compiled anew by the built-in compiler.
+"""Regions whose backend is missing where an artifact is loaded, compiled anew by the fallback backends.
 
 An artifact keeps its partitioned model, and the weights of every region that a vendor's loader got. So a region that
-cannot be loaded is cut out of that model, compiled by ``llvm`` (``reference`` for what it does not take) and put in
-the place of the call.
+cannot be loaded is cut out of that model, compiled by the backends that are there to take what others leave, and put
+in the place of the call.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import onnx_ir.passes.common as passes
 
 from graft.compiler.api import compile_model
 from graft.compiler.procedure_builder import ProcedureBuilder
-from graft.compiler.request import Request
+from graft.compiler.request import Request, plugins
 from graft.errors import ArtifactError
 from graft.partition.region import Region, regions
 from graft.plugins.backend import CompiledRegion
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
-
-BACKENDS = ("llvm", "reference")
 
 
 def recompile(description: ProgramDescription, missing: Collection[int], threads: int | None) -> ProgramDescription:
@@ -70,7 +68,7 @@ def _compile(region: Region, threads: int | None, precision: str) -> CompiledReg
         graph.initializers.add(value)
     model = ir.Model(graph, ir_version=10, functions=[function.clone() for function in region.composites.values()])
     passes.InlinePass()(model)
-    compiled = compile_model(model, Request(BACKENDS, threads=threads, precision=precision)).description
+    compiled = compile_model(model, Request(plugins().fallbacks(), threads=threads, precision=precision)).description
     if len(compiled.procedures) > 1:
         raise ArtifactError(
             f"region '{region.name}' cannot be compiled anew: it holds control flow; install what its module needs",

@@ -93,7 +93,7 @@ class Stitcher:
             self._control_flow(builder, node, tensors)
         elif any(constant_tensor(value) is None for value in node.outputs):
             raise UnsupportedError(
-                f"{NodeView(node).where}: no backend takes this node; add 'reference' to the backends",
+                f"{NodeView(node).where}: no backend takes this node; add one that does",
                 node=node.name,
             )
 

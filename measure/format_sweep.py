@@ -162,7 +162,8 @@ class _Study:
         return np.concatenate([np.argmax(np.atleast_2d(one).reshape(-1, one.shape[-1]), axis=1) for one in results])
 
     def _runner(self, model: ir.Model) -> Callable[[Feeds], Feeds]:
-        program = compile(model, threads=self._threads, manager=self._manager, backends=["llvm", "reference"])
+        manager = self._manager or plugins()
+        program = compile(model, threads=self._threads, manager=manager, backends=manager.fallbacks())
         return program.run
 
     def _time(self, model: ir.Model) -> float:

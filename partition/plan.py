@@ -75,14 +75,17 @@ class Plan:
         """The operators that nobody takes."""
         return tuple(placement for placement in self.placements if not placement.backend)
 
-    def require_complete(self) -> None:
-        """Raise UnsupportedError, with every backend's reason for the first operator that nobody takes."""
+    def require_complete(self, resort: str = "") -> None:
+        """Raise UnsupportedError, with every backend's reason for the first operator that nobody takes.
+
+        ``resort`` is a backend that takes what others leave, to be named if the plan does without it.
+        """
         left = self.unplaced
         if left:
             first = left[0]
             reasons = "; ".join(f"{backend}: {reject}" for backend, reject in first.reasons.items())
             more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
-            hint = "" if "reference" in self.backends else "; add 'reference' to the backends"
+            hint = "" if not resort or resort in self.backends else f"; add '{resort}' to the backends"
             raise UnsupportedError(
                 f"no backend takes {first.op_type} (node '{first.node}'){more}: "
                 f"{reasons or 'no backend was allowed'}{hint}",

@@ -258,6 +258,10 @@ class PluginManager:
                 raise PlanError(f"backend '{name}' is named twice; name it once, in order of preference", backend=name)
         return [found[name] if name in found else self._missing(name, sorted(found)) for name in names]
 
+    def fallbacks(self) -> tuple[str, ...]:
+        """Return the names of the backends that are there to take what others leave, the last resort at the end."""
+        return tuple(backend.name for backend in self.backends() if backend.fallback)
+
     def _missing(self, name: str, known: list[str]) -> FencedBackend:
         for plugin in self._plugins:
             if plugin.failure is not None and name in (plugin.name, plugin.failure.facts.get("backend")):

@@ -18,11 +18,11 @@ from graft.core.types import FLOATS, INTEGERS, is_custom
 from graft.errors import CompileError, TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
-from graft.plugins.codegen.bf16_products import rounded_nodes
 from graft.plugins.codegen.choices import CodegenChoices
 from graft.plugins.codegen.quantized_regions import in_integers
 from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
+from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.codegen.region_kernels import RegionKernels
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ class TensorIrBackend(CodegenChoices, Backend):
         target = self._machine(target, target.threads)
         if target.precision == "float32":
             return ()
-        outputs = {output.value for output in region.outputs}
-        return set(rounded_nodes(region.nodes(), outputs, self._table, target))
+        return RegionGroups(in_integers(region, target.without), self._table, target, self).rounded()
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one module with a function per kernel, and the calls of them.

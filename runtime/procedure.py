@@ -31,6 +31,8 @@ FORMAT_VERSION = 1
 ABI_VERSION = 1
 ALIGNMENT = 64
 
+Schedule = Mapping[str, int | str | Mapping[str, str]]
+"""What a report says of how a kernel was made."""
 Storage = Literal["input", "output", "constant", "arena", "view", "dynamic"]
 
 
@@ -69,7 +71,8 @@ class Call:
 
     ``in_place`` (kind ``call``) holds the positions of inputs whose bytes the one output may be written over: the
     function has read an element whenever it writes the one at its place. ``schedule`` says how a kernel was made: its
-    ``strategy`` and the knobs of that; it is for people.
+    ``strategy`` and the knobs of that, what it is said to cost (``cycles``), and why others were not (``refused``, by
+    strategy); it is for people.
     """
 
     kind: Literal["call", "copy", "if", "loop", "scan"]
@@ -83,7 +86,7 @@ class Call:
     origin: tuple[str, ...] = ()
     flops: int = 0
     in_place: tuple[int, ...] = ()
-    schedule: Mapping[str, int | str] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

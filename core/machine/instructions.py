@@ -20,11 +20,14 @@ class Dot(NamedTuple):
     right: str
     width: int
 
+    def term(self, place: int | str) -> str:
+        """What one pair of neighbouring lanes adds, as an expression of the tensor IR."""
+        return f"cast<{self.total}>(a[{place}]) * cast<{self.total}>(b[{place}])"
+
     @property
     def meaning(self) -> str:
         """One lane of the result as an expression of the tensor IR."""
-        terms = (f"cast<{self.total}>(a[{n}]) * cast<{self.total}>(b[{n}])" for n in range(self.width))
-        return " + ".join(("c[0]", *terms))
+        return " + ".join(("c[0]", *map(self.term, range(self.width))))
 
 
 DOTS = {

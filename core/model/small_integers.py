@@ -10,29 +10,17 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.model.passes.node_rewrite import is_operator
+from graft.core.model.view import NodeView
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import Trait
+
 WIDER = {
     ir.DataType.INT4: (ir.DataType.INT8, np.int8),
     ir.DataType.UINT4: (ir.DataType.UINT8, np.uint8),
     ir.DataType.INT2: (ir.DataType.INT8, np.int8),
     ir.DataType.UINT2: (ir.DataType.UINT8, np.uint8),
 }
-MOVES = frozenset(
-    [
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    ]
-)
-"""Operators whose first input (Concat: all) and outputs are of one type, whatever it is."""
 
 
 def widen_small_integers(model: ir.Model) -> int:
@@ -62,7 +50,8 @@ def _can_be_wide(value: ir.Value, wide: set[ir.Value]) -> bool:
 
 
 def _all_wide(node: ir.Node, wide: set[ir.Value]) -> bool:
-    return node.op_type in MOVES and not node.domain and all(value in wide for value in _moved(node))
+    moves = OPERATORS.has(NodeView(node), Trait.DATA_MOVEMENT)
+    return moves and all(value in wide for value in _moved(node))
 
 
 def _moved(node: ir.Node) -> list[ir.Value | None]:
@@ -71,11 +60,9 @@ def _moved(node: ir.Node) -> list[ir.Value | None]:
 
 def _reads(node: ir.Node, number: int, wide: set[ir.Value]) -> bool:
     """Whether a node gives the same for a wider input of this number."""
-    if node.domain not in ("", "ai.onnx"):
-        return False
-    if node.op_type == "Cast":
+    if is_operator(node, "Cast"):
         return True
-    if node.op_type == "DequantizeLinear":
+    if is_operator(node, "DequantizeLinear"):
         pair = [node.inputs[0], *node.inputs[2:3]]
         return number in (0, 2) and all(value is None or value in wide for value in pair)
     return _all_wide(node, wide) and all(value in wide for value in node.outputs)

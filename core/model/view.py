@@ -127,6 +127,14 @@ class NodeView:
         return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
     @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """The order of axes that a Transpose brings about; None for other operators, and for an unknown rank."""
+        if self.op_type != "Transpose" or self.domain not in ("", "ai.onnx") or (source := self.input(0)) is None:
+            return None
+        order = self.attribute("perm", None if source.rank is None else range(source.rank)[::-1])
+        return None if order is None else tuple(map(int, order))
+
+    @property
     def where(self) -> str:
         """``Conv (node 'conv1')``: how messages name this node."""
         return f"{self.op_type} (node '{self.name}')"

@@ -15,7 +15,7 @@ from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
 from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits, is_custom
 
-ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.LAYOUT_AGNOSTIC})
+ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
 COMMUTATIVE = ELEMENTWISE | {Trait.COMMUTATIVE}
 ASSOCIATIVE = COMMUTATIVE | {Trait.ASSOCIATIVE}
 Function1 = Callable[[Expression], Expression]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved
-from graft.core.operators.manipulation import INJECTIVE, normal_axis
+from graft.core.operators.manipulation import INJECTIVE, MOVEMENT, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -100,8 +100,8 @@ def _lower_reverse_sequence(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-OPERATORS.add(Operator("Gather", INJECTIVE, _lower_gather, moved))
-OPERATORS.add(Operator("GatherElements", INJECTIVE, _lower_gather_elements, moved))
-OPERATORS.add(Operator("GatherND", INJECTIVE, _lower_gather_nd, moved))
+OPERATORS.add(Operator("Gather", MOVEMENT, _lower_gather, moved))
+OPERATORS.add(Operator("GatherElements", MOVEMENT, _lower_gather_elements, moved))
+OPERATORS.add(Operator("GatherND", MOVEMENT, _lower_gather_nd, moved))
 OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved))
-OPERATORS.add(Operator("ReverseSequence", INJECTIVE, _lower_reverse_sequence, moved))
+OPERATORS.add(Operator("ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved))

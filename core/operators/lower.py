@@ -9,7 +9,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import index
 from graft.core.operators.cost import elements
 from graft.core.operators.table import OPERATORS, Lowering, OperatorTable, Trait
-from graft.core.tensor_ir.anchors import Elementwise
+from graft.core.tensor_ir.anchors import Elementwise, Window
 from graft.core.tensor_ir.ir import Buffer, Constant, Stage
 from graft.core.tensor_ir.visit import substitution
 from graft.core.types import is_custom
@@ -66,3 +66,15 @@ def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, 
         replace(stage, origin=(lowering.node.name,), structure=stage.structure or structure)
         for stage in operator.lower(lowering)
     )
+
+
+def window_of(node: NodeView, table: OperatorTable = OPERATORS) -> Window | None:
+    """Return the windows of a convolution of static shapes, as its lowering states them; None for other nodes."""
+    operator = table.of(node)
+    if operator is None or operator.lower is None or Trait.CONVOLUTION not in operator.traits:
+        return None
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    if any(value.static_shape is None for value in values) or (operator.accepts and operator.accepts(node)):
+        return None
+    structures = (stage.structure for stage in lower(lowering_of(node), table))
+    return next((one for one in structures if isinstance(one, Window)), None)

@@ -17,6 +17,7 @@ from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 
 INJECTIVE = frozenset({Trait.INJECTIVE})
+MOVEMENT = INJECTIVE | {Trait.DATA_MOVEMENT}
 Indices = Sequence[Expression]
 
 
@@ -33,9 +34,9 @@ def constants_required(*numbers: int) -> Callable[[NodeView], Reject | None]:
     return accepts
 
 
-def _add(name: str, lower: LowerFunction, *constants: int) -> Operator:
+def _add(name: str, lower: LowerFunction, *constants: int, traits: frozenset[Trait] = INJECTIVE) -> Operator:
     accepts = constants_required(*constants) if constants else None
-    return OPERATORS.add(Operator(name, INJECTIVE, lower, moved, accepts))
+    return OPERATORS.add(Operator(name, traits, lower, moved, accepts))
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -89,9 +90,9 @@ def _lower_space_to_depth(lowering: Lowering) -> tuple[Stage, ...]:
     return _permuted_reshape(source, lowering.output(), split, order)
 
 
-_add("Transpose", _lower_transpose)
-_add("DepthToSpace", _lower_depth_to_space)
-_add("SpaceToDepth", _lower_space_to_depth)
+_add("Transpose", _lower_transpose, traits=MOVEMENT)
+_add("DepthToSpace", _lower_depth_to_space, traits=MOVEMENT)
+_add("SpaceToDepth", _lower_space_to_depth, traits=MOVEMENT)
 
 # ---- Parts --------------------------------------------------------------------------------------------------------
 
@@ -158,9 +159,9 @@ def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
     return (_slice(source, lowering.output(), moves),)
 
 
-_add("Concat", _lower_concat)
-_add("Split", _lower_split, 1)
-_add("Slice", _lower_slice, 1, 2, 3, 4)
+_add("Concat", _lower_concat, traits=MOVEMENT)
+_add("Split", _lower_split, 1, traits=MOVEMENT)
+_add("Slice", _lower_slice, 1, 2, 3, 4, traits=MOVEMENT)
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
 
@@ -181,8 +182,8 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Expand", _lower_expand)
-_add("Tile", _lower_tile)
+_add("Expand", _lower_expand, traits=MOVEMENT)
+_add("Tile", _lower_tile, traits=MOVEMENT)
 
 # ---- Padding ------------------------------------------------------------------------------------------------------
 

@@ -49,8 +49,8 @@ class Trait(Enum):
     """The first two inputs may be swapped."""
     ASSOCIATIVE = auto()
     """Nested uses may be regrouped (up to floating-point rounding)."""
-    LAYOUT_AGNOSTIC = auto()
-    """Works the same on any layout of its input."""
+    DATA_MOVEMENT = auto()
+    """Outputs are made of elements of the first input (Concat: of all), of whatever type they are."""
     SHAPE_ONLY = auto()
     """Reads only the shape of its input (Shape, Size)."""
     NONDETERMINISTIC = auto()

@@ -74,7 +74,7 @@ def lower_view(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 for _name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
-    OPERATORS.add(Operator(_name, VIEW, lower_view, free))
+    OPERATORS.add(Operator(_name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free))
 
 
 def _lower_dropout(lowering: Lowering) -> tuple[Stage, ...]:

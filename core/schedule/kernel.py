@@ -16,6 +16,7 @@ from graft.core.model.view import NodeView
 from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Function, Stage, Statement
+from graft.runtime.procedure import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,20 @@ class Scheduled:
     """... what it chose ..."""
     refusals: Mapping[str, Reject] = field(default_factory=dict)
     """... and why the rows before it did not."""
+    cycles: float | None = None
+    """What its row says that it costs."""
 
     @property
     def chosen(self) -> dict[str, int | str]:
         """The strategy and its knobs, as reports show them."""
         return {"strategy": self.strategy, **self.knobs} if self.strategy else {}
+
+    @property
+    def report(self) -> Schedule:
+        """How the kernel is made: what was chosen, at which cost, and what was refused."""
+        cycles = {} if self.cycles is None else {"cycles": round(self.cycles)}
+        refused = {"refused": {name: str(reject) for name, reject in self.refusals.items()}} if self.refusals else {}
+        return {**self.chosen, **cycles, **refused} if self.strategy else {}
 
     @property
     def function(self) -> Function:

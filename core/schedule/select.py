@@ -22,10 +22,10 @@ def schedule(
     kernel: a table without a last resort.
     """
     anchor, refusals = Anchor(kernel, parameters), dict[str, Reject]()
-    for row in strategies.of(kernel.anchor):
-        found = row.schedule(anchor, target)
+    for row, refused, cycles in strategies.answers(anchor, target):
+        found = row.built(anchor, target) if refused is None else refused
         if isinstance(found, Scheduled):
-            return replace(found, strategy=row.name, refusals=refusals)
+            return replace(found, strategy=row.name, refusals=refusals, cycles=cycles)
         refusals[row.name] = found
     said = "; ".join(f"{name}: {reject}" for name, reject in refusals.items()) or "there is none for its anchor"
     raise CompileError(f"no strategy takes kernel '{kernel.name}' ({kernel.anchor.name.lower()}): {said}")
@@ -35,5 +35,12 @@ def strategy_of(
     kernel: Kernel, target: Target, parameters: Parameters | None = None, strategies: StrategyTable = TABLE
 ) -> Strategy | None:
     """Return the strategy that applies to a kernel first, without building anything; None if there is none."""
-    anchor = Anchor(kernel, parameters)
-    return next((row for row in strategies.of(kernel.anchor) if row.applies(anchor, target)), None)
+    answers = strategies.answers(Anchor(kernel, parameters), target)
+    return next((row for row, refused, _ in answers if refused is None), None)
+
+
+def rounds(kernel: Kernel, target: Target, strategies: StrategyTable = TABLE) -> bool:
+    """Return whether a kernel's float32 factors are rounded to bfloat16, without building anything."""
+    anchor = Anchor(kernel)
+    rows = (row for row, refused, _ in strategies.answers(anchor, target) if refused is None)
+    return next((said for row in rows if (said := row.rounds(anchor, target)) is not None), False)

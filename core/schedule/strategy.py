@@ -7,6 +7,7 @@ read these rows; there is no second list of strategies.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.verifier import verify
 from graft.errors import CompileError, GraftError
@@ -46,6 +48,7 @@ Answer = Literal[True] | Reject
 Candidates = Callable[[Anchor, Target, int], Sequence[Parameters]]
 """What is worth measuring in a stage of tuning, around the anchor's parameters."""
 Build = Callable[[Anchor, Target], Scheduled | Reject]
+Channels = Literal["first", "last"]
 CONVOLUTIONS = frozenset({Trait.CONVOLUTION})
 OTHER_FORM = Reject("no-pattern", "its stages are of another form")
 
@@ -55,12 +58,38 @@ def always(anchor: Anchor, target: Target) -> Answer:
     return True
 
 
+def never(anchor: Anchor, target: Target) -> bool:
+    """Round no factors."""
+    return False
+
+
+def no_preference(window: Window, target: Target) -> Preference | None:
+    """Prefer no layout."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Where a strategy for convolutions has the channels of image and result; ``gains``: other layouts are slower."""
+
+    image: Channels = "first"
+    result: Channels = "first"
+    gains: bool = False
+
+
+Prefers = Callable[[Window, Target], Preference | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """One way to compute kernels around anchors of some traits.
 
-    ``applies`` looks at structure and cost alone; ``build`` may still refuse for what is found out on the way. With
-    ``candidates`` it has knobs. ``is_checked`` says that what it builds is verified before it is taken.
+    ``applies`` looks at structure alone; ``build`` may still refuse for what is found out on the way. With
+    ``candidates`` it has knobs. ``is_checked`` says that what it builds is verified before it is taken. ``cost`` is a
+    model of the cycles that one image takes, where ``applies``: if the next row that applies and has a cost takes no
+    more, that goes first. ``prefers`` says of a float32 convolution by constant weights which layouts the strategy
+    wants for it; None: it is not for it. ``rounds`` says, without building anything, whether float32 factors are
+    rounded to bfloat16; None: the kernel will be refused when it is built.
     """
 
     name: str
@@ -69,12 +98,12 @@ class Strategy:
     applies: Callable[[Anchor, Target], Answer] = always
     candidates: Candidates | None = None
     is_checked: bool = False
+    cost: Callable[[Anchor, Target], float] | None = None
+    prefers: Prefers = no_preference
+    rounds: Callable[[Anchor, Target], bool | None] = never
 
-    def schedule(self, anchor: Anchor, target: Target) -> Scheduled | Reject:
-        """Return the kernel in loops, or why this strategy does not take it."""
-        answer = self.applies(anchor, target)
-        if not answer:
-            return answer if isinstance(answer, Reject) else OTHER_FORM
+    def built(self, anchor: Anchor, target: Target) -> Scheduled | Reject:
+        """Return the kernel in loops, or why it cannot be."""
         scheduled = self.build(anchor, target)
         if isinstance(scheduled, Reject) or not self.is_checked:
             return scheduled
@@ -101,6 +130,30 @@ class StrategyTable:
     def of(self, trait: Trait) -> Iterator[Strategy]:
         """Yield the strategies for anchors of a trait."""
         return (row for row in self.rows if trait in row.anchors)
+
+    def preferred(self, window: Window, target: Target) -> tuple[str, Preference]:
+        """Return the first strategy that prefers layouts for a convolution, and which; otherwise channels are first."""
+        found = ((row.name, row.prefers(window, target)) for row in self.of(Trait.CONVOLUTION))
+        return next(((name, one) for name, one in found if one is not None), ("", Preference()))
+
+    def answers(self, anchor: Anchor, target: Target) -> Iterator[tuple[Strategy, Reject | None, float | None]]:
+        """Yield each row for an anchor's trait, why it is not to be tried, and what it costs, if its model says so.
+
+        Where parameters are wanted, they say which row they are for, and costs do not.
+        """
+        rows = tuple(self.of(anchor.kernel.anchor))
+        for number, row in enumerate(rows):
+            answer = row.applies(anchor, target)
+            if not answer:
+                yield row, answer if isinstance(answer, Reject) else OTHER_FORM, None
+                continue
+            cycles, refused = None if row.cost is None else row.cost(anchor, target), None
+            if cycles is not None and anchor.parameters is None:
+                behind = ((one, one.cost) for one in rows[number + 1 :] if one.cost and one.applies(anchor, target))
+                for other, cost in itertools.islice(behind, 1):
+                    if cycles >= (less := cost(anchor, target)):
+                        refused = Reject("cost", f"{cycles:,.0f} cycles, where {other.name} takes {less:,.0f}")
+            yield row, refused, cycles
 
     def with_rows(self, rows: Sequence[Strategy]) -> StrategyTable:
         """Return the table with rows of a plugin before its own; what they build is verified."""

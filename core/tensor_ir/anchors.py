@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 Side = Literal["left", "right"]
+FEW_INPUTS = 4
+"""So many channels, as those of a picture, fill no vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,16 @@ class Window:
     def is_depthwise(self) -> bool:
         """Whether each output channel is computed from the one input channel of its number."""
         return self.inputs == self.outputs == 1
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each pixel is computed from the one in its place, from all its channels."""
+        return self.groups == 1 and self.windows.are_points
+
+    @property
+    def is_first(self) -> bool:
+        """Whether all of few channels are summed, as by the first convolution of a network."""
+        return self.groups == 1 and self.inputs <= FEW_INPUTS
 
     @property
     def reads_channels_last(self) -> bool:

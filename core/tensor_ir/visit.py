@@ -180,6 +180,28 @@ def map_statement(
             assert_never(statement)
 
 
+def map_accesses(
+    statement: Statement,
+    buffers: Container[Buffer],
+    change: Callable[[Buffer, tuple[Expression, ...]], tuple[Buffer, tuple[Expression, ...]]],
+) -> Statement:
+    """Rebuild a statement with accesses to some buffers changed: ``change`` maps a buffer and mapped indices."""
+
+    def load(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer not in buffers:
+            return node
+        buffer, indices = change(node.buffer, node.indices)
+        return Load(buffer, indices, node.mask)
+
+    def store(inner: Statement) -> Statement:
+        if not isinstance(inner, Store) or inner.buffer not in buffers:
+            return inner
+        buffer, indices = change(inner.buffer, inner.indices)
+        return replace(inner, buffer=buffer, indices=indices)
+
+    return map_statement(statement, ExpressionMap(load), store)
+
+
 def statement_expressions(statement: Statement) -> tuple[Expression, ...]:
     """Return the expressions that stand directly in a statement, not those of statements inside it."""
     match statement:
@@ -218,9 +240,11 @@ def statement_children(statement: Statement) -> tuple[Statement, ...]:
 
 def walk_statements(statement: Statement) -> Iterator[Statement]:
     """Yield a statement and all statements inside it, outermost first."""
-    yield statement
-    for inner in statement_children(statement):
-        yield from walk_statements(inner)
+    stack = [statement]
+    while stack:
+        inner = stack.pop()
+        yield inner
+        stack += reversed(statement_children(inner))
 
 
 def walk_expressions(*roots: Expression) -> Iterator[Expression]:

@@ -4,7 +4,7 @@
    Softmax along the last axis, then ``MatMul(weights, v)``: each of these values has one reader.
 2. A Transpose that only one of the products reads joins: its order becomes part of the indices.
 3. So does a Transpose that alone reads the result.
-4. The operator Attention stands for all of case 1.
+4. An operator that is ATTENTION by its traits stands for all of case 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def find_attention(
     """Return the nodes of each attention in an order in which they can run, transpositions of the inputs first."""
     finder = _Finder({node.node: node for node in nodes}, readers, outputs, table)
     found = [finder.around(node) for node in nodes if node.op_type == "Softmax" and not node.domain]
-    found += [finder.whole(node) for node in nodes if node.op_type == "Attention" and not node.domain]  # case 4
+    found += [finder.whole(node) for node in nodes if table.has(node, Trait.ATTENTION)]  # case 4
     return [group for group in found if group is not None]
 
 
@@ -123,7 +123,7 @@ class _Finder:
 
 
 def _is_transpose(node: NodeView) -> bool:
-    return node.op_type == "Transpose" and not node.domain
+    return node.permutation is not None
 
 
 def _fits(product: NodeView) -> bool:

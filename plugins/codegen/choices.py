@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import ClassVar
 
-import onnx_ir as ir
-
 from graft.core.machine.target import Target
-from graft.core.model.view import NodeView
-from graft.core.operators.table import OperatorTable
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies.table import TABLE
-from graft.core.schedule.strategy import Strategy
+from graft.core.schedule.strategy import Strategy, StrategyTable
 from graft.plugins.codegen.fusion import FusionLimits
-from graft.plugins.codegen.image_layout import values_last
+from graft.plugins.codegen.region_layout import Layouts, RegionGraph, region_layouts
 
 
 class CodegenChoices:
@@ -29,16 +24,21 @@ class CodegenChoices:
     strategies: ClassVar[tuple[Strategy, ...]] = ()
     """Rows that are asked before Graft's; what they build is verified, and the next row asked where it is wrong."""
 
+    @property
+    def table_of_strategies(self) -> StrategyTable:
+        """All rows that are asked."""
+        return TABLE.with_rows(self.strategies) if self.strategies else TABLE
+
     def schedule(self, kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
         """Return a kernel in loops; ``parameters`` are what tuning found for it."""
-        table = TABLE.with_rows(self.strategies) if self.strategies else TABLE
-        return schedule(kernel, target, parameters, table)
+        return schedule(kernel, target, parameters, self.table_of_strategies)
 
-    def channels_last(
-        self, nodes: Sequence[NodeView], outputs: Collection[ir.Value], table: OperatorTable, target: Target
-    ) -> Collection[ir.Value]:
-        """Return the values inside a region that are stored with channels last; ``outputs`` leave it and are not."""
-        return set() if "channels-last" in target.without else values_last(nodes, outputs, table, target.precision)
+    def layouts(self, graph: RegionGraph) -> Layouts:
+        """Return the values inside a region that are stored in another order of axes than the graph has.
+
+        ``graph.strategies`` begins with those of the backend, whose preferences (`Strategy.prefers`) come first.
+        """
+        return region_layouts(graph)
 
 
 GRAFTS_OWN = CodegenChoices()

@@ -15,6 +15,7 @@ import numpy as np
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Buffer
+from graft.runtime.procedure import Schedule as Report
 
 EXACT = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
 """Up to which number every whole number is one of the type."""
@@ -23,11 +24,11 @@ Schedule = Callable[[Kernel], Scheduled]
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What kernels of one structure share: how constants are packed (None: packing computes), and the schedule."""
+    """What kernels of one structure share: how constants are packed (None: packing computes), and how it was made."""
 
     name: str
     places: Places | None
-    chosen: Chosen = field(default_factory=dict)
+    report: Report = field(default_factory=dict)
 
     def packed(self, kernel: Kernel, schedule: Schedule) -> Mapping[Buffer, np.ndarray]:
         """Return the constants of another kernel of the structure as the shared function wants them."""
@@ -82,8 +83,6 @@ def strided(places: np.ndarray) -> Strided | None:
     return Strided(places.shape, int(rest[0]) - 1, tuple(reversed(extents)), tuple(reversed(steps)))
 
 
-Chosen = Mapping[str, int | str]
-"""The strategy of a kernel and its knobs."""
 Places = Mapping[int, Strided | np.ndarray]
 """By the number of a packed input: for every packed element 1 + its flat position in the contents, 0 for padding."""
 

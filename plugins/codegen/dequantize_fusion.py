@@ -12,16 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.table import Trait
+from graft.core.operators.table import OperatorTable, Trait
 
 NARROW = ("uint8", "int8")
-REORDERED = ("ConvInteger", "MaxPool")
+REORDERED = (Trait.CONVOLUTION, Trait.POOLING)
+"""The traits of operators that read, and store, an image in any order of axes."""
 READING = (Trait.ELEMENTWISE, Trait.INJECTIVE, Trait.REDUCTION)
 """The traits of anchors that read what is widened; others would widen the same elements many times."""
 Readers = Mapping[ir.Value, Sequence[NodeView]]
 
 
-def is_widening(node: NodeView, readers: Readers) -> bool:
+def is_widening(node: NodeView, readers: Readers, table: OperatorTable) -> bool:
     """Whether a node may be computed where it is read (cases 1 and 2)."""
     source = node.input(0)
     if node.domain or source is None or source.dtype not in NARROW or source.is_constant:
@@ -29,16 +30,18 @@ def is_widening(node: NodeView, readers: Readers) -> bool:
     if node.op_type == "DequantizeLinear":
         return all(value is None or value.static_shape in ((), (1,)) for value in node.inputs[1:])
     found = readers.get(node.node.outputs[0], ())
-    reordered = all(_reorders(one) and one.input(0) == node.outputs[0] for one in found)
-    return node.op_type == "Cast" or (node.op_type == "Transpose" and bool(found) and reordered)
+    reordered = all(_reorders(one, table) and one.input(0) == node.outputs[0] for one in found)
+    return node.op_type == "Cast" or (node.permutation is not None and bool(found) and reordered)
 
 
-def computed_before(nodes: Sequence[NodeView], trait: Trait, widening: Mapping[ir.Node, NodeView]) -> list[NodeView]:
+def computed_before(
+    nodes: Sequence[NodeView], trait: Trait, widening: Mapping[ir.Node, NodeView], table: OperatorTable
+) -> list[NodeView]:
     """Return what a group computes anew before its nodes, each once."""
     own = {node.node for node in nodes}
     found: dict[ir.Node, NodeView] = {}
     for node in nodes:
-        if trait is Trait.RECURRENT or (node is nodes[0] and trait not in READING and not _reorders(node)):
+        if trait is Trait.RECURRENT or (node is nodes[0] and trait not in READING and not _reorders(node, table)):
             continue
         for value in node.inputs:
             producer = None if value is None else value.value.producer()
@@ -47,15 +50,17 @@ def computed_before(nodes: Sequence[NodeView], trait: Trait, widening: Mapping[i
     return list(found.values())
 
 
-def follows_integers(anchor: NodeView, readers: Readers, outputs: Collection[ir.Value]) -> NodeView | None:
+def follows_integers(
+    anchor: NodeView, readers: Readers, outputs: Collection[ir.Value], table: OperatorTable
+) -> NodeView | None:
     """Return the Transpose in whose order an anchor can store (case 3)."""
     value = anchor.node.outputs[0]
     found = readers.get(value, ())
-    if not _reorders(anchor) or len(found) != 1 or value in outputs or len(anchor.outputs) > 1:
+    if not _reorders(anchor, table) or len(found) != 1 or value in outputs or len(anchor.outputs) > 1:
         return None
-    return found[0] if found[0].op_type == "Transpose" and not found[0].domain else None
+    return found[0] if found[0].permutation is not None else None
 
 
-def _reorders(node: NodeView) -> bool:
+def _reorders(node: NodeView, table: OperatorTable) -> bool:
     dtype = ValueView(node.node.outputs[0]).dtype
-    return node.op_type in REORDERED and not node.domain and dtype in (*NARROW, "int32")
+    return any(table.has(node, trait) for trait in REORDERED) and dtype in (*NARROW, "int32")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -21,8 +22,8 @@ from graft.core.operators.table import OperatorTable, Trait
 from graft.plugins.codegen.attention_fusion import find_attention
 from graft.plugins.codegen.concat_in_place import Placed, placed_concats
 from graft.plugins.codegen.dequantize_fusion import computed_before, follows_integers, is_widening
+from graft.plugins.codegen.region_layout import Layouts, transposes_around
 from graft.plugins.codegen.slice_views import slices_in_memory
-from graft.plugins.codegen.transposed_depthwise import transposes_around
 
 ANCHORS = (
     (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION),
@@ -133,15 +134,15 @@ def fuse(
     outputs: Collection[ir.Value],
     table: OperatorTable,
     without: Collection[str] = (),
-    last: Collection[ir.Value] = (),
+    layouts: Layouts = MappingProxyType({}),
     limits: FusionLimits = FusionLimits(),
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
     ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
     ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
-    other node), ``views`` (they are copied), ``channels-last`` (Transposes around a depthwise convolution stay),
-    ``in-place`` (every Concat is a kernel). ``last`` are the values that are stored with channels last.
+    other node), ``views`` (they are copied), ``in-place`` (every Concat is a kernel). Transposes that the
+    ``layouts`` of a convolution's image and result undo join it.
     """
     uses = Uses.of(nodes, outputs)
     uses.limits = limits
@@ -149,22 +150,22 @@ def fuse(
     for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
-    groups += _placed(nodes, last, uses, table, without)
+    groups += _placed(nodes, layouts, uses, table, without)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
         return _in_order([*groups, *alone], uses, table, copied="views" in without)
     views = [node for node in rest if is_view(node, uses, table)]
     others = [node for node in rest if not is_view(node, uses, table)]
-    widening = {node.node: node for node in others if is_widening(node, uses.readers)}
-    uses.turning = {node for node in widening if node.op_type == "Transpose"}
+    widening = {node.node: node for node in others if is_widening(node, uses.readers, table)}
+    uses.turning = {node for node, view in widening.items() if view.permutation is not None}
     anchors = [node for node in others if node.node not in widening]
     for traits in ANCHORS:
         for node in anchors:
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
                 group = Group([node], trait)
-                if trait is Trait.CONVOLUTION and "channels-last" not in without:
+                if node.node.outputs[0] in layouts:
                     _take_transposes(group, uses)
                 groups.append(_grown(group, uses, table))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
@@ -174,7 +175,7 @@ def fuse(
 
 
 def _placed(
-    nodes: Sequence[NodeView], last: Collection[ir.Value], uses: Uses, table: OperatorTable, without: Collection[str]
+    nodes: Sequence[NodeView], layouts: Layouts, uses: Uses, table: OperatorTable, without: Collection[str]
 ) -> list[Group]:
     """The groups of Concats whose parts are computed in their memory: views of what is there."""
 
@@ -187,7 +188,7 @@ def _placed(
         elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
         return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
 
-    found = [] if "in-place" in without else placed_concats(nodes, last, shares_memory, is_followed)
+    found = [] if "in-place" in without else placed_concats(nodes, layouts, shares_memory, is_followed)
     uses.taken |= {placed.node.node for placed in found}
     for placed in found:
         for value, _ in (*placed.computed, *placed.copied):
@@ -217,7 +218,7 @@ def _with_widening(
     """Put nodes that widen before those that read them, and return the groups of those that others read, too."""
     readers: dict[ir.Node, set[ir.Node]] = {}
     for group in groups:
-        group.before = computed_before(group.nodes, group.trait, widening)
+        group.before = computed_before(group.nodes, group.trait, widening, table)
         for node in group.before:
             readers.setdefault(node.node, set()).update(one.node for one in group.nodes)
     apart = []
@@ -248,8 +249,8 @@ def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
 
 
 def _take_transposes(group: Group, uses: Uses) -> None:
-    """Add the Transposes around a depthwise convolution, so that it reads and writes channels last."""
-    around = transposes_around(group.anchor, uses.readers, uses.outputs)
+    """Add the Transposes that the layouts of a node's image and result undo."""
+    around = transposes_around(group.anchor, uses.outputs)
     if around is not None and not uses.taken & {node.node for node in around}:
         group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
 
@@ -260,7 +261,7 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     uses.taken |= {node.node for node in group.nodes}
     if trait in (Trait.RECURRENT, Trait.ATTENTION):
         return group
-    turned = follows_integers(group.anchor, uses.readers, uses.outputs)
+    turned = follows_integers(group.anchor, uses.readers, uses.outputs, table)
     if turned is not None and turned.node not in uses.taken:
         group.nodes.append(turned)
         uses.taken.add(turned.node)
@@ -287,7 +288,7 @@ def _is_widened_elsewhere(node: NodeView, uses: Uses, table: OperatorTable) -> b
     """Whether a node only widens bytes, which its readers would rather do themselves."""
     value = node.node.outputs[0]
     readers = uses.readers.get(value, [])
-    own = is_widening(node, uses.readers) and value not in uses.outputs and node.op_type != "Transpose"
+    own = is_widening(node, uses.readers, table) and value not in uses.outputs and node.permutation is None
     return own and bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.errors import GraftError
-from graft.plugins.codegen.constant_packing import Chosen, Places, Strided
+from graft.plugins.codegen.constant_packing import Places, Strided
 from graft.runtime.files import writing
 from graft.runtime.private import (
     FILE_MODE,
@@ -35,6 +35,7 @@ from graft.runtime.private import (
     read_private,
     why_not_private,
 )
+from graft.runtime.procedure import Schedule
 
 log = logging.getLogger("graft.codegen")
 
@@ -60,7 +61,7 @@ class Entry:
     symbol: str
     object: bytes
     places: Places | None
-    chosen: Chosen = field(default_factory=dict)
+    chosen: Schedule = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

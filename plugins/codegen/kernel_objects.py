@@ -106,7 +106,7 @@ class KernelObjects(RegionCode):
         shared = shared or Shared(function.name, None)
         with naming_nodes(function):
             code = self._compiler.compile(text, function.name)
-        entry = Entry(function.name, code, shared.places, shared.chosen)
+        entry = Entry(function.name, code, shared.places, shared.report)
         self.seconds[self._compiler.name] += perf_counter() - started
         if self._cache is not None and structure is not None and "custom[" not in structure:
             self._cache.put(self._key(structure), entry)

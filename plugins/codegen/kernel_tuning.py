@@ -15,6 +15,7 @@ from time import thread_time
 import numpy as np
 
 from graft.core.machine.target import Target
+from graft.core.model.view import ValueView
 from graft.core.operators import build as b
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
@@ -29,10 +30,8 @@ from graft.core.types import Type, element_bits
 from graft.datatypes.lower_function import lower_function
 from graft.partition.region import Region
 from graft.plugins.codegen.choices import CodegenChoices
-from graft.plugins.codegen.constant_packing import Chosen
 from graft.plugins.codegen.kernel_structure import structure_of
-from graft.plugins.codegen.lowered_groups import Lowered
-from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.plugins.codegen.region_groups import RegionGroups
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, TensorSpec
 from graft.runtime.program import Program
@@ -46,18 +45,6 @@ _PREFIX = re.compile(r"^.*_\d+_")
 FLOPS_PER_SECOND, BYTES_PER_SECOND = 5e10, 1e10
 
 
-@dataclass(slots=True)
-class _Collected(RegionKernels):
-    """A region whose kernels are lowered but not scheduled."""
-
-    found: list[Lowered] = field(default_factory=list)
-
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
-        if lowered.kernel.anchor is not Trait.RECURRENT:
-            self.found.append(lowered)
-        return lowered.kernel.name, {}, {}
-
-
 def tune_regions(
     regions: Sequence[Region],
     table: OperatorTable,
@@ -67,9 +54,10 @@ def tune_regions(
 ) -> TuneReport:
     """Measure candidates for the kernels of regions, and keep the best in ``tunings``."""
     target, choices = builder.target, builder.choices
-    collected = [_Collected(region, table, target, choices=choices) for region in regions]
-    workloads = workloads_of([lowered.kernel for one in collected for lowered in one.found])
-    touched = sum(array.nbytes for one in collected for array in one.constants.values())
+    lowered = [one for region in regions for one in RegionGroups(region, table, target, choices).every_kernel()]
+    workloads = workloads_of([one.kernel for one in lowered if one.kernel.anchor is not Trait.RECURRENT])
+    constants = {value: ValueView(value).constant for one in lowered for value in one.inputs}
+    touched = sum(array.nbytes for array in constants.values() if array is not None)
     return Search(workloads, target, replace(builder, touched=touched), tunings, options).run()
 
 

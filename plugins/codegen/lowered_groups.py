@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graft.core.machine.target import Target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import constant
-from graft.core.operators.lower import buffer_of, lower, lowering_of, neutral_stage, of_nothing
+from graft.core.operators.lower import neutral_stage, of_nothing
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import map_stage, relaid, reordered, stage_expressions
@@ -25,9 +25,9 @@ from graft.core.types import is_custom, storage_dtype
 from graft.datatypes.prepare import accumulation, prepare
 from graft.plugins.codegen.aliases import Aliases
 from graft.plugins.codegen.fusion import Group, squeezed
+from graft.plugins.codegen.lowerings import Lowerings
+from graft.plugins.codegen.region_layout import Layouts
 
-LAST = (0, 2, 3, 1)
-"""The order of an image's axes that puts channels last."""
 _NOT_IN_A_NAME = re.compile(r"\W+")
 
 
@@ -47,53 +47,49 @@ class Lowered:
 class Values:
     """The buffers of a region's values: one each, whichever kernel uses it."""
 
-    table: OperatorTable
-    buffers: dict[ir.Value, Buffer] = field(default_factory=dict)
-    values: dict[Buffer, ir.Value] = field(default_factory=dict)
-    last: Collection[ir.Value] = ()
-    """Those that are stored with channels last ..."""
+    lowerings: Lowerings
+    layouts: Layouts = field(default_factory=dict)
+    """Those that are stored in another order of axes ..."""
     relaid: dict[Buffer, Buffer] = field(default_factory=dict)
     """... and the buffers that they have then."""
     are_bfloat16: bool = False
     """Whether those are bfloat16 between kernels."""
     narrow: dict[Buffer, Buffer] = field(default_factory=dict)
 
-    def buffer(self, value: ValueView) -> Buffer:
-        """Return the buffer of a value."""
-        known = self.buffers.get(value.value)
-        if known is None:
-            known = buffer_of(value)
-            self.buffers[value.value] = known
-            self.values[known] = value.value
-        return known
+    @property
+    def table(self) -> OperatorTable:
+        """The operators."""
+        return self.lowerings.table
 
     def lower_group(self, group: Group, name: str, outside: Sequence[ir.Value]) -> Lowered:
         """Lower a group; ``outside`` are the values that it must store for others."""
         stages: list[Stage] = []
         anchor_stage = 0
         aliases = Aliases()
-        moved: dict[Buffer, Buffer] = {}
+        orders: dict[Buffer, tuple[int, ...]] = {}
         for node in (*group.before, *group.nodes):
             source = node.input(0)
             view = self.table.has(node, Trait.VIEW) and node is not group.anchor
             if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
-                aliases.add(self.buffer(node.outputs[0]), self.buffer(source))
+                aliases.add(self.lowerings.buffer(node.outputs[0]), self.lowerings.buffer(source))
                 continue
-            lowered = lower(lowering_of(node, self.buffer), self.table)
+            lowered = self.lowerings.take(node)
             elementwise = self.table.has(node, Trait.ELEMENTWISE)
             stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
-            moved |= self._moved(node, lowered)
+            orders |= self._orders(node, lowered)
             if node is group.anchor:
                 anchor_stage = _anchor_stage(stages)
-        if moved:
-            stages = [relaid(stage, moved, LAST) for stage in stages]
+        moved = {buffer: self._relaid(buffer, order) for buffer, order in orders.items()}
+        for order in set(orders.values()):
+            own = {buffer: moved[buffer] for buffer in moved if orders[buffer] == order}
+            stages = [relaid(stage, own, order) for stage in stages]
         if self.are_bfloat16:
             stages = self._reading_bfloat16(stages, moved.values())
         if group.trait is not Trait.ATTENTION:  # its schedule stores in any order
             stages = reordered(stages)
         recurrent = group.trait is Trait.RECURRENT  # each operation on a custom datatype is rounded where it stands
         inlined = stages if recurrent else [self._with_scalars(stage) for stage in stages]
-        outputs = tuple(aliases.get(self.buffers[value]) for value in outside)
+        outputs = tuple(aliases.get(self.lowerings.buffers[value]) for value in outside)
         outputs = tuple(moved.get(buffer, buffer) for buffer in outputs)
         if self.are_bfloat16:
             stored = {buffer: self._narrowed(buffer) for buffer in outputs if buffer in moved.values()}
@@ -107,30 +103,31 @@ class Values:
             trait = Trait.REDUCTION
         kernel = _kernel(group, trait, name, _needed(inlined, outputs), outputs, anchor_stage, self)
         if recurrent:
-            return Lowered(group, kernel, tuple(self.values[buffer] for buffer in kernel.inputs), tuple(outside))
+            return Lowered(
+                group, kernel, tuple(self.lowerings.values[buffer] for buffer in kernel.inputs), tuple(outside)
+            )
         prepared = prepare(kernel, accumulation(group.nodes))
         kernel = prepared.kernel
-        inputs = tuple(self.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
+        inputs = tuple(self.lowerings.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
         return Lowered(group, kernel, inputs, tuple(outside), prepared.made)
 
-    def _moved(self, node: NodeView, stages: Sequence[Stage]) -> dict[Buffer, Buffer]:
-        """Return the buffers that a node reads and stages store with channels last, each with the buffer for it."""
-        mine = [
-            value.value for value in (*node.inputs, *node.outputs) if value is not None and value.value in self.last
-        ]
-        moved = {self.buffers[value]: self._relaid(self.buffers[value]) for value in mine}
-        if node.node.outputs[0] in self.last:
-            shape = self.buffers[node.node.outputs[0]].shape
-            inner = [stage.buffer for stage in stages if stage.buffer.shape == shape and stage.buffer not in moved]
-            moved |= {buffer: self._relaid(buffer) for buffer in inner}
-        return moved
+    def _orders(self, node: NodeView, stages: Sequence[Stage]) -> dict[Buffer, tuple[int, ...]]:
+        """Return the buffers that a node reads and stages store in another order of axes, with that order."""
+        buffers = self.lowerings.buffers
+        mine = [one.value for one in (*node.inputs, *node.outputs) if one is not None and one.value in self.layouts]
+        orders = {buffers[value]: self.layouts[value].order for value in mine}
+        result = node.node.outputs[0]
+        if result in self.layouts:
+            inner = [stage.buffer for stage in stages if stage.buffer.shape == buffers[result].shape]
+            orders |= dict.fromkeys(inner, self.layouts[result].order)
+        return orders
 
-    def _relaid(self, buffer: Buffer) -> Buffer:
+    def _relaid(self, buffer: Buffer, order: Sequence[int]) -> Buffer:
         known = self.relaid.get(buffer)
         if known is None:
-            known = self.relaid[buffer] = replace(buffer, shape=tuple(buffer.shape[axis] for axis in LAST))
-            if buffer in self.values:
-                self.values[known] = self.values[buffer]
+            known = self.relaid[buffer] = replace(buffer, shape=tuple(buffer.shape[axis] for axis in order))
+            if buffer in self.lowerings.values:
+                self.lowerings.values[known] = self.lowerings.values[buffer]
         return known
 
     def _reading_bfloat16(self, stages: Sequence[Stage], moved: Collection[Buffer]) -> list[Stage]:
@@ -143,13 +140,13 @@ class Values:
         known = self.narrow.get(buffer)
         if known is None:
             known = self.narrow[buffer] = replace(buffer, dtype="bfloat16")
-            self.values[known] = self.values[buffer]
+            self.lowerings.values[known] = self.lowerings.values[buffer]
         return known
 
     def _with_scalars(self, stage: Stage) -> Stage:
         """The stage with loads of constants that are one number everywhere replaced by it."""
         found = {load.buffer for load in loads(*stage_expressions(stage))}
-        known = {buffer: self._scalar(buffer) for buffer in found if buffer in self.values}
+        known = {buffer: self._scalar(buffer) for buffer in found if buffer in self.lowerings.values}
         if not any(value is not None for value in known.values()):
             return stage
 
@@ -160,7 +157,7 @@ class Values:
         return map_stage(stage, ExpressionMap(rule))
 
     def _scalar(self, buffer: Buffer) -> Expression | None:
-        value = ValueView(self.values[buffer])
+        value = ValueView(self.lowerings.values[buffer])
         size = np.prod(value.static_shape or (), dtype=np.int64)
         is_zero_point = buffer.dtype in ("uint8", "int8") and len(buffer.shape) == 1 and size > 0
         if not value.is_constant or (size != 1 and not is_zero_point):
@@ -174,7 +171,7 @@ class Values:
 
     def constants(self, buffers: Sequence[Buffer]) -> Mapping[Buffer, np.ndarray]:
         """Return the contents of those buffers that are known at compile time."""
-        arrays = {buffer: ValueView(self.values[buffer]).constant for buffer in buffers}
+        arrays = {buffer: ValueView(self.lowerings.values[buffer]).constant for buffer in buffers}
         return {buffer: array for buffer, array in arrays.items() if array is not None}
 
 

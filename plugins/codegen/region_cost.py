@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from graft.core.machine.rows import GENERIC
+from graft.core.machine.target import Target
 from graft.core.operators.table import Cost, OperatorTable
 from graft.partition.costs import Work, kernel_cost
 from graft.plugins.codegen.fusion import FusionLimits, fuse
+from graft.plugins.codegen.lowerings import Lowerings
+from graft.plugins.codegen.region_layout import RegionGraph, between_transposes
 
 if TYPE_CHECKING:
     from graft.partition.region import Region
@@ -18,5 +22,11 @@ def region_costs(
 ) -> Sequence[Cost]:
     """Return one cost for each kernel; only what survives fusion is read and written, views cost nothing."""
     work = Work(table)
-    groups = fuse(region.nodes(), {output.value for output in region.outputs}, table, without, limits=limits)
+    nodes, outputs = region.nodes(), {output.value for output in region.outputs}
+    layouts = (
+        {}
+        if "channels-last" in without
+        else between_transposes(RegionGraph(nodes, outputs, Lowerings(table), Target(GENERIC)))
+    )
+    groups = fuse(nodes, outputs, table, without, layouts, limits)
     return [kernel_cost(group.nodes, work) for group in groups if not group.is_view]

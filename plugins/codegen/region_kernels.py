@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -26,14 +26,14 @@ from graft.partition.region import Region
 from graft.plugins.codegen.checked_indices import IndexChecks
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
 from graft.plugins.codegen.concat_in_place import Placed
-from graft.plugins.codegen.constant_packing import Chosen, Shared, scheduled_and_places
-from graft.plugins.codegen.fusion import Group, Uses, fuse
-from graft.plugins.codegen.horizontal_fusion import join_horizontally
+from graft.plugins.codegen.constant_packing import Shared, scheduled_and_places
+from graft.plugins.codegen.fusion import Group
 from graft.plugins.codegen.kernel_structure import structure_of
-from graft.plugins.codegen.lowered_groups import Lowered, Values, kernel_name, lowered_beside, symbol
+from graft.plugins.codegen.lowered_groups import Lowered, symbol
 from graft.plugins.codegen.region_code import RegionCode
+from graft.plugins.codegen.region_groups import RegionGroups
 from graft.runtime.dtypes import dtype_name, element_type
-from graft.runtime.procedure import Call, Procedure, TensorSpec
+from graft.runtime.procedure import Call, Procedure, Schedule, TensorSpec
 
 
 def on_one_thread(function: Function) -> Function:
@@ -72,13 +72,11 @@ class RegionKernels:
     functions: list[Function] = field(default_factory=list)
     """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
     constants: dict[str, np.ndarray] = field(default_factory=dict)
-    groups: list[Group] = field(default_factory=list)
+    groups: RegionGroups = field(init=False)
     externs: set[str] = field(default_factory=set)
     """C functions of this process that custom datatypes are lowered to."""
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
-    _places: dict[ir.Value, tuple[ValueView, int]] = field(default_factory=dict)
-    """By value: the result of a Concat in whose memory it is computed, and the elements before it."""
     _calls: list[Call] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
     _known: dict[str, Shared] = field(default_factory=dict)
@@ -88,59 +86,31 @@ class RegionKernels:
 
     def __post_init__(self) -> None:
         self._index_checks = IndexChecks(symbol(self.region.name), Lanes.of(self.target))
-        nodes = self.region.nodes()
-        outputs = {output.value for output in self.region.outputs}
-        last = self.choices.channels_last(nodes, outputs, self.table, self.target)
-        self.groups = fuse(nodes, outputs, self.table, self.target.without, last, self.choices.fusion)
-        for placed in (group.placed for group in self.groups if group.placed is not None):
-            self._places.update((value, (placed.node.outputs[0], offset)) for value, offset in placed.computed)
+        self.groups = RegionGroups(self.region, self.table, self.target, self.choices)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
-        if "horizontal" not in self.target.without:
-            self.groups = join_horizontally(self.groups, self.target, {*outputs, *last, *self._places})
-        values = Values(self.table, last=last, are_bfloat16=self.target.precision == "bf16")
-        uses, kept = Uses.of(nodes, outputs), outputs | self._places.keys()
-        for number, group in enumerate(self.groups):
+        for number, group in enumerate(self.groups.groups):
             if group.is_view:
                 self._view(group)
-                continue
-            shared = (group, *group.beside)
-            outside = [
-                [v for v in one.tail.node.outputs if one.parts or v in uses.readers or v in kept] for one in shared
-            ]
-            if all(0 in (ValueView(value).static_shape or ()) for value in outside[0]):
-                for empty in outside[0]:
+            elif self.groups.is_empty(group):
+                for empty in self.groups.stored(group):
                     self._add(ValueView(empty), "arena")
-                continue
-            with self._timed("lower"):
-                lowered = self._lowered(values, number, shared, outside, uses)
-            if "index-checks" not in self.target.without:
-                for node in (node for one in shared for node in (*one.before, *one.nodes)):
-                    self._check_indices(node)
-            for one in lowered:
-                self._call(one, *self._schedule(one))
-            for part, begin in group.parts:
-                whole = self._index(group.tail.node.outputs[0])
-                self._add(part, "view", of=whole, offset=begin * _bytes(part))
+            else:
+                self._compute(number, group)
         require(self._missing, self.choices.name, f"region '{self.region.name}'")
 
-    def _lowered(
-        self, values: Values, number: int, groups: Sequence[Group], outside: Sequence[Sequence[ir.Value]], uses: Uses
-    ) -> Sequence[Lowered]:
-        """Lower groups that are to share a kernel to one, or to one each if they cannot."""
-        region = self.region.name
-        if len(groups) == 1:
-            return [values.lower_group(groups[0], kernel_name(region, number, groups[0]), outside[0])]
-        names = [kernel_name(f"{region}_{number}", place, group) for place, group in enumerate(groups)]
-        parts = [values.lower_group(*row) for row in zip(groups, names, outside, strict=True)]
-        nodes = [node for group in groups for node in group.nodes]
-        own = {node.node for node in nodes}
-        kept = uses.outputs | self._places.keys()
-        made = {value for part in parts for value in part.outputs if value not in kept}
-        inner = {value for value in made if own.issuperset(reader.node for reader in uses.readers[value])}
-        name = kernel_name(region, number, Group(nodes, groups[0].trait))
-        whole = lowered_beside(parts, name, self.target, inner)
-        return parts if whole is None else [whole]
+    def _compute(self, number: int, group: Group) -> None:
+        """Call the kernels of a group, behind the checks of the indices that they read."""
+        with self._timed("lower"):
+            lowered = self.groups.kernels(number)
+        if "index-checks" not in self.target.without:
+            for node in (node for one in (group, *group.beside) for node in (*one.before, *one.nodes)):
+                self._check_indices(node)
+        for one in lowered:
+            self._call(one, *self._schedule(one))
+        for part, begin in group.parts:
+            whole = self._index(group.tail.node.outputs[0])
+            self._add(part, "view", of=whole, offset=begin * _bytes(part))
 
     def procedure(self) -> Procedure:
         """Return the calls over the region's tensors; arena tensors have no offset yet."""
@@ -174,9 +144,9 @@ class RegionKernels:
         """The tensor of what is computed: in the arena, or in the memory of a Concat that it is a part of."""
         if value.value in self._indices:
             return self._indices[value.value]
-        if value.value not in self._places:
+        if value.value not in self.groups.places:
             return self._add(value, "arena", dtype)
-        whole, offset = self._places[value.value]
+        whole, offset = self.groups.places[value.value]
         return self._add(value, "view", of=self._result(whole), offset=offset * _bytes(value))
 
     def _view(self, group: Group) -> None:
@@ -200,7 +170,7 @@ class RegionKernels:
 
     # ---- Kernels ----
 
-    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Chosen]:
+    def _schedule(self, lowered: Lowered) -> tuple[str, Mapping[Buffer, np.ndarray], Schedule]:
         """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
         kernel = lowered.kernel
         with self._timed("lower"):
@@ -225,11 +195,11 @@ class RegionKernels:
             with self._timed("schedule"):
                 made, places = scheduled_and_places(kernel, scheduled)
                 function = made.function
-            shared = Shared(function.name, places, made.chosen)
+            shared = Shared(function.name, places, made.report)
             self._define(function, structure, shared)
         self._known[structure] = shared
         with self._timed("pack"):
-            return shared.name, shared.packed(kernel, scheduled), shared.chosen
+            return shared.name, shared.packed(kernel, scheduled), shared.report
 
     def _define(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
@@ -258,7 +228,7 @@ class RegionKernels:
             self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
 
     def _call(
-        self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray], chosen: Chosen
+        self, lowered: Lowered, function: str, packed_constants: Mapping[Buffer, np.ndarray], report: Schedule
     ) -> None:
         inputs = []
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
@@ -280,7 +250,7 @@ class RegionKernels:
                 origin=lowered.kernel.origin,
                 flops=sum(self._flops(node) for node in lowered.group.nodes),
                 in_place=in_place,
-                schedule=chosen,
+                schedule=report,
             )
         )
 

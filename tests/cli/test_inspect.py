@@ -53,10 +53,12 @@ def test_inspect_shows_how_kernels_are_made_from_the_cache_too(graft, model, tmp
         path = tmp_path / f"{name}.graft"
         assert graft("compile", model, "-b", "llvm", "-o", path).code == 0
         lines = graft("inspect", path).out.splitlines()
-        start = next(number for number, line in enumerate(lines) if line.split() == ["KERNEL", "STRATEGY", "KNOBS"])
+        heads = ["KERNEL", "STRATEGY", "KNOBS", "REFUSED"]
+        start = next(number for number, line in enumerate(lines) if line.split() == heads)
         found.append(lines[start + 1 :])
         calls = json.loads(graft("inspect", path, "--json").out)["procedures"][0]["calls"]
         assert calls[0]["schedule"]["strategy"] == "blocked_product"
+        assert calls[0]["schedule"]["refused"] == {"sequential_loops": "no-pattern: its stages are of another form"}
     assert found[0] == found[1]
     assert found[0][0].split()[1] == "blocked_product"
     assert "rows=" in found[0][0]

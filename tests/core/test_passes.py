@@ -11,9 +11,15 @@ from onnx.reference import ReferenceEvaluator
 
 from graft.core.model.load import load
 from graft.core.model.normalize import PASSES, normalize, standard_pipeline
+from graft.core.model.passes.canonicalize_shapes import CanonicalizeShapes
+from graft.core.model.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from graft.core.model.passes.fold_constants import FoldConstants
+from graft.core.model.passes.move_transposes import MoveTransposes
 from graft.core.model.passes.node_rewrite import ORIGIN
 from graft.core.model.passes.pipeline import Pipeline, record_of
+from graft.core.model.small_integers import widen_small_integers
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import Operator, Trait
 from graft.errors import GraftError
 
 CHANNELS = (
@@ -341,6 +347,48 @@ def test_depthwise_convolutions_of_a_residual_stream_stand_between_transposes() 
     assert around == [("Transpose", "Transpose")] * 2
     (addition,) = [node for node in model.graph if node.op_type == "Add"]
     assert addition.outputs[0].shape == [1, 5, 4, 3]
+
+
+def of_plugin(monkeypatch: pytest.MonkeyPatch, trait: Trait, graph: str) -> ir.Model:
+    """A model with the operator Own of a plugin, which has a trait."""
+    row = Operator("Own", frozenset({trait}), domain="com.example")
+    monkeypatch.setitem(OPERATORS._rows, ("com.example", "Own"), row)
+    model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 20, "com.example" : 1]> g {graph}')
+    for node in model.graph:
+        for value in node.outputs:
+            value.shape, value.type = value.shape or ir.Shape([2, 3]), ir.TensorType(ir.DataType.FLOAT)
+    return model
+
+
+def test_passes_read_the_traits_of_a_plugins_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned = "a = Transpose <perm = [1, 0]> (x) b = Transpose <perm = [1, 0]> (z)"
+    same = "(float[3,2] x, float[3,2] z) => (float[2,3] y)"
+    model = of_plugin(monkeypatch, Trait.ELEMENTWISE, f"{same} {{ {turned} y = com.example.Own <alpha = 2> (a, b) }}")
+    assert MoveTransposes().run(model)
+    own = next(node for node in model.graph if node.op_type == "Own")
+    assert (own.domain, own.attributes["alpha"].value) == ("com.example", 2)
+    assert [node.op_type for node in own.outputs[0].consumers()] == ["Transpose"]
+
+    shaped = "s = Constant <value_ints = [6]> () y = Reshape (a, s)"
+    view = f"(float[3,2] x) => (float[6] y) {{ a = com.example.Own (x) {shaped} }}"
+    model = of_plugin(monkeypatch, Trait.VIEW, view)
+    assert CanonicalizeShapes().run(model)
+    assert model.graph.node(-1).inputs[0] is model.graph.inputs[0]
+
+    twice = "(float[2,3] x) => (float[2,3] y) { a = com.example.Own (x) b = com.example.Own (x) y = Add (a, b) }"
+    assert EliminateCommonSubexpressions().run(of_plugin(monkeypatch, Trait.ELEMENTWISE, twice))
+    assert not EliminateCommonSubexpressions().run(of_plugin(monkeypatch, Trait.NONDETERMINISTIC, twice))
+
+    small = of_plugin(
+        monkeypatch,
+        Trait.DATA_MOVEMENT,
+        """(float s) => (float[2,3] y) {
+        c = Constant <value = int4[2,3] {1, 2, 3, 4, 5, 6}> () a = com.example.Own (c) y = DequantizeLinear (a, s) }""",
+    )
+    for node in list(small.graph)[:2]:
+        node.outputs[0].type = ir.TensorType(ir.DataType.INT4)
+    assert widen_small_integers(small) == 1
+    assert small.graph.node(1).outputs[0].dtype is ir.DataType.INT8
 
 
 def test_a_sum_with_what_no_depthwise_convolution_reads_stays() -> None:

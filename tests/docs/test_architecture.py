@@ -22,6 +22,7 @@ from graft.core.operators.lower import lower, lowering_of
 from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.printer import print_function, print_stages
 from graft.plugins.codegen.lowered_groups import Values
+from graft.plugins.codegen.lowerings import Lowerings
 from graft.plugins.codegen.region_kernels import RegionKernels
 from graft.plugins.llvm.emit import emit_ir
 from graft.runtime.procedure import procedure_to_json
@@ -68,7 +69,7 @@ def dumps() -> dict[str, str]:
     vendor, built_in = (compiled.regions[name] for name in sorted(compiled.regions, reverse=True))
     kernels = RegionKernels(built_in, OPERATORS, AVX2)
     outside = [value.value for value in built_in.outputs]
-    lowered = Values(OPERATORS).lower_group(kernels.groups[-1], "softsign", outside)
+    lowered = Values(Lowerings(OPERATORS)).lower_group(kernels.groups.groups[-1], "softsign", outside)
     graph = json.loads(compiled.modules[vendor.name].data)
     nodes = [
         {key: node[key] for key in ("op", "name", "inputs") if key in node}

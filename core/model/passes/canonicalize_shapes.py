@@ -13,12 +13,11 @@ from graft.core.model.passes.node_rewrite import (
     add_constant,
     constant_of,
     is_operator,
+    is_view,
     origin_of,
     sole_use,
     static_shape,
 )
-
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class CanonicalizeShapes:
     """Give shape operands as literal constants.
 
     1. Reshape and Expand whose output shape is known take it as a constant, without 0 and -1
-    2. a Reshape of a Reshape, Flatten, Squeeze or Unsqueeze that nobody else reads takes that one's input
+    2. a Reshape of a view (Flatten, Squeeze, another Reshape) that nobody else reads takes that one's input
     """
 
     name: ClassVar[str] = "canonicalize-shapes"
@@ -59,7 +58,7 @@ def _write_shape(node: ir.Node, names: Names) -> bool:  # case 1
 def _skip_view(node: ir.Node) -> bool:  # case 2
     source, stated = node.inputs[0], constant_of(node.inputs[1])
     producer = None if source is None else source.producer()
-    if producer is None or source is None or not is_operator(producer, *VIEWS) or producer.graph is not node.graph:
+    if producer is None or source is None or not is_view(producer) or producer.graph is not node.graph:
         return False
     literal = stated is not None and bool((stated > 0).all())
     if not literal or not sole_use(source) or producer.inputs[0] is None:

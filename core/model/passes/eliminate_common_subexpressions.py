@@ -8,11 +8,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import is_operator, origin_of
+from graft.core.model.passes.node_rewrite import has_trait, is_operator, origin_of
+from graft.core.operators.table import Trait
 
-NONDETERMINISTIC = (
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-)  # fmt: skip
 SMALL_ELEMENTS = 64
 """Initialisers up to this size are compared by contents."""
 
@@ -71,7 +69,7 @@ def _merge_nodes(graph: ir.Graph) -> bool:
 def _key(node: ir.Node) -> Hashable:
     """Return what two equal nodes have in common, None for a node that must not be merged."""
     training = is_operator(node, "Dropout") and len(node.inputs) > 2 and node.inputs[2] is not None
-    if is_operator(node, *NONDETERMINISTIC) or training:
+    if has_trait(node, Trait.NONDETERMINISTIC) or training:
         return None
     attributes = []
     for name, attribute in sorted(node.attributes.items()):

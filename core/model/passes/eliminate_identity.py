@@ -8,9 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import attribute_of, bypass, constant_of, is_operator, static_shape
-
-RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand")
+from graft.core.model.passes.node_rewrite import attribute_of, bypass, constant_of, is_operator, is_view, static_shape
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class EliminateIdentity:
     1. Identity, and Sum, Max, Min, Mean, Concat of one input
     2. Dropout in inference whose mask nobody reads
     3. Cast and CastLike to the type that the input has
-    4. Reshape, Flatten, Squeeze, Unsqueeze, Expand to the shape that the input has
+    4. views (Reshape, Flatten, Squeeze, Unsqueeze) and Expand to the shape that the input has
     5. Transpose in the order of the axes, or that moves only axes of length 1
     6. Pad by nothing, Slice of everything, Tile by one
     7. Mul and Div by 1, Sub of 0, Add of an integer 0 (a float -0.0 + 0 would change)
@@ -51,7 +49,7 @@ def _is_identity(node: ir.Node) -> bool:
     shape = static_shape(source)
     if shape is None or shape != static_shape(output):
         return False
-    if is_operator(node, *RESHAPING):  # case 4
+    if is_view(node) or is_operator(node, "Expand"):  # case 4
         return True
     if is_operator(node, "Transpose"):  # case 5
         return _keeps_order(node, shape)

@@ -8,15 +8,20 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import Names, attribute_of, constant_of, is_operator, static_shape
+from graft.core.model.passes.node_rewrite import (
+    Names,
+    attribute_of,
+    constant_of,
+    has_trait,
+    is_operator,
+    static_shape,
+)
 from graft.core.model.passes.quantized_tensors import Emitter, quantization_of
-from graft.core.model.view import NodeView
-from graft.core.operators.table import OPERATORS, Trait
+from graft.core.operators.table import Trait
 
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 """The order of axes of a Transpose to channels first, and to channels last."""
 MARK = "graft.layout"
-POOLS = ("MaxPool", "AveragePool")
 
 
 def transposed(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
@@ -80,7 +85,7 @@ def _sink(emitter: Emitter) -> bool:
         return _reshape(emitter, sources[0])
     if is_operator(node, "ReduceSum"):  # case 6
         return _reduce(emitter, sources[0])
-    if is_operator(node, *POOLS):  # case 4
+    if has_trait(node, Trait.POOLING):  # case 4
         return _pool(emitter)
     shape = static_shape(node.outputs[0])
     if shape is None or len(shape) != 4:
@@ -94,6 +99,7 @@ def _sink(emitter: Emitter) -> bool:
     moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
     maker = moved.producer()
     assert maker is not None, moved.name
+    maker.domain = node.domain
     maker.attributes.update(attributes)
     emitter.replace(transposed(emitter, moved, NCHW))
     return True
@@ -102,7 +108,7 @@ def _sink(emitter: Emitter) -> bool:
 def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: tuple[int, ...]) -> list[ir.Value | None] | None:
     """Return the node's inputs with channels last (cases 2 and 3), None if they cannot have them."""
     node = emitter.node
-    elementwise = not node.domain and OPERATORS.has(NodeView(node), Trait.ELEMENTWISE)
+    elementwise = has_trait(node, Trait.ELEMENTWISE)
     if is_operator(node, "QuantizeLinear", "DequantizeLinear"):
         found = quantization_of(node, node.op_type)
         per_tensor = found is not None and found.per_tensor
@@ -159,6 +165,7 @@ def _pool(emitter: Emitter) -> bool:
     pooled = emitter.emit(node.op_type, node.inputs, node.outputs[0].dtype, shape)
     maker = pooled.producer()
     assert maker is not None, pooled.name
+    maker.domain = node.domain
     maker.attributes.update(node.attributes)
     emitter.replace(turned(emitter, turned(emitter, pooled, NHWC), NCHW))
     return True

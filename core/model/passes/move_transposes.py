@@ -10,16 +10,14 @@ import onnx_ir as ir
 
 from graft.core.model.passes.node_rewrite import (
     Names,
-    attribute_of,
-    is_operator,
+    has_trait,
     origin_of,
     replace_node,
     sole_use,
-    static_shape,
 )
-
-ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Min", "Max", "Sum", "Mean")
-"""Operators of several inputs, broadcast against each other, that are computed in any order of axes."""
+from graft.core.model.view import NodeView
+from graft.core.operators.lower import window_of
+from graft.core.operators.table import Trait
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class MoveTransposes:
                 if not _feeds_depthwise(node.outputs[0], _inverse(order), alone=True):
                     _merge(node, [before[axis] for axis in order])
                     changed = True
-            elif is_operator(node, *ELEMENTWISE):
+            elif has_trait(node, Trait.ELEMENTWISE):
                 for value, wanted in _plain_inputs(node):  # case 3
                     _transpose_twice(value, wanted, names)
                 if (common := _common_order(node)) is not None:  # case 2
@@ -63,12 +61,8 @@ def _producer(value: ir.Value | None) -> ir.Node | None:
 
 def _order(node: ir.Node | None) -> list[int] | None:
     """Return the order of axes that a node brings about, None if it is no Transpose or of unknown rank."""
-    if node is None or not is_operator(node, "Transpose") or node.inputs[0] is None:
-        return None
-    given = attribute_of(node, "perm", None)
-    if given is None and node.inputs[0].shape is not None:
-        given = reversed(range(len(node.inputs[0].shape)))
-    return None if given is None else [int(axis) for axis in given]
+    order = None if node is None else NodeView(node).permutation
+    return None if order is None else list(order)
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
@@ -87,8 +81,8 @@ def _is_only_transposed(value: ir.Value, order: Sequence[int]) -> bool:
 
 
 def _is_depthwise(node: ir.Node) -> bool:
-    weights = static_shape(node.inputs[1]) if is_operator(node, "Conv") else None
-    return weights is not None and weights[:2] == (attribute_of(node, "group", 1), 1)
+    window = window_of(NodeView(node))
+    return window is not None and window.is_depthwise
 
 
 def _plain_inputs(node: ir.Node) -> list[tuple[ir.Value, list[int]]]:
@@ -152,7 +146,8 @@ def _compute_before(node: ir.Node, order: Sequence[int], names: Names) -> None:
     assert graph is not None, f"node '{node.name}' is in no graph"
     assert output.shape is not None, f"node '{node.name}' gives a tensor of unknown shape"
     sources = [producer.inputs[0] for value in node.inputs if (producer := _producer(value)) is not None]
-    before = ir.node(node.op_type, sources, name=names.fresh(f"{node.name}_before"))
+    before = ir.node(node.op_type, sources, domain=node.domain, name=names.fresh(f"{node.name}_before"))
+    before.attributes.update(node.attributes)
     before.metadata_props.update(origin_of(node))
     graph.insert_before(node, before)
     result = before.outputs[0]

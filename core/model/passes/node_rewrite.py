@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.view import constant_tensor
+from graft.core.model.view import NodeView, constant_tensor
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import Trait
 
 ORIGIN = "graft.origin"
 """The key of `ir.Node.metadata_props` for the names of the model's nodes that a node stands for, joined by ``,``."""
@@ -26,6 +28,18 @@ def origin_of(*nodes: ir.Node) -> dict[str, str]:
 def is_operator(node: ir.Node | None, *names: str) -> bool:
     """Whether ``node`` is one of the ai.onnx operators ``names``."""
     return node is not None and node.domain in ("", "ai.onnx") and node.op_type in names
+
+
+def has_trait(node: ir.Node, trait: Trait) -> bool:
+    """Whether the table of operators, plugins' among them, gives a node's operator a trait."""
+    return OPERATORS.has(NodeView(node), trait)
+
+
+def is_view(node: ir.Node) -> bool:
+    """Whether a node gives its first input under another shape; Dropout does so in inference alone."""
+    operator = OPERATORS.of(NodeView(node))
+    accepts = None if operator is None else operator.accepts
+    return has_trait(node, Trait.VIEW) and (accepts is None or accepts(NodeView(node)) is None)
 
 
 def constant_of(value: ir.Value | None) -> np.ndarray | None:

@@ -8,14 +8,18 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import Names, attribute_of, constant_of, is_operator, sole_use, static_shape
+from graft.core.model.passes.node_rewrite import (
+    Names,
+    attribute_of,
+    constant_of,
+    has_trait,
+    is_operator,
+    sole_use,
+    static_shape,
+)
 from graft.core.model.passes.quantized_tensors import RANGES, Emitter, Quantization, activation, quantization_of
+from graft.core.operators.table import Trait
 
-MOVES = (
-    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Expand", "Tile", "MaxPool",
-    "DepthToSpace", "SpaceToDepth", "Identity", "Concat",
-)  # fmt: skip
-"""Operators that hand elements on, or the largest of some: the same on numbers as on what they stand for."""
 SIGNED_SHIFT = 128
 
 
@@ -41,8 +45,9 @@ def make_unsigned(node: ir.Node, names: Names) -> bool:
 
 
 def move_integers(node: ir.Node, names: Names) -> bool:
-    """Let an operator that hands elements on do so before they are dequantised."""
-    if not is_operator(node, *MOVES) or len(node.outputs) != 1:
+    """Let an operator that hands elements on, or the largest of some, do so before they are dequantised."""
+    hands_on = has_trait(node, Trait.DATA_MOVEMENT) or is_operator(node, "MaxPool")
+    if not hands_on or len(node.outputs) != 1:
         return False
     number = len(node.inputs) if node.op_type == "Concat" else 1
     found = [activation(value) for value in node.inputs[:number]]
@@ -58,6 +63,7 @@ def move_integers(node: ir.Node, names: Names) -> bool:
     moved = emitter.emit(node.op_type, [*sources, *node.inputs[number:]], first[0].dtype, node.outputs[0].shape)
     maker = moved.producer()
     assert maker is not None, moved.name
+    maker.domain = node.domain
     maker.attributes.update(node.attributes)
     emitter.replace(emitter.dequantize(moved, first[1]))
     return True

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
-from graft.core.schedule.loops.loop_frames import Places, Vectors, first_lanes, nested, plus, store_at, times
+from graft.core.schedule.loops.loop_frames import nested
 from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
+from graft.core.schedule.primitives.step import combine
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -29,21 +31,19 @@ from graft.core.tensor_ir.ir import (
     Variable,
     is_ordered,
 )
+from graft.core.tensor_ir.visit import substitute
 from graft.core.types import INT64, Type, element_bits, storage_dtype
 
 UNROLL = 16
 """Iterations of reduction axes beside the vector axis that are unrolled (windows of pooling)."""
 
 
-def finish(
-    stage: FlatStage, values: dict[Variable, Expression], total: Expression, mask: Expression | None
-) -> Statement:
-    """Store a reduced value (scalar or vector) through the epilogue."""
-    if stage.epilogue is None:
-        place = vectorize_expression(stage.place, values)
-        return Store(stage.target, (place,), total, mask)
-    assert stage.epilogue_variable is not None, f"the stage of '{stage.target.name}' has an epilogue without variable"
-    return store_at(stage, {**values, stage.epilogue_variable: total}, stage.epilogue, mask)
+def finish(stage: FlatStage, total: Expression) -> Statement:
+    """Store a reduced value through the epilogue."""
+    if stage.epilogue is not None:
+        assert stage.epilogue_variable is not None, f"the stage of '{stage.target.name}' has an epilogue of no variable"
+        total = substitute(stage.epilogue, {stage.epilogue_variable: total})
+    return Store(stage.target, (stage.place,), total)
 
 
 def _reduction_loops(stage: FlatStage, body: Statement) -> Statement:
@@ -60,60 +60,29 @@ def _reduction_loops(stage: FlatStage, body: Statement) -> Statement:
     return nested(axes[:first], nested(axes[first:], body, "unrolled"))
 
 
-def accumulator(stage: FlatStage, count: int, lanes: int) -> Buffer:
-    """Return registers for ``count`` vectors of the stage's reduced type."""
-    shape = (Constant(count, INT64), Constant(lanes, INT64))
-    return Buffer("accumulator", stage.value.type.dtype, shape, memory="register")
-
-
-def _register(buffer: Buffer, number: int, lanes: int) -> tuple[Expression, ...]:
-    zero = Constant(0, INT64)
-    return (Constant(number, INT64), Ramp(zero, 1, lanes) if lanes > 1 else zero)
-
-
-def reduce_kept(stage: FlatStage, axis: LoopAxis) -> Callable[[Places], Statement]:
-    """Reduce with one accumulator per position along a kept axis."""
-    assert stage.operator is not None, "not a reduction"
-    assert stage.initial is not None, "not a reduction"
-    operator, initial = stage.operator, stage.initial
-
-    def make(places: Places) -> Statement:
-        lanes = places[0][0].type.lanes
-        registers = accumulator(stage, len(places), lanes)
-        before, inside, after = [], [], []
-        for number, (place, mask) in enumerate(places):
-            home, values = _register(registers, number, lanes), {axis.variable: place}
-            start = broadcast(vectorize_expression(initial, values, mask), lanes)
-            value = broadcast(vectorize_expression(stage.value, values, mask), lanes)
-            before.append(Store(registers, home, start))
-            inside.append(Store(registers, home, Binary(operator, Load(registers, home), value)))
-            after.append(finish(stage, values, Load(registers, home), mask))
-        loop = _reduction_loops(stage, Block(tuple(inside)))
-        return Allocate(registers, Block((*before, loop, *after)))
-
-    return make
-
-
 def reduce_scalar(stage: FlatStage) -> Statement:
     """Reduce one element after another."""
     assert stage.operator is not None, "not a reduction"
     assert stage.initial is not None, "not a reduction"
-    registers = accumulator(stage, 1, 1)
-    home = _register(registers, 0, 1)
-    step = Store(registers, home, Binary(stage.operator, Load(registers, home), stage.value))
+    total = Buffer("accumulator", stage.value.type.dtype, (), memory="register")
+    step = Store(total, (), Binary(stage.operator, Load(total, ()), stage.value))
     loop = _reduction_loops(stage, step)
-    last = finish(stage, {}, Load(registers, home), None)
-    return Allocate(registers, Block((Store(registers, home, stage.initial), loop, last)))
+    return Allocate(total, Block((Store(total, (), stage.initial), loop, finish(stage, Load(total, ())))))
 
 
-def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors) -> Statement:
+def _register(buffer: Buffer, number: int, lanes: int) -> tuple[Expression, ...]:
+    return (Constant(number, INT64), Ramp(Constant(0, INT64), 1, lanes))
+
+
+def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine) -> Statement:
     """Reduce along the vector axis into several accumulators, then across their lanes."""
     assert stage.operator is not None, "not a reduction"
     assert stage.initial is not None, "not a reduction"
     operator = stage.operator
     blocks, rest = divmod(axis.extent, lanes)
-    count = max(1, min(vectors.machine.costs.latency, blocks))  # side by side they hide the latency of one addition
-    registers = accumulator(stage, count, lanes)
+    count = max(1, min(machine.costs.latency, blocks))  # side by side they hide the latency of one addition
+    places = (Constant(count, INT64), Constant(lanes, INT64))
+    registers = Buffer("accumulator", stage.value.type.dtype, places, memory="register")
     neutral = Broadcast(identity_of(operator, stage.value.type), lanes)
 
     def accumulate(number: int, place: Expression, mask: Expression | None) -> Statement:
@@ -130,7 +99,7 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     step, rounds = count * lanes, blocks // count
     block = Variable(f"{axis.variable.name}_block")
     if rounds:
-        ramps = [Ramp(plus(times(block, step), number * lanes), 1, lanes) for number in range(count)]
+        ramps = [Ramp(combine("add", combine("mul", block, step), number * lanes), 1, lanes) for number in range(count)]
         parts = [accumulate(number, ramp, None) for number, ramp in enumerate(ramps)]
         kind: LoopKind = "unrolled" if rounds <= 2 else "serial"
         inside.append(For(block, Constant(rounds, INT64), kind, Block(tuple(parts))))
@@ -140,8 +109,9 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     scalars: list[Statement] = []
     single = Buffer("rest", stage.value.type.dtype, (Constant(1, INT64),), memory="register")
     zero = (Constant(0, INT64),)
-    if rest and vectors.masks:
-        inside.append(accumulate(count - 1, Ramp(Constant(blocks * lanes, INT64), 1, lanes), first_lanes(rest, lanes)))
+    if rest and machine.masks:
+        mask = Binary("lt", Ramp(Constant(0, INT64), 1, lanes), Broadcast(Constant(rest, INT64), lanes))
+        inside.append(accumulate(count - 1, Ramp(Constant(blocks * lanes, INT64), 1, lanes), mask))
     elif rest:
         position = Variable(axis.variable.name)
         index = Binary("add", position, Constant(blocks * lanes, INT64))
@@ -162,7 +132,7 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, vectors: Vectors)
     if scalars:
         result = joined(operator, result, Load(single, zero))
     loop = nested(others, Block(tuple(inside)))
-    body: Statement = Allocate(registers, Block((*scalars, *before, loop, finish(stage, {}, result, None))))
+    body: Statement = Allocate(registers, Block((*scalars, *before, loop, finish(stage, result))))
     return Allocate(single, body) if scalars else body
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.primitives.step import delinearize
 from graft.core.tensor_ir.ir import Axis, Binary, BinaryOperator, Buffer, Constant, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, loads, substitution
@@ -222,13 +223,13 @@ def collapse(
     """
     kept = [axis for axis in axes if axis.extent != 1 or axis.count is not None]
     fixed: set[Variable] = set().union(*(irregular(stage, simplifier) for stage in stages))
-    places = [place for stage in stages for place in accesses(stage)]
+    walked = [place for stage in stages for place in accesses(stage)]
     groups: list[list[LoopAxis]] = []
     for axis in kept:
         whole = groups and groups[-1][-1].count is None and axis.count is None
         if whole and not {axis.variable, groups[-1][-1].variable} & fixed:
             before = groups[-1][-1].variable
-            moves = [(stride(p, before, simplifier), stride(p, axis.variable, simplifier)) for p in places]
+            moves = [(stride(p, before, simplifier), stride(p, axis.variable, simplifier)) for p in walked]
             if all(inner is not None and outer == inner * axis.extent for outer, inner in moves):
                 groups[-1].append(axis)
                 continue
@@ -241,21 +242,11 @@ def collapse(
             continue
         joint = LoopAxis(Variable("_".join(axis.variable.name for axis in group)), prod(axis.extent for axis in group))
         simplifier.with_range(joint.variable, (0, joint.extent - 1))
-        values |= delinearize(joint.variable, group)
+        places = delinearize(joint.variable, [axis.extent for axis in group[1:]])
+        values |= {axis.variable: place for axis, place in zip(group, places, strict=True)}
         result.append(joint)
     change = substitution(values)
     return tuple(result), tuple(stage.map(lambda part: simplifier(change(part))) for stage in stages)
-
-
-def delinearize(index: Expression, axes: Sequence[LoopAxis]) -> dict[Variable, Expression]:
-    """Return each axis as a function of one index that runs over all of them in row-major order."""
-    values: dict[Variable, Expression] = {}
-    below = 1
-    for axis in reversed(axes):
-        quotient = index if below == 1 else Binary("div", index, Constant(below, INT64))
-        values[axis.variable] = Binary("mod", quotient, Constant(axis.extent, INT64))
-        below *= axis.extent
-    return values
 
 
 def accesses(stage: FlatStage) -> list[Expression]:

@@ -1,31 +1,24 @@
-"""Loops around statements: parallel or serial, along an axis in vectors with what is left over at its end."""
+"""Loops around statements, and the steps by which a machine runs them: shared by its units, in vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
-from typing import TypeAlias
 
 from graft.core.machine.machine import Machine
-from graft.core.machine.target import Target
-from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, delinearize
+from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.narrowing import ROUNDING
-from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
+from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
+from graft.core.schedule.primitives.loop_order import Fuse, Split
+from graft.core.schedule.primitives.step import Step
 from graft.core.tensor_ir.ir import (
-    Binary,
-    Block,
-    Broadcast,
     Constant,
-    Expression,
     For,
+    Function,
     Intrinsic,
-    Let,
     Load,
     LoopKind,
-    Ramp,
     Statement,
-    Store,
     Variable,
 )
 from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS
@@ -34,58 +27,103 @@ from graft.core.types import INT64, element_bits
 
 TASKS = 32
 """Iterations that a parallel loop should have at least, so that threads share the work evenly."""
+LANES = 32
+"""Units of a level that does not say how many it has, where other levels are around it."""
 
-Places: TypeAlias = list[tuple[Expression, "Expression | None"]]
-"""Vectors (or scalars) of positions along an axis, each with its mask."""
+
+def lanes_of(stage: FlatStage, machine: Machine) -> int:
+    """Return the lanes for a stage: as many of its widest data elements as a register holds; 1 if none can be."""
+    nodes = list(walk_expressions(*stage.expressions))
+    called = {node.name for node in nodes if isinstance(node, Intrinsic)}
+    if not called <= {*FLOAT_INTRINSICS, ROUNDING}:
+        return 1
+    dtypes = {node.buffer.dtype for node in nodes if isinstance(node, Load)} | {stage.target.dtype}
+    data = {max(4 if dtype in ("float16", "bfloat16") else 1, element_bits(dtype) // 8) for dtype in dtypes}
+    widest = max({size for size in data if size < 8} or data)
+    return max(1, min(32, machine.vector_bytes // widest))
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
-    """What vectors a machine has."""
+# ---- Steps -------------------------------------------------------------------------------------------------------
 
-    machine: Machine
 
-    @staticmethod
-    def of(target: Target) -> Vectors:
-        """Return the vectors of a target."""
-        return Vectors(target.machine)
+def taken(body: Statement, steps: Sequence[Step]) -> Statement:
+    """Return a statement after some steps, unchecked: iterations of a stage's axes never depend on each other.
 
-    @property
-    def masks(self) -> bool:
-        """Whether lanes can be switched off cheaply."""
-        return self.machine.masks
+    What schedules return is verified as a whole, by who asks for it.
+    """
+    function = Function("nest", (), 0, body)
+    for step in steps:
+        function = step.change(function)
+    return function.body
 
-    def lanes(self, stage: FlatStage) -> int:
-        """Return the lanes for a stage: as many of its widest data elements as a register holds; 1 if none can be."""
-        nodes = list(walk_expressions(*stage.expressions))
-        called = {node.name for node in nodes if isinstance(node, Intrinsic)}
-        if not called <= {*FLOAT_INTRINSICS, ROUNDING}:
-            return 1
-        dtypes = {node.buffer.dtype for node in nodes if isinstance(node, Load)} | {stage.target.dtype}
-        data = {max(4 if dtype in ("float16", "bfloat16") else 1, element_bits(dtype) // 8) for dtype in dtypes}
-        widest = max({size for size in data if size < 8} or data)
-        return max(1, min(32, self.machine.vector_bytes // widest))
+
+def shared(axes: Sequence[LoopAxis], machine: Machine | None) -> tuple[Step, ...]:
+    """Return the steps that share the iterations of loops, the first outermost, among the units of a machine.
+
+    Threads take the outermost loops, fused until there are enough iterations. Where levels are in each other, as blocks
+    and lanes are, all loops are fused, and neighbouring iterations go to neighbouring units of the innermost level.
+    """
+    levels = () if machine is None else machine.levels
+    count = len(axes) if len(levels) > 1 else 1
+    while count < len(axes) and prod(axis.extent for axis in axes[:count]) < TASKS:
+        count += 1
+    names, task = tuple(axis.variable.name for axis in axes[:count]), "task"
+    steps: list[Step] = [Fuse(names, task)] if count > 1 else []
+    if count == 1:
+        (task,) = names
+    if len(levels) < 2:
+        return (*steps, Parallel(task))
+    for level in reversed(levels[1:]):
+        unit = f"{task}.{level.name}"
+        steps += [Split(task, level.count or LANES, task, unit), Bind(unit, f"{level.name}.x")]
+    return (*steps, Bind(task, f"{levels[0].name}.x"))
+
+
+def in_vectors(name: str, extent: int, lanes: int, machine: Machine) -> tuple[Step, ...]:
+    """Return the steps that make a loop of vectors, all side by side, and of what is left a masked vector.
+
+    Without masks ever smaller vectors take what is left.
+    """
+    whole, rest = divmod(extent, lanes)
+    if extent == lanes:
+        return (Vectorize(name) if lanes > 1 else Unroll(name),)
+    if not whole and not machine.masks:
+        return in_vectors(name, extent, lanes // 2, machine)
+    vector, lane, tail = f"{name}.vector", f"{name}.lane", f"{name}.tail"
+    if not rest or machine.masks:
+        return (Split(name, lanes, vector, lane), Vectorize(lane), Jam(vector))
+    steps = (Split(name, lanes, vector, lane, (tail,)), Vectorize(lane), Jam(vector))
+    return (*steps, *in_vectors(tail, rest, lanes // 2, machine))
+
+
+def blocked(
+    axes: Sequence[LoopAxis], step: int, lanes: int, machine: Machine, threads: bool = False
+) -> tuple[Step, ...]:
+    """Return the steps that make blocks of ``step`` positions of the innermost of some loops, in vectors.
+
+    With ``threads`` the loops around are shared, and where these have few iterations, the blocks themselves
+    (those alone if they have a tail, which stands beside them).
+    """
+    *outer, axis = axes
+    name, (blocks, rest) = axis.variable.name, divmod(axis.extent, step)
+    block, left = LoopAxis(Variable(f"{name}.block"), blocks), f"{name}.rest" if blocks else name
+    tail = (left,) if rest else ()
+    steps: list[Step] = [Split(name, step, block.variable.name, name, tail)] if blocks else []
+    if blocks > 1 and prod(other.extent for other in outer) < TASKS:
+        outer = [block] if rest else [*outer, block]
+    if threads and outer:
+        steps += shared(outer, machine)
+    if blocks:
+        steps += in_vectors(name, step, lanes, machine)
+    return (*steps, *in_vectors(left, rest, lanes, machine)) if rest else tuple(steps)
 
 
 # ---- Loops around ------------------------------------------------------------------------------------------------
 
 
-def outer_loops(axes: Sequence[LoopAxis], body: Statement, parallel: bool) -> Statement:
-    """Return loops over axes; with ``parallel`` the outermost ones are fused until there are enough iterations."""
-    axes = list(axes)
-    if not parallel or not axes:
-        return nested(axes, body)
-    count = 1
-    while count < len(axes) and prod(axis.extent for axis in axes[:count]) < TASKS:
-        count += 1
-    fused, inner = axes[:count], nested(axes[count:], body)
-    if len(fused) == 1:
-        return nested(fused, inner, "parallel")
-    joint = Variable("task")
-    total = Constant(prod(axis.extent for axis in fused), INT64)
-    for variable, value in delinearize(joint, fused).items():
-        inner = Let(variable, value, inner)
-    return For(joint, total, "parallel", inner)
+def outer_loops(axes: Sequence[LoopAxis], body: Statement, parallel: bool, machine: Machine | None = None) -> Statement:
+    """Return loops over axes; with ``parallel`` the units of a machine (threads, if none is given) share them."""
+    return taken(nested(axes, body), shared(axes, machine) if parallel and axes else ())
 
 
 def nested(axes: Sequence[LoopAxis], body: Statement, kind: LoopKind = "serial") -> Statement:
@@ -93,94 +131,3 @@ def nested(axes: Sequence[LoopAxis], body: Statement, kind: LoopKind = "serial")
     for axis in reversed(axes):
         body = For(axis.variable, axis.count or Constant(axis.extent, INT64), kind, body)
     return body
-
-
-def along(
-    outer: Sequence[LoopAxis],
-    axis: LoopAxis,
-    lanes: int,
-    step: int,
-    vectors: Vectors,
-    body: Callable[[Places], Statement],
-    parallel: bool,
-) -> Statement:
-    """Return loops over the outer axes and, innermost, over an axis in blocks of ``step`` (a multiple of lanes).
-
-    ``body`` gets the vectors of positions of one block, each with its mask. With few outer iterations the blocks
-    themselves run in parallel.
-    """
-    blocks = axis.extent // step
-    block = Variable(f"{axis.variable.name}_block")
-
-    def at(start: Expression) -> Statement:
-        ramps = [Ramp(plus(start, offset), 1, lanes) for offset in range(0, step, lanes)]
-        return body([(ramp, None) for ramp in ramps])
-
-    tail = tail_of(axis.extent % step, blocks * step, lanes, vectors, body)
-    many = prod(other.extent for other in outer) >= TASKS
-    if parallel and not many and blocks > 1:
-        loop = For(block, Constant(blocks, INT64), "parallel", at(times(block, step)))
-        if outer:
-            task = LoopAxis(block, blocks)
-            loop_body = outer_loops([*outer, task], at(times(block, step)), True)
-            return Block((loop_body, *((nested(outer, tail, "serial"),) if tail is not None else ())))
-        return Block((loop, *(() if tail is None else (tail,))))
-    parts: list[Statement] = []
-    if blocks:
-        parts.append(For(block, Constant(blocks, INT64), "serial", at(times(block, step))))
-    if tail is not None:
-        parts.append(tail)
-    return outer_loops(outer, Block(tuple(parts)), parallel)
-
-
-def tail_of(
-    rest: int,
-    start: int,
-    lanes: int,
-    vectors: Vectors,
-    body: Callable[[Places], Statement],
-) -> Statement | None:
-    """Return the code for the last ``rest`` positions from ``start`` on, None if there are none.
-
-    Whole vectors first; then one masked vector, or (without cheap masks) ever smaller vectors.
-    """
-    places: Places = []
-    while rest >= lanes:
-        places.append((Ramp(Constant(start, INT64), 1, lanes), None))
-        start, rest = start + lanes, rest - lanes
-    if rest and vectors.masks:
-        places.append((Ramp(Constant(start, INT64), 1, lanes), first_lanes(rest, lanes)))
-        rest = 0
-    statements: list[Statement] = [body(places)] if places else []
-    while rest:
-        lanes //= 2
-        if rest >= lanes:
-            place = Constant(start, INT64)
-            statements.append(body([(Ramp(place, 1, lanes) if lanes > 1 else place, None)]))
-            start, rest = start + lanes, rest - lanes
-    return Block(tuple(statements)) if statements else None
-
-
-def first_lanes(count: int, lanes: int) -> Expression:
-    """Return the mask that switches on the first ``count`` lanes."""
-    return Binary("lt", Ramp(Constant(0, INT64), 1, lanes), Broadcast(Constant(count, INT64), lanes))
-
-
-def plus(start: Expression, offset: int) -> Expression:
-    """Return ``start + offset``."""
-    return Binary("add", start, Constant(offset, INT64)) if offset else start
-
-
-def times(block: Expression, step: int) -> Expression:
-    """Return ``block * step``."""
-    return Binary("mul", block, Constant(step, INT64))
-
-
-def store_at(
-    stage: FlatStage, values: dict[Variable, Expression], value: Expression, mask: Expression | None
-) -> Statement:
-    """Store an expression to the stage's place; variables have the values given, which may be vectors."""
-    place = vectorize_expression(stage.place, values)
-    lanes = max([place.type.lanes, *(other.type.lanes for other in values.values())])
-    vector = broadcast(vectorize_expression(value, values, mask), lanes)
-    return Store(stage.target, (place,), vector, mask)

@@ -6,13 +6,16 @@ stride along that axis only.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
-from graft.core.schedule.loops.accumulate import reduce_inner, reduce_kept, reduce_scalar
+from graft.core.machine.machine import Machine
+from graft.core.schedule.loops.accumulate import reduce_inner, reduce_scalar
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
-from graft.core.schedule.loops.loop_frames import Places, Vectors, along, outer_loops, store_at
+from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, taken
 from graft.core.schedule.loops.narrowing import ROUNDING
-from graft.core.schedule.loops.segments import segments
+from graft.core.schedule.loops.segments import part, segments
 from graft.core.schedule.strategies.column_reduction import reads_row_by_row, reduce_columns
 from graft.core.schedule.strategies.tiled_transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir.ir import (
@@ -25,10 +28,11 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Store,
     Unary,
+    Variable,
     is_ordered,
 )
 from graft.core.tensor_ir.simplify import Simplifier
-from graft.core.tensor_ir.visit import children
+from graft.core.tensor_ir.visit import children, substitute
 
 INTRINSIC_WORK = 15
 """Operations that an intrinsic counts for."""
@@ -36,34 +40,57 @@ CUSTOM_WORK = 15
 """Operations of one rounding to a custom datatype."""
 
 
-def nest(stage: FlatStage, simplifier: Simplifier, vectors: Vectors, parallel: bool) -> Statement:
+def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: bool) -> Statement:
     """Return the loops that compute a stage; ``parallel`` allows threads."""
-    stage = collapse_own(stage, simplifier)
+    stage = _named(collapse_own(stage, simplifier), simplifier)
     parts = segments(stage, simplifier)
     if len(parts) > 1:
-        return Block(tuple(nest(part, simplifier, vectors, parallel) for part in parts))
-    transposition = find_transposition(stage, simplifier, vectors)
+        return Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
+    threads = parallel and work(stage) >= machine.costs.task
+    lanes = lanes_of(stage, machine)
+    transposition = find_transposition(stage, simplifier, lanes)
     if transposition is not None:
-        threads = parallel and work(stage) >= vectors.machine.costs.task
-        tiles, rest = transposing_nest(stage, transposition, simplifier, threads)
-        return Block((tiles, *(nest(part, simplifier, vectors, parallel) for part in rest)))
-    axis = choose_axis(stage, simplifier, vectors)
+        tiles, rest = transposing_nest(stage, transposition, simplifier, machine, threads)
+        return Block((tiles, *(nest(one, simplifier, machine, parallel) for one in rest)))
+    axis = choose_axis(stage, simplifier, lanes, machine.costs.latency)
     outer = tuple(other for other in stage.axes if other is not axis)
-    threads = parallel and work(stage) >= vectors.machine.costs.task
     if axis is None:
-        body = _scalar(stage) if stage.operator is None else reduce_scalar(stage)
-        return outer_loops(outer, body, threads)
-    lanes = vectors.lanes(stage)
+        return outer_loops(outer, _element(stage), threads, machine)
     if axis in stage.reduced:
-        return outer_loops(outer, reduce_inner(stage, axis, lanes, vectors), threads)
-    if stage.operator is not None and reads_row_by_row(stage, axis, lanes, vectors):
-        return reduce_columns(stage, outer, axis, lanes, vectors, threads)
+        return outer_loops(outer, reduce_inner(stage, axis, lanes, machine), threads, machine)
+    if stage.operator is not None and reads_row_by_row(stage, axis, lanes, machine):
+        return reduce_columns(stage, outer, axis, lanes, machine, threads)
+    step = lanes
     if stage.operator is not None:
-        make, step = reduce_kept(stage, axis), lanes * vectors.machine.costs.latency
-        if axis.extent < step:
-            step = -(-axis.extent // lanes) * lanes
-        return along(outer, axis, lanes, step, vectors, lambda places: make(places), threads)
-    return along(outer, axis, lanes, lanes, vectors, lambda places: _map(stage, axis, places), threads)
+        step = min(lanes * machine.costs.latency, -(-axis.extent // lanes) * lanes)
+
+    def along(stage: FlatStage, axis: LoopAxis, threads: bool) -> Statement:
+        loops = (*(other for other in stage.axes if other is not axis), axis)
+        return taken(nested(loops, _element(stage)), blocked(loops, step, lanes, machine, threads))
+
+    whole = axis.extent // step * step
+    if threads and step < whole < axis.extent and prod(other.extent for other in outer) < TASKS:
+        # Blocks are shared, and what is left of them is computed behind them.
+        ends, place = (0, whole, axis.extent), stage.axes.index(axis)
+        first, last = (part(stage, axis, *two, simplifier) for two in pairwise(ends))
+        return Block((along(first, first.axes[place], True), along(last, last.axes[place], False)))
+    return along(stage, axis, threads)
+
+
+def _named(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
+    """Return the stage with a name of its own for each axis."""
+    axes = (*stage.axes, *stage.reduced)
+    if len({axis.variable.name for axis in axes}) == len(axes):
+        return stage
+    fresh = {axis.variable: Variable(f"{axis.variable.name}.{number}") for number, axis in enumerate(axes)}
+    for axis in axes:
+        simplifier.with_range(fresh[axis.variable], (0, axis.extent - 1))
+    renamed = stage.map(lambda expression: simplifier(substitute(expression, fresh)))
+
+    def own(axes: tuple[LoopAxis, ...]) -> tuple[LoopAxis, ...]:
+        return tuple(replace(axis, variable=fresh[axis.variable]) for axis in axes)
+
+    return replace(renamed, axes=own(stage.axes), reduced=own(renamed.reduced))
 
 
 def work(stage: FlatStage) -> int:
@@ -98,12 +125,11 @@ def operations(*expressions: Expression) -> int:
 # ---- The choice of the vector axis --------------------------------------------------------------------------------
 
 
-def choose_axis(stage: FlatStage, simplifier: Simplifier, vectors: Vectors) -> LoopAxis | None:
+def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int, latency: int) -> LoopAxis | None:
     """Return the axis whose vectors make the stage cheapest, None if scalar code is as good."""
-    lanes = vectors.lanes(stage)
     if lanes == 1:
         return None
-    amount, latency = operations(*stage.expressions), vectors.machine.costs.latency
+    amount = operations(*stage.expressions)
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
     ordered = stage.operator is not None and is_ordered(stage.operator, stage.value.type)
     regrouped = () if ordered else stage.reduced
@@ -134,13 +160,6 @@ def _vector_cost(
     return (cost * vectors + extra) / max(axis.extent, 1)
 
 
-# ---- What stands inside -------------------------------------------------------------------------------------------
-
-
-def _scalar(stage: FlatStage) -> Statement:
-    return Store(stage.target, (stage.place,), stage.value)
-
-
-def _map(stage: FlatStage, axis: LoopAxis, places: Places) -> Statement:
-    """Store the values at some positions along the axis."""
-    return Block(tuple(store_at(stage, {axis.variable: place}, stage.value, mask) for place, mask in places))
+def _element(stage: FlatStage) -> Statement:
+    """Return what computes one element."""
+    return Store(stage.target, (stage.place,), stage.value) if stage.operator is None else reduce_scalar(stage)

@@ -30,7 +30,7 @@ def segments(stage: FlatStage, simplifier: Simplifier) -> tuple[FlatStage, ...]:
         lengths = [end - begin for begin, end in pairwise(ends)]
         joint = stride(stage.place, axis.variable, simplifier) == 1
         if 1 < len(lengths) <= MOST and (not joint or min(lengths) >= SHORTEST):
-            return tuple(_segment(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
+            return tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
     return (stage,)
 
 
@@ -45,9 +45,10 @@ def _ends(stage: FlatStage, axis: LoopAxis) -> list[int]:
     return sorted(found)
 
 
-def _segment(stage: FlatStage, axis: LoopAxis, begin: int, end: int, simplifier: Simplifier) -> FlatStage:
+def part(stage: FlatStage, axis: LoopAxis, begin: int, end: int, simplifier: Simplifier) -> FlatStage:
+    """Return what a stage does from one position along an axis to another."""
     own = LoopAxis(Variable(axis.variable.name), end - begin)
     simplifier.with_range(own.variable, (0, own.extent - 1))
     change = substitution({axis.variable: Binary("add", own.variable, Constant(begin, INT64))})
-    part = stage.map(lambda expression: simplifier(change(expression)))
-    return replace(part, axes=tuple(own if other is axis else other for other in stage.axes))
+    moved = stage.map(lambda expression: simplifier(change(expression)))
+    return replace(moved, axes=tuple(own if other is axis else other for other in stage.axes))

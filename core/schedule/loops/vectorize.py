@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
+from graft.core.tensor_ir.algebra import splat_value
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,
@@ -37,6 +39,7 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
+from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import ExpressionMap, children, map_statement, with_children
 from graft.core.types import INT64, Type
 
@@ -120,69 +123,95 @@ def zero_of(kind: Type) -> Constant:
     return Constant(0.0 if kind.is_float else 0, kind.with_lanes(1))
 
 
-def vectorize_statement(
-    statement: Statement, values: Mapping[Variable, Expression], mask: Expression | None = None
-) -> Statement:
-    """Return the statement for all lanes at once; see `vectorize_expression`.
+class _Lanes:
+    """A vector loop's body for all lanes at once."""
 
-    ``mask`` switches off loads and stores; an `If` on a vector condition becomes masks. A store whose place does not
-    depend on the lanes must not store a vector.
-    """
-    vector = vectorizer(values, mask)
+    def __init__(self, variable: Variable, count: int) -> None:
+        self.lanes = Ramp(Constant(0, INT64), 1, count)
+        self.values: dict[Variable, Expression] = {variable: self.lanes}
+        self.private: dict[Buffer, tuple[Buffer, Expression | None]] = {}
+        """What lanes have for themselves: the buffer with a place for each, and the mask where it is allocated."""
+        self.maps: dict[int, tuple[Expression | None, ExpressionMap]] = {}
 
-    def walk(inner: Statement) -> Statement:
-        return vectorize_statement(inner, values, mask)
+    def _map(self, mask: Expression | None) -> ExpressionMap:
+        """Return the map of expressions that are evaluated under a mask."""
 
-    match statement:
-        case Store(buffer, indices, value, own_mask):
-            return _vector_store(buffer, tuple(map(vector, indices)), vector(value), _mapped(vector, own_mask), mask)
-        case Let(variable, value, body):
-            bound = vector(value)
-            fresh = Variable(variable.name, bound.type)
-            return Let(fresh, bound, vectorize_statement(body, {**values, variable: fresh}, mask))
-        case For(variable, extent):
-            count = vector(extent)
-            assert count.type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
-            return replace(statement, extent=count, body=walk(statement.body))
-        case If(condition, then_body, else_body):
-            test = vector(condition)
-            if test.type.lanes == 1:
-                return If(test, walk(then_body), None if else_body is None else walk(else_body))
-            on = vectorize_statement(then_body, values, both(mask, test))
-            if else_body is None:
-                return on
-            return Block((on, vectorize_statement(else_body, values, both(mask, Unary("not", test)))))
-        case Allocate(buffer, body):
-            return Allocate(buffer, walk(body))
-        case Block(statements):
-            return Block(tuple(map(walk, statements)))
-        case CallExtern(name):
-            raise AssertionError(f"a call of '{name}' cannot be vectorised")
-        case Barrier() | Issue() | Push() | Pop():
-            raise AssertionError(f"{type(statement).__name__} inside of a vector loop")
-        case _:
-            assert_never(statement)
+        def rule(node: Expression) -> Expression:
+            if isinstance(node, Variable):
+                return self.values.get(node, node)
+            if isinstance(node, Load):
+                buffer, indices = self._place(node)
+                return vector_load(Load(buffer, indices, node.mask), self._mask(node.buffer, mask))
+            return align(node)
+
+        return self.maps.setdefault(id(mask), (mask, ExpressionMap(rule)))[1]
+
+    def _place(self, access: Load | Store) -> tuple[Buffer, tuple[Expression, ...]]:
+        if access.buffer not in self.private:
+            return access.buffer, access.indices
+        return self.private[access.buffer][0], (*access.indices, self.lanes)
+
+    def _mask(self, buffer: Buffer, mask: Expression | None) -> Expression | None:
+        """Return the mask of an access; lanes that were off when their memory was allocated may write there."""
+        return None if buffer in self.private and self.private[buffer][1] is mask else mask
+
+    def statement(self, statement: Statement, mask: Expression | None = None) -> Statement:
+        """Return the statement for all lanes.
+
+        ``mask`` switches off loads and stores; an `If` on a vector condition becomes masks. A store whose place does
+        not depend on the lanes must not store a vector, unless it is to memory that each lane has for itself.
+        """
+        vector = self._map(mask)
+        match statement:
+            case Store(buffer, indices, value, own_mask):
+                store = Store(buffer, tuple(map(vector, indices)), vector(value), _mapped(vector, own_mask))
+                home, places = self._place(store)
+                return _vector_store(replace(store, buffer=home, indices=places), self._mask(buffer, mask))
+            case Let(variable, value, body):
+                bound = vector(value)
+                fresh = self.values[variable] = Variable(variable.name, bound.type)
+                return Let(fresh, bound, self.statement(body, mask))
+            case For(variable, extent):
+                count = vector(extent)
+                assert count.type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
+                return replace(statement, extent=count, body=self.statement(statement.body, mask))
+            case If(condition, then_body, else_body):
+                test = vector(condition)
+                on, off = (both(mask, test), both(mask, Unary("not", test))) if test.type.lanes > 1 else (mask, mask)
+                then = self.statement(then_body, on)
+                other = None if else_body is None else self.statement(else_body, off)
+                if test.type.lanes == 1:
+                    return If(test, then, other)
+                return then if other is None else Block((then, other))
+            case Allocate(buffer, body):
+                row = replace(buffer, shape=(*buffer.shape, Constant(self.lanes.lanes, INT64)))
+                self.private[buffer] = (row, mask)
+                return Allocate(row, self.statement(body, mask))
+            case Block(statements):
+                return Block(tuple(self.statement(inner, mask) for inner in statements))
+            case CallExtern(name):
+                raise AssertionError(f"a call of '{name}' cannot be vectorised")
+            case Barrier() | Issue() | Push() | Pop():
+                raise AssertionError(f"{type(statement).__name__} inside of a vector loop")
+            case _:
+                assert_never(statement)
 
 
 def _mapped(function: Callable[[Expression], Expression], expression: Expression | None) -> Expression | None:
     return None if expression is None else function(expression)
 
 
-def _vector_store(
-    buffer: Buffer,
-    indices: tuple[Expression, ...],
-    value: Expression,
-    own_mask: Expression | None,
-    mask: Expression | None,
-) -> Store:
-    lanes = max((index.type.lanes for index in indices), default=1)
-    switch = both(own_mask, mask)
+def _vector_store(store: Store, mask: Expression | None) -> Store:
+    lanes = max((index.type.lanes for index in store.indices), default=1)
+    switch = both(store.mask, mask)
     if lanes == 1:
-        assert value.type.lanes == 1, f"all lanes store to one element of '{buffer.name}'"
+        assert store.value.type.lanes == 1, f"all lanes store to one element of '{store.buffer.name}'"
         if switch is not None and switch.type.lanes > 1:
             switch = Horizontal("or", switch)
-        return Store(buffer, indices, value, switch)
-    return Store(buffer, indices, broadcast(value, lanes), None if switch is None else broadcast(switch, lanes))
+        return replace(store, mask=switch)
+    return replace(
+        store, value=broadcast(store.value, lanes), mask=None if switch is None else broadcast(switch, lanes)
+    )
 
 
 def lower_loops(statement: Statement) -> Statement:
@@ -193,7 +222,7 @@ def lower_loops(statement: Statement) -> Statement:
             assert isinstance(inner.extent, Constant), f"the extent of {inner.kind} loop '{inner.variable.name}' varies"
             count = int(inner.extent.value)
             if inner.kind == "vector" and count > 1:
-                return vectorize_statement(inner.body, {inner.variable: Ramp(Constant(0, INT64), 1, count)})
+                return _Lanes(inner.variable, count).statement(inner.body)
             copies = (instantiate(inner.body, {inner.variable: Constant(step, INT64)}) for step in range(count))
             return Block(tuple(copies))
         return inner
@@ -242,3 +271,59 @@ def _instantiate(statement: Statement, values: dict[Variable, Expression], buffe
             return statement
         case _:
             assert_never(statement)
+
+
+def jammed(statement: Statement, variable: Variable, count: int) -> Statement:
+    """Return copies of a statement for the values of a variable below ``count`` side by side: unroll and jam.
+
+    Loops inside run once for all copies, unless their extents differ; what is allocated inside has a place for each.
+    """
+    return _Jam(variable, count).statement(statement)
+
+
+class _Jam:
+    def __init__(self, variable: Variable, count: int) -> None:
+        self.values: list[dict[Variable, Expression]] = [{variable: Constant(n, INT64)} for n in range(count)]
+        self.maps = [ExpressionMap(partial(self._rule, number)) for number in range(count)]
+        self.private: dict[Buffer, Buffer] = {}
+
+    def _rule(self, number: int, node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return self.values[number].get(node, node)
+        if isinstance(node, Load) and node.buffer in self.private:
+            return replace(node, buffer=self.private[node.buffer], indices=(Constant(number, INT64), *node.indices))
+        return node
+
+    def _copy(self, statement: Statement, number: int) -> Statement:
+        def rule(inner: Statement) -> Statement:
+            if isinstance(inner, Store) and inner.mask is not None and splat_value(simplify(inner.mask)):
+                inner = replace(inner, mask=None)  # all lanes of this copy are on
+            if isinstance(inner, Store) and inner.buffer in self.private:
+                place = (Constant(number, INT64), *inner.indices)
+                return replace(inner, buffer=self.private[inner.buffer], indices=place)
+            return inner
+
+        copy = map_statement(statement, self.maps[number], rule)
+        return copy if isinstance(copy, Store) else instantiate(copy, {})
+
+    def statement(self, statement: Statement) -> Statement:
+        """Return the copies of a statement."""
+        match statement:
+            case Block(statements):
+                return Block(tuple(map(self.statement, statements)))
+            case For(extent=extent) if all(copy(extent) is extent for copy in self.maps):
+                return replace(statement, body=self.statement(statement.body))
+            case Allocate(buffer, body):
+                places = (Constant(len(self.maps), INT64), *buffer.shape)
+                self.private[buffer] = replace(buffer, shape=places)
+                return Allocate(self.private[buffer], self.statement(body))
+            case Let(variable, value, body):
+                fresh = [Variable(variable.name, variable.type) for _ in self.maps]
+                for values, one in zip(self.values, fresh, strict=True):
+                    values[variable] = one
+                inner = self.statement(body)
+                for one, copy in zip(reversed(fresh), reversed(self.maps), strict=True):
+                    inner = Let(one, copy(value), inner)
+                return inner
+            case _:
+                return Block(tuple(self._copy(statement, number) for number in range(len(self.maps))))

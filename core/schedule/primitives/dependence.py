@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
+    Broadcast,
     Buffer,
     CallExtern,
     Constant,
@@ -16,6 +17,7 @@ from graft.core.tensor_ir.ir import (
     For,
     Let,
     Load,
+    Ramp,
     Statement,
     Store,
     Variable,
@@ -36,6 +38,17 @@ class Access:
     indices: tuple[Expression, ...] | None
     writes: bool
     statement: Statement
+    mask: Expression | None = None
+
+    def forms(self, simplifier: Simplifier) -> list[Linear] | None:
+        """Return the linear forms of the indices, of as many lanes as a mask of the first lanes leaves."""
+        if self.indices is None:
+            return None
+        forms = [simplifier.form(simplifier(place)) for place in self.indices]
+        match None if self.mask is None else simplifier(self.mask):
+            case Binary("lt", Ramp(Constant(0), 1), Broadcast(Constant(count))):
+                return [replace(form, lanes=min(form.lanes, int(count))) for form in forms]
+        return forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +75,27 @@ class Conflict:
         return f"'{self.first.buffer.name}'"
 
 
-def accesses(body: Statement) -> list[Access]:
-    """Return the accesses in a statement to buffers that come from outside of it, ``let`` of sums inlined."""
-    own = {one.buffer for one in walk_statements(body) if isinstance(one, Allocate)}
+def accesses(body: Statement, of: Collection[Buffer] | None = None) -> list[Access]:
+    """Return the accesses in a statement to buffers that come from outside of it (those in ``of``, if it is given).
+
+    ``let`` of sums is inlined.
+    """
+    parts = list(walk_statements(body))
+    own = {one.buffer for one in parts if isinstance(one, Allocate)}
     values: dict[Variable, Expression] = {}
     found: list[Access] = []
-    for one in walk_statements(body):
+    for one in parts:
         if isinstance(one, Let) and not _is_division(one.value):
             values[one.variable] = substitute(one.value, values)
         for load in loads(*statement_expressions(one)):
+            if of is not None and load.buffer not in of:
+                continue
             inlined = tuple(substitute(place, values) for place in load.indices)
             called = isinstance(one, CallExtern) and load in one.arguments
             found.append(Access(load.buffer, None if called else inlined, called, one))
         if isinstance(one, Store):
-            found.append(Access(one.buffer, tuple(substitute(place, values) for place in one.indices), True, one))
+            places = tuple(substitute(place, values) for place in one.indices)
+            found.append(Access(one.buffer, places, True, one, one.mask))
     return [one for one in found if one.buffer not in own]
 
 
@@ -84,14 +104,16 @@ def conflicts(body: Statement, chain: Sequence[For], simplifier: Simplifier) -> 
 
     ``simplifier`` knows the bounds of all loops; those that are neither in ``chain`` nor in ``body`` stand still.
     """
-    inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)}
-    known = accesses(body)
-    for number, first in enumerate(known):
-        for second in known[number:]:
+    parts = list(walk_statements(body))
+    inner = {one.variable for one in parts if isinstance(one, For | Let)}
+    divisions = _divisions(parts)
+    known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts))]
+    for number, (first, forms) in enumerate(known):
+        for second, others in known[number:]:
             if first.buffer is second.buffer and (first.writes or second.writes):
-                distance = _distance(first, second, chain, inner, simplifier)
+                distance = _distance(forms, others, chain, inner, simplifier)
                 if distance is not None:
-                    distance = _through_divisions(distance, body)
+                    _note_fused(divisions, distance, simplifier)
                     yield Conflict(first, second, {loop.variable: distance[loop.variable] for loop in chain})
 
 
@@ -114,8 +136,22 @@ def _is_division(value: Expression) -> bool:
     return isinstance(value, Binary) and value.operator in ("div", "mod")
 
 
+def _written(parts: Sequence[Statement]) -> set[Buffer]:
+    found: set[Buffer] = set()
+    for one in parts:
+        if isinstance(one, Store):
+            found.add(one.buffer)
+        elif isinstance(one, CallExtern):
+            found |= {load.buffer for load in loads(*one.arguments)}
+    return found
+
+
 def _distance(
-    first: Access, second: Access, chain: Sequence[For], inner: set[Variable], simplifier: Simplifier
+    first: Sequence[Linear] | None,
+    second: Sequence[Linear] | None,
+    chain: Sequence[For],
+    inner: set[Variable],
+    simplifier: Simplifier,
 ) -> dict[Variable, int | None] | None:
     """Return how far apart in each loop two accesses of one element are; None if they never meet."""
     moving = {loop.variable for loop in chain} | inner
@@ -123,12 +159,11 @@ def _distance(
     for variable in moving:
         if (bounds := simplifier.ranges.get(variable)) is not None and bounds[0] == bounds[1]:
             found[variable] = 0
-    if first.indices is None or second.indices is None:
+    if first is None or second is None:
         return found
     for _ in range(2):  # what one dimension says of a loop helps with another
-        for one, other in zip(first.indices, second.indices, strict=True):
-            forms = simplifier.form(simplifier(one)), simplifier.form(simplifier(other))
-            if not _solve(*forms, moving, found, simplifier):
+        for one, other in zip(first, second, strict=True):
+            if not _solve(one, other, moving, found, simplifier):
                 return None
     for variable, distance in found.items():
         bounds = simplifier.ranges.get(variable)
@@ -142,10 +177,12 @@ def _solve(
 ) -> bool:
     """Note what equal indices say of the distances in the loops; return whether they can be equal at all."""
     known = all(_is_known(number, moving, simplifier) for number in {*one.terms, *other.terms})
-    if one.lane or other.lane or not known:
+    if not known:
         return True
     # The distances must make up for what the accesses differ by: sum(factor * distance) in [low, high].
-    low = high = one.constant - other.constant
+    reach, other_reach = one.lane * (one.lanes - 1), other.lane * (other.lanes - 1)
+    low = one.constant + min(0, reach) - other.constant - max(0, other_reach)
+    high = one.constant + max(0, reach) - other.constant - min(0, other_reach)
     unknown: dict[Variable, tuple[int, int]] = {}  # factor, largest distance
     for number in {**one.terms, **other.terms}:
         atom, factor, second = simplifier.atom(number), one.terms.get(number, 0), other.terms.get(number, 0)
@@ -167,7 +204,8 @@ def _solve(
         variable = max(unknown, key=lambda one: abs(unknown[one][0]))
         factor, most = unknown.pop(variable)
         rest = sum(abs(size) * other for size, other in unknown.values())
-        possible = [d for d in range(-most, most + 1) if low - rest <= factor * d <= high + rest]
+        near, far = (low - rest, high + rest) if factor > 0 else (-high - rest, rest - low)
+        possible = range(max(-most, -(-near // abs(factor))), min(most, far // abs(factor)) + 1)
         if len(possible) != 1:
             return bool(possible)
         found[variable] = possible[0]
@@ -181,13 +219,34 @@ def _is_known(number: int, moving: set[Variable], simplifier: Simplifier) -> boo
     return isinstance(atom, Variable) or (free_variables(atom).isdisjoint(moving) and not loads(atom))
 
 
-def _through_divisions(distance: dict[Variable, int | None], body: Statement) -> dict[Variable, int | None]:
-    """Return the distances with those of loops whose quotient and rest are both known to be the same."""
-    known: dict[tuple[Expression, Expression], set[str]] = {}
-    for one in walk_statements(body):
+def _divisions(parts: Sequence[Statement]) -> list[tuple[Variable, Expression, int, int]]:
+    """Return variables that are parts of a fused loop (`delinearize`), each with the whole, the divisor and the width.
+
+    The width is 0 for all that is above the divisor.
+    """
+    found: list[tuple[Variable, Expression, int, int]] = []
+    for one in parts:
         match one:
-            case Let(variable, Binary(operator, Variable() as value, Constant() as divisor)):
-                if operator in ("div", "mod") and distance.get(variable) == 0:
-                    known.setdefault((value, divisor), set()).add(operator)
-    same = {value: 0 for (value, _), operators in known.items() if len(operators) == 2}
-    return {**distance, **{variable: 0 for variable in same if isinstance(variable, Variable)}}
+            case Let(variable, Binary("mod", Binary("div", whole, Constant(divisor)), Constant(width))):
+                found.append((variable, whole, int(divisor), int(width)))
+            case Let(variable, Binary("mod", whole, Constant(width))):
+                found.append((variable, whole, 1, int(width)))
+            case Let(variable, Binary("div", whole, Constant(divisor))):
+                found.append((variable, whole, int(divisor), 0))
+    return found
+
+
+def _note_fused(
+    divisions: Sequence[tuple[Variable, Expression, int, int]],
+    found: dict[Variable, int | None],
+    simplifier: Simplifier,
+) -> None:
+    """Note the distances in fused loops of which every part is known to be the same."""
+    widths = {(whole, divisor): width for part, whole, divisor, width in divisions if found.get(part) == 0}
+    for whole in {whole for whole, _ in widths}:
+        divisor = 1
+        while width := widths.get((whole, divisor), 0):
+            divisor *= width
+        if (whole, divisor) in widths:
+            form = simplifier.form(simplifier(whole))
+            _solve(form, form, set(found), found, simplifier)

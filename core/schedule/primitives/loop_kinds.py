@@ -1,12 +1,13 @@
-"""Primitives that say how the iterations of a loop run: vectorize, unroll, parallel, bind."""
+"""Primitives that say how the iterations of a loop run: vectorize, unroll, jam, parallel, bind."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from graft.core.schedule.loops.vectorize import jammed, lower_loops
 from graft.core.schedule.primitives.dependence import carried
 from graft.core.schedule.primitives.step import Step, bounded, constant_extent, find, with_body, with_loop
-from graft.core.tensor_ir.ir import Allocate, Barrier, CallExtern, For, Function, Issue, LoopKind
+from graft.core.tensor_ir.ir import Barrier, CallExtern, For, Function, Issue, LoopKind
 from graft.core.tensor_ir.visit import walk_statements
 
 MOST_COPIES = 1024
@@ -14,23 +15,33 @@ MOST_COPIES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Vectorize(Step):
-    """All iterations of a loop become the lanes of vectors; conditions become masks."""
+class _Independent(Step):
+    """A step for a loop whose iterations do not depend on each other."""
+
+    loop: str
+
+    def check(self, function: Function) -> None:
+        """Check that no iteration writes what another reads or writes."""
+        loop = find(self, function.body, self.loop)
+        conflict = carried(loop.body, loop, bounded(function.body))
+        if conflict is not None:
+            self.fail(f"one iteration of '{self.loop}' writes {conflict} where another reads or writes it")
+
+
+@dataclass(frozen=True, slots=True)
+class Vectorize(_Independent):
+    """All iterations of a loop become the lanes of vectors; conditions become masks.
+
+    Each lane has a place of its own in what is allocated inside.
+    """
 
     form = "vectorize {loop}"
-    loop: str
 
     def change(self, function: Function) -> Function:
         """Return the function with a vector loop."""
-        loop = find(self, function.body, self.loop)
-        _check_count(self, loop)
-        for one in walk_statements(loop.body):
-            if isinstance(one, Allocate | Barrier | CallExtern | Issue) or (
-                isinstance(one, For) and one.kind != "serial"
-            ):
-                what = f"{one.kind} loop" if isinstance(one, For) else type(one).__name__.lower()
-                self.fail(f"a {what} inside of '{self.loop}' cannot be part of a vector")
-        return _independent(self, function, loop, "vector")
+        loop = _counted(self, function)
+        _check_inside(self, loop, ("serial", "unrolled"), "cannot be part of a vector")
+        return _with_kind(self, function, loop, "vector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,47 +53,59 @@ class Unroll(Step):
 
     def change(self, function: Function) -> Function:
         """Return the function with an unrolled loop."""
-        loop = find(self, function.body, self.loop)
-        _check_count(self, loop)
-        return _with_kind(self, function, loop, "unrolled")
+        return _with_kind(self, function, _counted(self, function), "unrolled")
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel(Step):
+class Jam(_Independent):
+    """The iterations of a loop become copies of its body side by side: loops inside run once for all of them."""
+
+    form = "jam {loop}"
+
+    def change(self, function: Function) -> Function:
+        """Return the function with copies of statements in the place of the loop; vectors inside are made."""
+        loop = _counted(self, function)
+        _check_inside(self, loop, ("serial", "vector", "unrolled"), "cannot have copies side by side")
+        copies = jammed(lower_loops(loop.body), loop.variable, constant_extent(self, loop))
+        return with_body(function, with_loop(function.body, loop.variable, lambda _: copies))
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel(_Independent):
     """Threads share the iterations of a loop."""
 
     form = "parallel {loop}"
-    loop: str
 
     def change(self, function: Function) -> Function:
         """Return the function with a parallel loop."""
-        return _independent(self, function, find(self, function.body, self.loop), "parallel")
+        return _with_kind(self, function, find(self, function.body, self.loop), "parallel")
 
 
 @dataclass(frozen=True, slots=True)
-class Bind(Step):
+class Bind(_Independent):
     """The iterations of a loop are units of a level of the machine (``block.x``)."""
 
     form = "bind {loop} {level}"
-    loop: str
     level: str
 
     def change(self, function: Function) -> Function:
         """Return the function with a bound loop."""
-        return _independent(self, function, find(self, function.body, self.loop), "parallel", self.level)
+        return _with_kind(self, function, find(self, function.body, self.loop), "parallel", self.level)
 
 
-def _check_count(step: Step, loop: For) -> None:
+def _counted(step: Vectorize | Unroll | Jam, function: Function) -> For:
+    loop = find(step, function.body, step.loop)
     count = constant_extent(step, loop)
     if count > MOST_COPIES:
-        step.fail(f"'{loop.variable.name}' has {count} iterations, more than {MOST_COPIES}; split it before")
+        step.fail(f"'{step.loop}' has {count} iterations, more than {MOST_COPIES}; split it before")
+    return loop
 
 
-def _independent(step: Step, function: Function, loop: For, kind: LoopKind, binding: str = "") -> Function:
-    conflict = carried(loop.body, loop, bounded(function.body))
-    if conflict is not None:
-        step.fail(f"one iteration of '{loop.variable.name}' writes {conflict} where another reads or writes it")
-    return _with_kind(step, function, loop, kind, binding)
+def _check_inside(step: Step, loop: For, kinds: tuple[LoopKind, ...], reason: str) -> None:
+    for one in walk_statements(loop.body):
+        if isinstance(one, Barrier | CallExtern | Issue) or (isinstance(one, For) and one.kind not in kinds):
+            what = f"{one.kind} loop" if isinstance(one, For) else type(one).__name__.lower()
+            step.fail(f"a {what} inside of '{loop.variable.name}' {reason}")
 
 
 def _with_kind(step: Step, function: Function, loop: For, kind: LoopKind, binding: str = "") -> Function:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
+from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.primitives.dependence import conflicts, in_order
 from graft.core.schedule.primitives.step import (
     Step,
@@ -11,45 +13,70 @@ from graft.core.schedule.primitives.step import (
     bounded,
     combine,
     constant_extent,
+    delinearize,
     find,
     fresh,
     index,
+    loops,
     with_body,
     with_loop,
 )
-from graft.core.tensor_ir.ir import Binary, Constant, Expression, For, Function, If, Let, Statement
+from graft.core.tensor_ir.ir import Binary, Block, Expression, For, Function, If, Let, Statement, Variable
+from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, map_statement, substitution
 
 
 @dataclass(frozen=True, slots=True)
 class Split(Step):
-    """Makes one loop two; where ``factor`` does not divide the extent, a condition guards the last iterations."""
+    """Makes one loop two; where ``factor`` does not divide the extent, a condition guards the last iterations.
 
-    form = "split {loop} {factor} -> {outer} {inner}"
+    With a ``tail`` there is no condition: the last iterations are a loop of their own behind the two, in which the
+    loops inside have names that end with the tail's.
+    """
+
+    form = "split {loop} {factor} -> {outer} {inner} tail {tail}"
     loop: str
     factor: int
     outer: str
     inner: str
+    tail: tuple[str, ...] = ()
 
     def change(self, function: Function) -> Function:
-        """Return the function with two loops in the place of one."""
+        """Return the function with two loops, or three, in the place of one."""
         loop = find(self, function.body, self.loop)
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; split it before")
         if self.factor < 1:
             self.fail("the factor is less than 1")
-        outer, inner = fresh(self, function.body, self.outer, self.inner)
+        names = (self.outer, self.inner, *self.tail)
+        outer, inner, *tail = fresh(self, function.body, *names, instead=(self.loop,))
         place = combine("add", combine("mul", outer, self.factor), inner)
         body = map_statement(loop.body, substitution({loop.variable: place}))
-        extent = loop.extent
-        if isinstance(extent, Constant):
-            count: Expression = index(-(-int(extent.value) // self.factor))
-        else:
-            count = Binary("div", Binary("add", extent, index(self.factor - 1)), index(self.factor))
-        if not isinstance(extent, Constant) or int(extent.value) % self.factor:
-            body = If(Binary("lt", place, extent), body)
-        new = For(outer, count, "serial", For(inner, index(self.factor), "serial", body))
+        same = Simplifier()
+        up = 0 if self.tail else self.factor - 1
+        count = same(Binary("div", combine("add", loop.extent, up), index(self.factor)))
+        rest = same(Binary("mod", loop.extent, index(self.factor)))
+        if not self.tail and rest != index(0):
+            left = combine("sub", loop.extent, combine("mul", outer, self.factor))
+            body = If(Binary("lt", inner, left), body)
+        new: Statement = For(outer, count, "serial", For(inner, index(self.factor), "serial", body))
+        if tail and rest != index(0):
+            start = same(combine("mul", count, self.factor))
+            new = Block(
+                (new, For(tail[0], rest, "serial", _renamed(loop, combine("add", start, tail[0]), tail[0].name)))
+            )
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
+
+
+def _renamed(loop: For, place: Expression, suffix: str) -> Statement:
+    """Return a copy of a loop's body at a place, whose loops have names of their own."""
+    copy = instantiate(loop.body, {loop.variable: place})
+    names = {one.variable: Variable(f"{one.variable.name}.{suffix}") for one in loops(copy)}
+
+    def rule(one: Statement) -> Statement:
+        return replace(one, variable=names[one.variable]) if isinstance(one, For) else one
+
+    return map_statement(copy, substitution(names), rule) if names else copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,32 +111,28 @@ class Reorder(Step):
 
 @dataclass(frozen=True, slots=True)
 class Fuse(Step):
-    """Makes two loops, one directly in the other, one loop over the product of their extents."""
+    """Makes loops that stand directly in each other one loop over the product of their extents."""
 
-    form = "fuse {outer} {inner} -> {loop}"
-    outer: str
-    inner: str
+    form = "fuse {loops} -> {loop}"
+    loops: tuple[str, ...]
     loop: str
 
     def change(self, function: Function) -> Function:
-        """Return the function with one loop in the place of two."""
-        chain, inside, body = perfect_nest(self, function, (self.outer, self.inner))
-        first, second = chain[0], chain[-1]
-        if len(chain) != 2 or first.variable.name != self.outer:
-            self.fail(f"'{self.inner}' does not stand directly in '{self.outer}'")
-        if first.kind != "serial" or second.kind != "serial":
-            self.fail(f"'{self.outer}' is {first.kind}, '{self.inner}' {second.kind}; fuse them before")
-        width = constant_extent(self, second)
-        (variable,) = fresh(self, function.body, self.loop)
-        inner: Statement = Let(second.variable, Binary("mod", variable, index(width)), _sunk(inside, body))
-        inner = Let(first.variable, Binary("div", variable, index(width)), inner)
-        new = For(variable, combine_extents(first.extent, width), "serial", inner)
-        return with_body(function, with_loop(function.body, first.variable, lambda _: new))
-
-
-def combine_extents(extent: Expression, factor: int) -> Expression:
-    """Return the product of two extents."""
-    return index(int(extent.value) * factor) if isinstance(extent, Constant) else combine("mul", extent, factor)
+        """Return the function with one loop in the place of several."""
+        chain, inside, body = perfect_nest(self, function, self.loops)
+        if tuple(loop.variable.name for loop in chain) != self.loops or len(chain) < 2:
+            self.fail(f"{', '.join(map(repr, self.loops))} do not stand directly in each other, in this order")
+        for loop in chain:
+            if loop.kind != "serial":
+                self.fail(f"'{loop.variable.name}' is {loop.kind}; fuse it before")
+        widths = [constant_extent(self, loop) for loop in chain[1:]]
+        (variable,) = fresh(self, function.body, self.loop, instead=self.loops)
+        new = _sunk(inside, body)
+        for loop, place in reversed(list(zip(chain, delinearize(variable, widths), strict=True))):
+            new = Let(loop.variable, place, new)
+        extent = Simplifier()(combine("mul", chain[0].extent, prod(widths)))
+        fused = For(variable, extent, "serial", new)
+        return with_body(function, with_loop(function.body, chain[0].variable, lambda _: fused))
 
 
 def perfect_nest(step: Step, function: Function, names: tuple[str, ...]) -> tuple[list[For], list[If | Let], Statement]:

@@ -19,11 +19,10 @@ from graft.core.tensor_ir.ir import (
     For,
     Function,
     If,
-    Load,
     Statement,
     Store,
 )
-from graft.core.tensor_ir.visit import ExpressionMap, map_statement, walk_statements
+from graft.core.tensor_ir.visit import map_accesses, map_statement, walk_statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +106,4 @@ def _fills(statement: Statement, caches: dict[Buffer, str]) -> bool:
 
 def _placed(statement: Statement, doubled: dict[Buffer, Buffer], slot: Expression) -> Statement:
     """Return a statement that uses one of the two places of each cache."""
-
-    def load(node: Expression) -> Expression:
-        if isinstance(node, Load) and node.buffer in doubled:
-            return replace(node, buffer=doubled[node.buffer], indices=(slot, *node.indices))
-        return node
-
-    def store(one: Statement) -> Statement:
-        if isinstance(one, Store) and one.buffer in doubled:
-            return replace(one, buffer=doubled[one.buffer], indices=(slot, *one.indices))
-        return one
-
-    return map_statement(statement, ExpressionMap(load), store)
+    return map_accesses(statement, doubled, lambda buffer, indices: (doubled[buffer], (slot, *indices)))

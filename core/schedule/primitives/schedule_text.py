@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import fields
 
-from graft.core.schedule.primitives.loop_kinds import Bind, Parallel, Unroll, Vectorize
+from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Reorder, Split
 from graft.core.schedule.primitives.pipeline import Pipeline
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
@@ -21,7 +21,7 @@ from graft.core.tensor_ir.ir import Function
 from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
-    Split, Reorder, Fuse, Vectorize, Unroll, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
+    Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
 )  # fmt: skip
 
 
@@ -61,7 +61,9 @@ def _parse(words: list[str], line: int) -> Step:
                 break
             good = bool(given) and given.pop(0) == word
         elif kinds[name].startswith("tuple"):
-            good, values[name], given = bool(given), tuple(given), []
+            following = form[position + 1] if form[position + 1 :] else ""
+            many = given.index(following) if following in given else len(given)
+            good, values[name], given = many > 0, tuple(given[:many]), given[many:]
         else:
             good = bool(given) and (kinds[name] != "int" or given[0].isdigit())
             values[name] = (int(given.pop(0)) if kinds[name] == "int" else given.pop(0)) if good else ""

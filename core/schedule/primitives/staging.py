@@ -13,6 +13,7 @@ from graft.core.schedule.primitives.step import (
     bounded,
     combine,
     constant_extent,
+    delinearize,
     find,
     find_place,
     fresh,
@@ -41,8 +42,8 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.linear import Linear
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import (
-    ExpressionMap,
     free_variables,
+    map_accesses,
     map_statement,
     substitution,
     walk_statements,
@@ -123,21 +124,11 @@ def _parted(
 def redirected(body: Statement, region: Region, cache: Buffer, simplifier: Simplifier) -> Statement:
     """Return a statement that uses a cache where it used the region of the buffer."""
 
-    def own(indices: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    def own(_: Buffer, indices: tuple[Expression, ...]) -> tuple[Buffer, tuple[Expression, ...]]:
         pairs = zip(indices, region.begin, strict=True)
-        return tuple(simplifier(combine("sub", place, begin)) for place, begin in pairs)
+        return cache, tuple(simplifier(combine("sub", place, begin)) for place, begin in pairs)
 
-    def load(node: Expression) -> Expression:
-        if isinstance(node, Load) and node.buffer is region.buffer:
-            return replace(node, buffer=cache, indices=own(node.indices))
-        return node
-
-    def store(inner: Statement) -> Statement:
-        if isinstance(inner, Store) and inner.buffer is region.buffer:
-            return replace(inner, buffer=cache, indices=own(inner.indices))
-        return inner
-
-    return map_statement(body, ExpressionMap(load), store)
+    return map_accesses(body, {region.buffer}, own)
 
 
 def copied(names: str, region: Region, cache: Buffer, simplifier: Simplifier, back: bool = False) -> Statement:
@@ -227,11 +218,7 @@ class CacheRead(Step):
         many, total = prod(constant_extent(self, unit) for unit in units), prod(region.size)
         simplifier.with_range(turn, (0, -(-total // many) - 1))
         element = combine("add", combine("mul", turn, index(many)), number)
-        offsets: list[Expression] = []
-        for position, size in enumerate(region.size):
-            below = prod(region.size[position + 1 :])
-            place = Binary("div", element, index(below)) if below > 1 else element
-            offsets.append(Binary("mod", place, index(size)) if position else place)
+        offsets = delinearize(element, region.size[1:])
         body = _copy(region, cache, offsets, simplifier, False)
         if total % many:
             body = If(Binary("lt", element, index(total)), body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn
 
@@ -35,14 +35,18 @@ class Step(ABC):
     """One primitive with its operands, which are the fields."""
 
     form: ClassVar[str]
-    """The text, with fields in braces as operands; a tuple stands last and, if it is empty, takes a word with it."""
+    """The text, with fields in braces as operands; a last tuple, if it is empty, takes a word with it."""
+
+    def check(self, function: Function) -> None:  # noqa: B027 (most steps ask nothing of dependences)
+        """Raise ScheduleError where iterations depend on each other and the step would change what is computed."""
 
     @abstractmethod
     def change(self, function: Function) -> Function:
-        """Return the changed function; raise ScheduleError where the step would change what it computes."""
+        """Return the changed function; raise ScheduleError where the loops are not such as the step takes."""
 
     def apply(self, function: Function) -> Function:
         """Return the changed function, verified; raise ScheduleError that names the step and the reason."""
+        self.check(function)
         changed = self.change(function)
         try:
             verify(changed)
@@ -75,11 +79,23 @@ def combine(operator: BinaryOperator, left: Expression, right: Expression | int)
     match operator, other:
         case (("add" | "sub"), Constant(0)):
             return left
-        case "mul", Constant(1):
+        case (("mul" | "div"), Constant(1)):
             return left
         case "add", _ if left == index(0):
             return other
     return Binary(operator, left, other)
+
+
+def delinearize(number: Expression, extents: Sequence[int]) -> list[Expression]:
+    """Return the place along each axis of a number that runs over all of them in row-major order.
+
+    ``extents`` are those of the axes behind the first.
+    """
+    places, below = list[Expression](), 1
+    for extent in reversed(extents):
+        places.insert(0, combine("mod", combine("div", number, below), extent))
+        below *= extent
+    return [combine("div", number, below), *places]
 
 
 def loops(body: Statement) -> list[For]:
@@ -109,9 +125,9 @@ def find_place(step: Step, body: Statement, name: str) -> For:
     return loop
 
 
-def fresh(step: Step, body: Statement, *names: str) -> list[Variable]:
-    """Return new variables, whose names no loop has yet."""
-    taken = {loop.variable.name for loop in loops(body)}
+def fresh(step: Step, body: Statement, *names: str, instead: Collection[str] = ()) -> list[Variable]:
+    """Return new variables, whose names no loop has yet, but those that they stand ``instead`` of."""
+    taken = {loop.variable.name for loop in loops(body)}.difference(instead)
     for number, name in enumerate(names):
         if name in taken or name in names[:number]:
             step.fail(f"there already is a loop '{name}'")

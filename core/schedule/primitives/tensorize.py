@@ -31,9 +31,9 @@ from graft.core.tensor_ir.visit import free_variables
 def dot_meaning(name: str) -> Function:
     """Return what a dot product of the tensor IR means: a loop over the elements of a group."""
     total, left, right, width = DOTS[name]
+    head = f"a: {left}[{width}], b: {right}[{width}]) -> (c: {total}[1]"
     return parse_function(
-        f"function {name}(a: {left}[{width}], b: {right}[{width}]) -> (c: {total}[1]) {{ serial k < {width} {{ "
-        f"c[0] = c[0] + cast<{total}>(a[k]) * cast<{total}>(b[k]) }} }}"
+        f"function {name}({head}) {{ serial k < {width} {{ c[0] = c[0] + {DOTS[name].term('k')} }} }}"
     )
 
 

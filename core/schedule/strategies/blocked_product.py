@@ -16,7 +16,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.contraction import ContractionScheduler
-from graft.core.schedule.products.packed_dot import in_words
+from graft.core.schedule.products.packed_dot import Dots, in_words
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.strategies.generic_nest import schedule_generic
@@ -38,15 +38,23 @@ def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) ->
     return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
 
 
-def _in_groups(
-    kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
-) -> Scheduled | None:
-    """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
+def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> Dots | None:
+    """Return a product as a sum of dot products; None if it is not one of small numbers."""
     dots = in_words(plain, kernel.constants, target)
     if dots is None:
         return None
     if dots.parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(dots.parts.right)):
         return None  # the right factor would be packed for a single use
+    return dots
+
+
+def _in_groups(
+    kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
+) -> Scheduled | None:
+    """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
+    dots = _grouped(kernel, plain, target)
+    if dots is None:
+        return None
     scheduler = ContractionScheduler(kernel, dots.parts, target, wanted, dots.sums, dots.small)
     scheduled = scheduler.scheduled()
     return scheduled if scheduler.starts.are_known else None
@@ -68,4 +76,12 @@ def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return [*product_candidates(own, parts.height, parts.width, parts.left.type.dtype, target, stage)]
 
 
-STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates)
+def rounds(anchor: Anchor, target: Target) -> bool | None:
+    """Return whether the factors of a product are rounded to bfloat16; None if it is no product."""
+    kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    plain = contraction_of(kernel)
+    found = None if plain is None else _grouped(kernel, plain, target)
+    return None if plain is None else found is not None and found.parts.multiply.dot == "dot2_bf16"
+
+
+STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates, rounds=rounds)

@@ -1,8 +1,8 @@
 """The schedule of depthwise convolutions of floats whose input and output keep channels last.
 
-Fusion puts the Transposes around such a convolution into its kernel. Then vectors are of channels, always full, the
-weights of a window are vectors too, and pixels of a row are computed side by side: each vector of the input is loaded
-once for all of them, and what lies beyond the border of the image is left out rather than masked.
+Vectors are of channels, always full, the weights of a window are vectors too, and pixels of a row are computed side by
+side: each vector of the input is loaded once for all of them, and what lies beyond the border of the image is left out
+rather than masked.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.inline import permuted, relaid
 from graft.core.schedule.products.channel_tiles import ChannelTiles, Pixels
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.statements import bind, column_mask, multiply_add, ramp
 from graft.core.schedule.products.tiling import Tile, lanes_of
-from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Let, Load, Stage, Statement, Store, Variable
 
 SPARE_REGISTERS = 4
@@ -28,8 +28,8 @@ SPARE_REGISTERS = 4
 
 
 def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return the kernel with vectors of channels; None if it is no depthwise convolution between two Transposes."""
-    epilogue = epilogue_of(with_channels_last(stages) or stages, kernel.outputs)
+    """Return the kernel with vectors of channels; None if it is no such depthwise convolution."""
+    epilogue = epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else _analyse(kernel, epilogue, target)
     if parts is None:
         return None
@@ -39,23 +39,6 @@ def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target
         return _Piece(parts, packed, pixels, first, replace(tile, rows=width)).blocks()
 
     return parts.scheduled(kernel, packed, parts.over_pieces(piece), {"pixels": tile.rows})
-
-
-def with_channels_last(stages: Sequence[Stage]) -> tuple[Stage, ...] | None:
-    """Return the stages without the first that only reorders the axes of the one before it, which stores in that order.
-
-    None if there is no such stage.
-    """
-    for number in range(1, len(stages)):
-        before, stage = stages[:number], stages[number]
-        order = permuted(stage, before[-1])
-        if order is not None:
-            buffers = {
-                one.buffer: replace(one.buffer, shape=tuple(one.buffer.shape[axis] for axis in order)) for one in before
-            }
-            buffers[before[-1].buffer] = stage.buffer
-            return (*(relaid(earlier, buffers, order) for earlier in before), *stages[number + 1 :])
-    return None
 
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> ChannelTiles | None:
@@ -139,4 +122,10 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if found.window.reads_channels_last else Reject("layout", "the image's channels are not last")
 
 
-STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies)
+def _prefers(window: Window, target: Target) -> Preference | None:
+    w = window.windows
+    fits = window.is_depthwise and w.dilations == (1, 1) and min(window.groups, *w.source, *w.target) > 1
+    return Preference("last", "last", gains=True) if fits else None
+
+
+STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies, prefers=_prefers)

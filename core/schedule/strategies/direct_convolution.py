@@ -35,6 +35,7 @@ from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, bl
 from graft.core.schedule.products.tiling import Reduced, lanes_of
 from graft.core.schedule.products.transposed_store import TurnedScheduler
 from graft.core.schedule.strategies.depthwise_nchw import is_direct
+from graft.core.schedule.strategies.winograd_cost import direct_cycles
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import Window, weakened
@@ -70,11 +71,10 @@ def _product(
     sums: Sequence[Sum] = (),
 ) -> Scheduled | None:
     """Return the product of weights and patches; None if it is none, or its start needs sums that are not known."""
-    flat = flatten(kernel, stages, groups)
-    epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
-    parts = None if epilogue is None else analyse(epilogue)
-    if flat is None or parts is None or parts.columns != 3:
+    found = _flat_product(kernel, stages, groups)
+    if found is None:
         return None
+    flat, parts = found
     sums = flat.of(sums)
     turned = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
     scheduled = _channels_wide(flat, parts, target, wanted, sums) if turned else None
@@ -89,6 +89,14 @@ def _product(
             return None
     knobs = {**scheduled.knobs, "columns": "channels" if is_wide else "pixels"}
     return replace(with_sources(scheduled, flat.original), knobs=knobs)
+
+
+def _flat_product(kernel: Kernel, stages: tuple[Stage, ...], groups: int) -> tuple[Flattened, Contraction] | None:
+    """Return a convolution over flat pixels, and the parts of that product; None if it is none."""
+    flat = flatten(kernel, stages, groups)
+    epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
+    parts = None if epilogue is None else analyse(epilogue)
+    return None if flat is None or parts is None or parts.columns != 3 else (flat, parts)
 
 
 def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
@@ -292,4 +300,19 @@ def _tiles(found: Convolution, target: Target, own: ContractionParameters) -> It
         yield replace(own, rows=tile.rows, vectors=tile.vectors)
 
 
-STRATEGY = Strategy("direct_convolution", CONVOLUTIONS, _build, _applies, _candidates)
+def _cost(anchor: Anchor, target: Target) -> float:
+    assert anchor.convolution is not None, anchor.kernel.name
+    window = anchor.convolution.window
+    weights = window.groups * window.outputs * math.prod(window.extents)
+    return direct_cycles(weights, window.windows, target)
+
+
+def _rounds(anchor: Anchor, target: Target) -> bool | None:
+    assert anchor.stages is not None and anchor.convolution is not None, anchor.kernel.name
+    kernel, window, (first, *rest) = anchor.kernel, anchor.convolution.window, anchor.stages
+    grouped = group(channels_innermost(first, window), kernel.constants, target)
+    found = None if grouped is None else _flat_product(kernel, (grouped.anchor, *rest), window.groups)
+    return found is not None and found[1].multiply.dot == "dot2_bf16"
+
+
+STRATEGY = Strategy("direct_convolution", CONVOLUTIONS, _build, _applies, _candidates, rounds=_rounds, cost=_cost)

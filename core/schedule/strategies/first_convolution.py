@@ -6,6 +6,7 @@ window pass (`graft.core.schedule.products.channel_tiles`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,9 @@ from graft.core.schedule.products.channel_tiles import ChannelTiles, Pixels
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.statements import bind, column_mask, multiply_add, ramp, wide
-from graft.core.schedule.products.tiling import Tile, choose_tile
-from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
+from graft.core.schedule.products.tiling import Tile, choose_tile, lanes_of
+from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Let, Load, Stage, Statement, Store, Variable
 
 BUSY_REGISTERS = 2
@@ -123,4 +125,18 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if is_first else Reject("layout", "channels do not come first and leave last")
 
 
-STRATEGY = Strategy("first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies)
+def cost(anchor: Anchor, target: Target) -> float:
+    """Return the cycles of one image: a multiply-add for each vector of channels, pixel and weight."""
+    assert anchor.convolution is not None, anchor.kernel.name
+    window = anchor.convolution.window
+    pixels, lanes = math.prod(window.windows.target), lanes_of("float32", target)
+    return pixels * math.prod(window.extents) * window.outputs / lanes
+
+
+def _prefers(window: Window, target: Target) -> Preference | None:
+    return Preference("first", "last") if window.is_first else None
+
+
+STRATEGY = Strategy(
+    "first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies, prefers=_prefers, cost=cost
+)

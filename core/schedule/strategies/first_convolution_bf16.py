@@ -23,7 +23,8 @@ from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.patches import plain_convolution
 from graft.core.schedule.products.statements import between, column_mask, ramp
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, schedule_window
+from graft.core.schedule.strategies import first_convolution
+from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, rounds, schedule_window
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Load, Stage, Statement, Store, Variable
 
@@ -37,12 +38,6 @@ def schedule_planes(
     """Return such a convolution as a product of patches; None for another, or if copying costs more than it gives."""
     planes = _planes_of(kernel, stages)
     return None if planes is None else schedule_window(kernel, stages, planes, target, parameters)
-
-
-def gains(channels: int, window: Sequence[int], outputs: int, lanes: int) -> bool:
-    """Whether products of pairs save more than it takes to copy patches; ``lanes`` are those of float32."""
-    saved = channels * math.prod(window) * outputs / lanes / 2
-    return window[1] <= lanes and channels * window[0] * RUN_CYCLES < saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +102,16 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     planes = anchor.stages and _planes_of(anchor.kernel, anchor.stages)
     if not planes:
         return Reject("layout", "no planes of a float32 image, or channels not last in the result")
-    pays = gains(planes.channels, planes.windows.kernel, planes.shape[3], lanes_of("float32", target))
-    return True if pays else Reject("cost", "copying patches costs more than products of pairs give")
+    fits = planes.windows.kernel[1] <= lanes_of("float32", target)
+    return fits or Reject("size", "a row of a window is longer than a vector")
+
+
+def _cost(anchor: Anchor, target: Target) -> float:
+    """Pairs of products halve the cycles, copying a run for each row of a window adds some."""
+    planes = _planes_of(anchor.kernel, anchor.stages or ())
+    assert planes is not None, anchor.kernel.name
+    runs = math.prod(planes.windows.target) * planes.channels * planes.windows.kernel[0]
+    return first_convolution.cost(anchor, target) / 2 + runs * RUN_CYCLES
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -121,4 +124,4 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return candidates_of(window, anchor, target, stage)
 
 
-STRATEGY = Strategy("first_convolution_bf16", CONVOLUTIONS, _build, _applies, _candidates)
+STRATEGY = Strategy("first_convolution_bf16", CONVOLUTIONS, _build, _applies, _candidates, rounds=rounds, cost=_cost)

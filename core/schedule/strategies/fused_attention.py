@@ -163,6 +163,10 @@ class Panels:
         return {self.parts.axes[axis]: index for axis, index in outer.items()}
 
 
+def _has_words(parts: Attention, target: Target) -> bool:
+    return target.precision == "bf16" and parts.scores.left.type.dtype == "float32"
+
+
 class AttentionScheduler:
     """Builds the loops. Heads are given as ``outer``: an index for every outer axis."""
 
@@ -173,7 +177,7 @@ class AttentionScheduler:
         wanted = parameters or AttentionParameters()
         scores, values = parts.scores, parts.values
         self.kind = Type(scores.left.type.dtype)
-        self.words = target.precision == "bf16" and self.kind.dtype == "float32"
+        self.words = _has_words(parts, target)
         """Whether factors are rounded to bfloat16, two of them in a word."""
         self.chains = target.machine.costs.latency
         busy = EMULATED_REGISTERS if self.words and not target.machine.has("dot2_bf16") else 0
@@ -347,4 +351,9 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return [replace(own, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
-STRATEGY = Strategy("fused_attention", frozenset({Trait.ATTENTION}), _build, _applies, _candidates)
+def _rounds(anchor: Anchor, target: Target) -> bool | None:
+    parts = analyse_attention(anchor.kernel)
+    return None if parts is None else _has_words(parts, target)
+
+
+STRATEGY = Strategy("fused_attention", frozenset({Trait.ATTENTION}), _build, _applies, _candidates, rounds=_rounds)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -25,7 +26,7 @@ from graft.core.schedule.loops.flat_stages import (
     flatten,
 )
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
-from graft.core.schedule.loops.loop_frames import Vectors, outer_loops
+from graft.core.schedule.loops.loop_frames import lanes_of, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
 from graft.core.schedule.strategy import Strategy, of_kernel
@@ -125,7 +126,7 @@ def space(stage: Stage) -> int:
 def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled:
     """Return loops that run the stages as they are, row by row where that is possible."""
     stages = with_epilogues(stages, kernel.outputs)
-    vectors, simplifier = Vectors.of(target), Simplifier()
+    machine, simplifier = target.machine, Simplifier()
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
     rows = common_rows(stages)
     layout = Layout(rows, between)
@@ -134,12 +135,12 @@ def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
     flat = [flatten(stage, layout, simplifier, row_axes) for stage in stages]
     memory = [layout.flat(buffer) for buffer in between]
     if rows:
-        body = _row_by_row(flat, row_axes, memory, simplifier, vectors)
+        body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
-        body = _allocated(memory, Block(tuple(nest(stage, simplifier, vectors, parallel=True) for stage in flat)))
+        body = _allocated(memory, Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))
     parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
-    finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
+    finished = instantiate(simplify_statement(lower_loops(body)), {})
     return Scheduled(Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
 
 
@@ -148,28 +149,28 @@ def _row_by_row(
     row_axes: Sequence[LoopAxis],
     memory: Sequence[Buffer],
     simplifier: Simplifier,
-    vectors: Vectors,
+    machine: Machine,
 ) -> Statement:
     axes, stages = collapse(row_axes, stages, simplifier)
-    stages = stored_beside([collapse_own(stage, simplifier) for stage in stages], simplifier, vectors)
-    body = Block(tuple(nest(stage, simplifier, vectors, parallel=False) for stage in stages))
+    stages = stored_beside([collapse_own(stage, simplifier) for stage in stages], simplifier, machine)
+    body = Block(tuple(nest(stage, simplifier, machine, parallel=False) for stage in stages))
     total = sum(map(work, stages)) * prod(axis.extent for axis in axes)
-    return outer_loops(axes, _allocated(memory, body), total >= vectors.machine.costs.task)
+    return outer_loops(axes, _allocated(memory, body), total >= machine.costs.task, machine)
 
 
-def stored_beside(stages: Sequence[FlatStage], simplifier: Simplifier, vectors: Vectors) -> list[FlatStage]:
+def stored_beside(stages: Sequence[FlatStage], simplifier: Simplifier, machine: Machine) -> list[FlatStage]:
     """Join an elementwise stage with the reduction that follows it and reads it: one pass computes, stores and reduces.
 
     The stages' axes are collapsed. Softmax sums its exponentials this way while it stores them.
     """
     result: list[FlatStage] = []
     for stage in stages:
-        joined = _with_stored(result[-1], stage, simplifier, vectors) if result else None
+        joined = _with_stored(result[-1], stage, simplifier, machine) if result else None
         result[-1 if joined else len(result) :] = [joined or stage]
     return result
 
 
-def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, vectors: Vectors) -> FlatStage | None:
+def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, machine: Machine) -> FlatStage | None:
     if first.operator is not None or second.operator is None or second.axes or second.stored is not None:
         return None
     if [axis.extent for axis in first.axes] != [axis.extent for axis in second.reduced] or len(first.axes) != 1:
@@ -189,7 +190,8 @@ def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, ve
 
     stored = Stored(variable, first.target, place, simplifier(moved(first.value)))
     joined = replace(second, value=ExpressionMap(rule)(second.value), stored=stored)
-    return joined if choose_axis(joined, simplifier, vectors) is axis else None
+    lanes = lanes_of(joined, machine)
+    return joined if choose_axis(joined, simplifier, lanes, machine.costs.latency) is axis else None
 
 
 def _allocated(memory: Sequence[Buffer], body: Statement) -> Statement:

@@ -6,6 +6,7 @@ copied into the second-level cache and multiplied there. A window of one pixel w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.blocking import Range
 from graft.core.schedule.products.contraction import ContractionScheduler
+from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, in_words
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
@@ -25,10 +27,13 @@ from graft.core.schedule.products.statements import bind, column_mask, loop, ram
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies import blocked_product
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
+from graft.core.tensor_ir import anchors
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.visit import loads
 
+FETCHED_SHARE = 2 / 3
+"""What weights come with that are not fetched ahead, as a part of the bandwidth of memory."""
 UNROLLED = 4
 """So many vectors of a run are copied one after another, more in a loop."""
 
@@ -219,4 +224,30 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return candidates_of(window, anchor, target, stage)
 
 
-STRATEGY = Strategy("im2col_bf16", CONVOLUTIONS, _build, _applies, _candidates)
+def _prefers(window: anchors.Window, target: Target) -> Preference | None:
+    """Pairs of channels are what dot products multiply."""
+    fits = target.precision == "bf16" and window.groups == 1 and not window.is_first
+    return Preference("last", "last", gains=True) if fits else None
+
+
+def product_cycles(window: Window, pixels: int, weights: int, target: Target) -> float:
+    """Return the cycles of one image in which each channel has so many ``weights``, all times so many ``pixels``."""
+    products = window.shape[3] * window.channels * weights
+    rate = FETCHED_SHARE * target.machine.far.bandwidth
+    return products * pixels / lanes_of("float32", target) / 2 + 2 * products / rate
+
+
+def _cost(anchor: Anchor, target: Target) -> float:
+    window = window_of(anchor.kernel, anchor.stages or ())
+    assert window is not None, anchor.kernel.name
+    return product_cycles(window, math.prod(window.shape[1:3]), math.prod(window.windows.kernel), target)
+
+
+def rounds(anchor: Anchor, target: Target) -> bool | None:
+    """Round the factors of all that are built."""
+    return None if anchor.stages is None or epilogue_of(anchor.stages, anchor.kernel.outputs) is None else True
+
+
+STRATEGY = Strategy(
+    "im2col_bf16", CONVOLUTIONS, _build, _applies, _candidates, prefers=_prefers, rounds=rounds, cost=_cost
+)

@@ -12,7 +12,8 @@ from graft.core.schedule.loops.narrowing import pixel_of
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.strategies import blocked_product
 from graft.core.schedule.strategies.direct_convolution import channels_innermost
-from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
+from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Load
 
 
@@ -27,7 +28,7 @@ def as_product(anchor: Anchor) -> Kernel | None:
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
     window = None if anchor.convolution is None else anchor.convolution.window
-    if window is None or window.groups != 1 or window.inputs == 1 or not window.windows.are_points:
+    if window is None or window.inputs == 1 or not window.is_pointwise:
         return Reject("shape", "no convolution of single pixels without groups")
     is_last = window.reads_channels_last and window.stores_channels_last
     return True if is_last else Reject("layout", "channels are not last")
@@ -45,4 +46,13 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return [] if product is None else blocked_product.candidates(replace(anchor, kernel=product), target, stage)
 
 
-STRATEGY = Strategy("pointwise_nhwc", CONVOLUTIONS, _build, _applies, _candidates)
+def _prefers(window: Window, target: Target) -> Preference | None:
+    return Preference("last", "last") if window.is_pointwise else None
+
+
+def _rounds(anchor: Anchor, target: Target) -> bool | None:
+    product = as_product(anchor)
+    return None if product is None else blocked_product.rounds(replace(anchor, kernel=product), target)
+
+
+STRATEGY = Strategy("pointwise_nhwc", CONVOLUTIONS, _build, _applies, _candidates, prefers=_prefers, rounds=_rounds)

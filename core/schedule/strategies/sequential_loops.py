@@ -18,9 +18,8 @@ from graft.core.operators.control_loops import block
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
-from graft.core.schedule.loops.loop_frames import Places as Positions
-from graft.core.schedule.loops.loop_frames import Vectors, along, nested, outer_loops
-from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.loops.loop_frames import blocked, nested, outer_loops, taken
+from graft.core.schedule.loops.vectorize import instantiate, lower_loops
 from graft.core.schedule.strategies.selection_loops import selection_loops
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
@@ -116,27 +115,9 @@ def stage_nest(stage: Stage, machine: Machine) -> Statement:
         lanes = _lanes(stage.buffer, stage.axes, stage.value, stage.axes[-1], machine)
     if lanes == 1:
         return _plain_nest(stage)
-    *outer, last = axes
-
-    def row(places: Positions) -> Statement:
-        stores = (_stored(stage.buffer, stage.axes, stage.value, {last.variable: at}, mask) for at, mask in places)
-        return Block(tuple(stores))
-
     is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
-    return along(outer, last, lanes, lanes, Vectors(machine), row, is_shared)
-
-
-def _stored(
-    buffer: Buffer,
-    indices: Sequence[Expression],
-    value: Expression,
-    places: Mapping[Variable, Expression],
-    mask: Expression | None,
-) -> Store:
-    """Return the store of a value where some variables have places, which may be vectors."""
-    at = tuple(vectorize_expression(index, places) for index in indices)
-    lanes = max((index.type.lanes for index in at), default=1)
-    return Store(buffer, at, broadcast(vectorize_expression(value, places, mask), lanes), mask)
+    loops = nested(axes, Store(stage.buffer, stage.axes, stage.value))
+    return taken(loops, blocked(axes, lanes, lanes, machine, is_shared))
 
 
 def _lanes(buffer: Buffer, indices: Sequence[Expression], value: Expression, axis: Variable, machine: Machine) -> int:
@@ -357,17 +338,14 @@ def _scatter(stage: Stage, scatter: Scatter, machine: Machine) -> Statement:
     is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
     lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
     if lanes > 1:
-
-        def pieces(places: Positions) -> Statement:
-            stores = (_stored(stage.buffer, indices, update, {last.variable: at}, mask) for at, mask in places)
-            return nested(ordered, Block(tuple(stores)))
-
-        updates = along(outer, last, lanes, lanes * PIECE, Vectors(machine), pieces, is_shared)
+        loops = nested([*apart, *ordered], Store(stage.buffer, indices, update))
+        updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared))
     else:
         piece, inside = Variable("piece"), Variable(last.variable.name)
         first = b.multiply(piece, PIECE)
         inner = LoopAxis(inside, last.extent, b.minimum(b.subtract(last.extent, first), PIECE))
-        store = _stored(stage.buffer, indices, update, {last.variable: b.add(first, inside)}, None)
+        here = substitution({last.variable: b.add(first, inside)})
+        store = Store(stage.buffer, tuple(map(here, indices)), here(update))
         updates = outer_loops(
             [*outer, LoopAxis(piece, -(-last.extent // PIECE))], nested([*ordered, inner], store), is_shared
         )

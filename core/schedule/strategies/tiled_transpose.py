@@ -7,12 +7,15 @@ every cache line on both sides is touched whole and once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
+from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
-from graft.core.schedule.loops.loop_frames import TASKS, Vectors, nested, outer_loops, plus, times
+from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
+from graft.core.schedule.loops.segments import part
 from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
+from graft.core.schedule.primitives.step import combine
 from graft.core.tensor_ir.ir import (
     Block,
     Expression,
@@ -40,9 +43,9 @@ class Transposition:
     lanes: int
 
 
-def find_transposition(stage: FlatStage, simplifier: Simplifier, vectors: Vectors) -> Transposition | None:
+def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> Transposition | None:
     """Return the transposition in a collapsed stage without reduction, None if there is none worth tiles."""
-    lanes = min(LARGEST_TILE, vectors.lanes(stage))
+    lanes = min(LARGEST_TILE, lanes)
     if lanes < 4 or stage.operator is not None:
         return None
     by_store = [axis for axis in stage.axes if stride(stage.place, axis.variable, simplifier) == 1]
@@ -63,7 +66,7 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, vectors: Vector
 
 
 def transposing_nest(
-    stage: FlatStage, found: Transposition, simplifier: Simplifier, threads: bool
+    stage: FlatStage, found: Transposition, simplifier: Simplifier, machine: Machine, threads: bool
 ) -> tuple[Statement, tuple[FlatStage, ...]]:
     """Return loops over the whole tiles of a transposition, and the stages of what is left beside them."""
     lanes = found.lanes
@@ -71,23 +74,22 @@ def transposing_nest(
     store_block = LoopAxis(Variable(f"{found.along_store.variable.name}_tile"), store_blocks)
     load_block = LoopAxis(Variable(f"{found.along_load.variable.name}_tile"), load_blocks)
     corner = {
-        found.along_store.variable: times(store_block.variable, lanes),
-        found.along_load.variable: times(load_block.variable, lanes),
+        found.along_store.variable: combine("mul", store_block.variable, lanes),
+        found.along_load.variable: combine("mul", load_block.variable, lanes),
     }
     outer = [axis for axis in stage.axes if axis not in (found.along_store, found.along_load)]
     tile = _tile(stage, found, corner)
     if threads and prod(axis.extent for axis in outer) * load_blocks < TASKS:
-        body = outer_loops([*outer, load_block, store_block], tile, parallel=True)
+        body = outer_loops([*outer, load_block, store_block], tile, True, machine)
     else:
-        body = outer_loops([*outer, load_block], nested([store_block], tile), threads)
-    rest = [
-        *_after(stage, found.along_store, store_blocks * lanes, simplifier),
-        *(
-            part
-            for whole in _before(stage, found.along_store, store_blocks * lanes, simplifier)
-            for part in _after(whole, found.along_load, load_blocks * lanes, simplifier)
-        ),
-    ]
+        body = outer_loops([*outer, load_block], nested([store_block], tile), threads, machine)
+    stores, columns = store_blocks * lanes, load_blocks * lanes
+    rest = []
+    if stores < found.along_store.extent:
+        rest.append(part(stage, found.along_store, stores, found.along_store.extent, simplifier))
+    if columns < found.along_load.extent:
+        before = part(stage, found.along_store, 0, stores, simplifier)
+        rest.append(part(before, found.along_load, columns, found.along_load.extent, simplifier))
     return body, tuple(rest)
 
 
@@ -101,7 +103,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Express
     for load in found.transposed:
         columns = []
         for column in range(lanes):
-            place = substitute(load.indices[0], {found.along_store.variable: plus(store_start, column)})
+            place = substitute(load.indices[0], {found.along_store.variable: combine("add", store_start, column)})
             ramp = Ramp(load_start, 1, lanes)
             vector = vectorize_expression(Load(load.buffer, (place,)), {found.along_load.variable: ramp})
             columns.append(_bind(bindings, vector))
@@ -111,7 +113,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Express
     for row in range(lanes):
         values: dict[Variable, Expression] = {
             found.along_store.variable: Ramp(store_start, 1, lanes),
-            found.along_load.variable: plus(load_start, row),
+            found.along_load.variable: combine("add", load_start, row),
         }
         value = vectorize_expression(_replaced(stage.value, rows[row]), values)
         place = vectorize_expression(stage.place, values)
@@ -150,23 +152,3 @@ def transpose(vectors: Sequence[Variable], bindings: list[tuple[Variable, Expres
                 rows[row], rows[row + distance] = (_bind(bindings, Shuffle(pair, chosen)) for chosen in (lower, upper))
         distance //= 2
     return rows
-
-
-def _after(stage: FlatStage, axis: LoopAxis, start: int, simplifier: Simplifier) -> list[FlatStage]:
-    """Return the part of a stage from ``start`` on along an axis, if anything is left."""
-    return _part(stage, axis, start, axis.extent - start, simplifier)
-
-
-def _before(stage: FlatStage, axis: LoopAxis, stop: int, simplifier: Simplifier) -> list[FlatStage]:
-    """Return the part of a stage before ``stop`` along an axis."""
-    return _part(stage, axis, 0, stop, simplifier)
-
-
-def _part(stage: FlatStage, axis: LoopAxis, start: int, extent: int, simplifier: Simplifier) -> list[FlatStage]:
-    if extent == 0:
-        return []
-    fresh = LoopAxis(Variable(axis.variable.name), extent)
-    simplifier.with_range(fresh.variable, (0, extent - 1))
-    moved = {axis.variable: plus(fresh.variable, start)}
-    axes = tuple(fresh if other is axis else other for other in stage.axes)
-    return [replace(stage.map(lambda part: simplifier(substitute(part, moved))), axes=axes)]

@@ -57,15 +57,19 @@ class Plan:
 
 def choose_plan(outputs: int, source: Sequence[int], windows: Windows, target: Target) -> Plan | None:
     """Return the plan that takes the fewest cycles for an image of shape ``source``; None if direct is faster."""
-    channels, lanes = source[1], lanes_of("float32", target)
+    channels = source[1]
     if channels < MIN_CHANNELS:
         return None
-    pixels = math.prod(windows.target)
-    vectors = -(-pixels // lanes) if pixels / lanes / -(-pixels // lanes) >= MIN_FILLED else pixels / lanes
-    weights = outputs * channels * WINDOW**2
-    direct = weights * (vectors * DIRECT_CYCLES + 4 / target.machine.far.bandwidth)
+    direct = direct_cycles(outputs * channels * WINDOW**2, windows, target)
     cycles, plan = next(iter(ranked_plans(outputs, source, windows, target)), (direct, None))
     return plan if cycles < direct else None
+
+
+def direct_cycles(weights: int, windows: Windows, target: Target) -> float:
+    """Return the cycles of one image without the algorithm, each of so many weights times all of its pixels."""
+    pixels, lanes = math.prod(windows.target), lanes_of("float32", target)
+    vectors = -(-pixels // lanes) if pixels / lanes / -(-pixels // lanes) >= MIN_FILLED else pixels / lanes
+    return weights * (vectors * DIRECT_CYCLES + 4 / target.machine.far.bandwidth)
 
 
 def ranked_plans(outputs: int, source: Sequence[int], windows: Windows, target: Target) -> list[tuple[float, Plan]]:

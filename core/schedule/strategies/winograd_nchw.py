@@ -34,8 +34,24 @@ from graft.core.schedule.products.statements import (
     wide,
 )
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import Ahead, Reduced, Tile, accumulate, clear, split_evenly, store_into
-from graft.core.schedule.strategies.winograd_cost import Plan, choose_plan, described_plan, ranked_plans
+from graft.core.schedule.products.tiling import (
+    Ahead,
+    Reduced,
+    Tile,
+    accumulate,
+    clear,
+    lanes_of,
+    split_evenly,
+    store_into,
+)
+from graft.core.schedule.strategies.winograd_cost import (
+    MIN_CHANNELS,
+    MIN_LANES,
+    Plan,
+    choose_plan,
+    described_plan,
+    ranked_plans,
+)
 from graft.core.schedule.strategies.winograd_transform import WINDOW, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
@@ -66,7 +82,7 @@ def schedule_winograd(
         return None
     if plan is None and parameters is not None:
         plan = described_plan(parameters, found.outputs, found.windows, target)
-    plan = plan or found.plan(target)
+    plan = plan or choose_plan(found.outputs, b.dims(found.source), found.windows, target)
     return None if plan is None else _Scheduler(kernel, found, plan, target.machine.cache(2).line).scheduled()
 
 
@@ -84,9 +100,14 @@ class _Convolution:
         """The output channels."""
         return b.dims(self.weights)[0]
 
-    def plan(self, target: Target) -> Plan | None:
-        """Return the fastest plan; None if none is faster than sums of products."""
-        return choose_plan(self.outputs, b.dims(self.source), self.windows, target)
+    @property
+    def channels(self) -> int:
+        """The input channels."""
+        return b.dims(self.weights)[1]
+
+    def ranked(self, target: Target) -> list[tuple[float, Plan]]:
+        """Return all plans with their cycles, the fewest first."""
+        return ranked_plans(self.outputs, b.dims(self.source), self.windows, target)
 
 
 def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> _Convolution | None:
@@ -119,7 +140,7 @@ class _Scheduler:
         """The bytes of a cache line."""
         self.kernel, self.epilogue, self.source, self.weights = kernel, found.epilogue, found.source, found.weights
         self.windows, self.plan, self.transform = found.windows, plan, plan.transform
-        self.outputs, self.channels = b.dims(found.weights)[:2]
+        self.outputs, self.channels = found.outputs, found.channels
         self.split = split_evenly(self.outputs, plan.tile.rows)
         elements = self.transform.products * self.outputs * self.channels
         self.packed = Buffer("transformed", "float32", (b.index(elements),))
@@ -362,8 +383,16 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return Reject("shape", "no float32 convolution of 3 x 3 windows that move by one or two pixels, without groups")
-    is_wanted = of_family(anchor.parameters, WinogradParameters) is not None or found.plan(target) is not None
-    return True if is_wanted else Reject("cost", "sums of products take fewer cycles")
+    if of_family(anchor.parameters, WinogradParameters) is not None:
+        return True
+    fits = found.channels >= MIN_CHANNELS and lanes_of("float32", target) >= MIN_LANES
+    return fits or Reject("size", "channels are few, or vectors short")
+
+
+def _cost(anchor: Anchor, target: Target) -> float:
+    found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
+    assert found is not None, anchor.kernel.name
+    return found.ranked(target)[0][0]
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -377,7 +406,7 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Paramete
     found = None if anchor.stages is None or "winograd" in target.without else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return []
-    ranked = ranked_plans(found.outputs, b.dims(found.source), found.windows, target)
+    ranked = found.ranked(target)
     plans = [WinogradParameters(plan.transform.outputs, plan.rows) for _, plan in ranked]
     if stage == 0:
         return list({plan.pieces: plan for plan in reversed(plans)}.values())[::-1]
@@ -389,4 +418,4 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Paramete
     return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
-STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates)
+STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates, cost=_cost)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
@@ -32,7 +31,7 @@ from graft.core.schedule.products.tiling import (
     split_evenly,
     store_into,
 )
-from graft.core.schedule.strategies.im2col_bf16 import Window, window_of
+from graft.core.schedule.strategies.im2col_bf16 import Window, product_cycles, rounds, window_of
 from graft.core.schedule.strategies.winograd_transform import WINDOW, Transform, in_columns, in_rows, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
@@ -47,8 +46,6 @@ MIN_PARALLEL_BLOCKS = 8
 """At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together."""
 INPUT_CYCLES, OUTPUT_CYCLES = 60, 50
 """Cycles to transform a vector of channels of a piece."""
-FETCHED_SHARE = 2 / 3
-"""What weights come with that are not fetched ahead, as a part of the bandwidth of memory."""
 
 
 def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
@@ -68,22 +65,16 @@ def _refusal(window: Window, target: Target) -> Reject | None:
         return Reject("shape", "no windows of 3 x 3 that move by one pixel")
     if lanes == 1 or window.channels % lanes or window.shape[3] % lanes:
         return Reject("shape", "channels do not fill whole vectors")
-    return None if _gains(window, lanes, target.machine) else Reject("cost", "sums of products take fewer cycles")
+    return None
 
 
-def _gains(window: Window, lanes: int, machine: Machine) -> bool:
-    """Whether the algorithm takes fewer cycles than the sums of products themselves."""
-    pixels = window.shape[1] * window.shape[2]
+def _cost(anchor: Anchor, target: Target) -> float:
+    window = window_of(anchor.kernel, anchor.stages or ())
+    assert window is not None, anchor.kernel.name
+    lanes, outputs = lanes_of("float32", target), window.shape[3]
     pieces = -(-window.shape[1] // PIECE) * -(-window.shape[2] // PIECE)
-    channels, outputs = window.channels, window.shape[3]
-    rate = FETCHED_SHARE * machine.far.bandwidth
-
-    def cycles(products: int) -> float:
-        return outputs / lanes * channels / 2 * products + 2 * outputs * channels * WINDOW**2 / rate
-
-    moved = pieces * (channels * INPUT_CYCLES + outputs * OUTPUT_CYCLES) / lanes
-    more = 2 * outputs * channels * (PRODUCTS - WINDOW**2) / rate
-    return cycles(pieces * PRODUCTS) + moved + more < cycles(pixels * WINDOW**2)
+    moved = pieces * (window.channels * INPUT_CYCLES + outputs * OUTPUT_CYCLES) / lanes
+    return product_cycles(window, pieces, PRODUCTS, target) + moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,4 +289,6 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if refusal is None else refusal
 
 
-STRATEGY = Strategy("winograd_nhwc", CONVOLUTIONS, of_stages(schedule_winograd_last), _applies)
+STRATEGY = Strategy(
+    "winograd_nhwc", CONVOLUTIONS, of_stages(schedule_winograd_last), _applies, rounds=rounds, cost=_cost
+)

@@ -20,7 +20,7 @@ from graft.cli.common import (
 from graft.cli.output import print_json, print_table
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
-from graft.report.quantities import knobs, shape, size
+from graft.report.quantities import dearer, knobs, shape, size
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -101,8 +101,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     if kernels:
         click.echo()
         print_table(
-            ("KERNEL", "STRATEGY", "KNOBS"),
-            [(name, one.get("strategy", ""), knobs(one)) for name, one in kernels.items()],
+            ("KERNEL", "STRATEGY", "KNOBS", "REFUSED"),
+            [(name, one.get("strategy", ""), knobs(one), dearer(one)) for name, one in kernels.items()],
         )
 
 

@@ -21,7 +21,8 @@ from graft.cli.common import (
 )
 from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.programs import input_option, open_program
-from graft.report.quantities import knobs
+from graft.report.quantities import dearer, knobs
+from graft.runtime.procedure import Schedule
 
 
 @click.command("profile")
@@ -111,8 +112,11 @@ def trace(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _strategy(schedule: dict[str, int | str]) -> str:
-    return f"{schedule['strategy']} {knobs(schedule)}".strip() if schedule else "-"
+def _strategy(schedule: Schedule) -> str:
+    if not schedule:
+        return "-"
+    refused = dearer(schedule)
+    return f"{schedule['strategy']} {knobs(schedule)}".strip() + (f"; not {refused}" if refused else "")
 
 
 def _shortened(names: list[str], limit: int = 3) -> str:

@@ -1,5 +1,6 @@
 """Depthwise convolutions and the Transposes around them in one kernel, and apart."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graft.core.machine.target import CompileOptions, host_target
 from graft.core.operators.all import OPERATORS
-from graft.plugins.codegen.fusion import fuse
+from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.plugins.llvm.execute import execute
 from tests.plugins.llvm.graphs import HEADER, region_of
@@ -29,8 +30,8 @@ def block(conv: str = "pads = [1, 1, 1, 1]", outputs: str = "", order: str = "0,
 
 def groups(text: str, constants: dict[str, np.ndarray] | None = None, without: tuple[str, ...] = ()) -> list[str]:
     region = region_of(text, WEIGHTS if constants is None else constants)
-    found = fuse(region.nodes(), {value.value for value in region.outputs}, OPERATORS, without)
-    return [str(group) for group in found]
+    target = replace(host_target(), without=frozenset(without))
+    return [str(group) for group in RegionGroups(region, OPERATORS, target).groups]
 
 
 APART = ["injective: Transpose", "convolution: Conv", "injective: Transpose Add Relu"]

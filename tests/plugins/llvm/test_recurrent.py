@@ -21,6 +21,7 @@ from graft.core.tensor_ir.verifier import verify, verify_stages
 from graft.core.tensor_ir.visit import walk_statements
 from graft.plugins.codegen.fusion import fuse
 from graft.plugins.codegen.lowered_groups import Values
+from graft.plugins.codegen.lowerings import Lowerings
 from graft.plugins.llvm.emit import module_ir
 from graft.runtime.program import Program
 
@@ -98,7 +99,7 @@ def kernel_of(model: onnx.ModelProto) -> Kernel:
     graph = graft.load(model).graph
     node = NodeView(graph.node(-1))
     (group,) = fuse([node], graph.outputs, OPERATORS)
-    return Values(OPERATORS).lower_group(group, "layer", graph.outputs).kernel
+    return Values(Lowerings(OPERATORS)).lower_group(group, "layer", graph.outputs).kernel
 
 
 def check(kernel: Kernel, machine: str, values: dict[str, np.ndarray]) -> None:

@@ -12,8 +12,9 @@ from graft.core.schedule.primitives.plain_nest import plain_nest
 from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule, print_schedule
 from graft.core.schedule.primitives.step import loops
 from graft.core.tensor_ir.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import Allocate
+from graft.core.tensor_ir.ir import Allocate, If
 from graft.core.tensor_ir.parser import parse_function, parse_stages
+from graft.core.tensor_ir.printer import print_expression
 from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.tensor_ir.visit import loads, walk_statements
 from graft.errors import ScheduleError
@@ -90,7 +91,7 @@ def test_a_tiled_product_with_tails_computes_what_the_stages_mean():
 
 def test_a_schedule_prints_as_it_was_read():
     text = TILED + "fuse i0 j0 -> ij\nbind ij block.x\ncache_read b at k in shared -> bs by ty tx\npipeline k near bs\n"
-    text += "compute_at p at i1\ntensorize k1 dot4_u8s8\n"
+    text += "split k 4 -> m k tail rest\njam k\ncompute_at p at i1\ntensorize k1 dot4_u8s8\n"
     assert print_schedule(parse_schedule(text)) == text
 
 
@@ -98,6 +99,60 @@ def test_fused_loops_may_be_shared_and_put_in_order():
     stages, function = matmul()
     check(stages, apply_schedule(function, "fuse i j -> ij\nreorder k ij"))
     check(stages, apply_schedule(function, "fuse i j -> ij\nparallel ij"))
+
+
+def test_a_tail_is_a_loop_of_its_own_behind_whole_blocks():
+    stages, function = matmul(5, 7, 6)
+    cut = apply_schedule(function, "split j 4 -> j0 j tail j1\nvectorize j\nparallel i")
+    assert names(cut)[2:] == ["i", "j0", "j", "k", "j1", "k.j1"]
+    assert not any(isinstance(one, If) for one in walk_statements(cut.body))
+    check(stages, cut)
+
+
+def test_the_tail_of_a_loop_whose_extent_is_no_number_is_what_the_blocks_leave():
+    function = parse_function("""
+    function f(x: float32[n], y: float32[1]) -> (z: float32[n]) { serial i < n { z[i] = x[i] + y[0] } }
+    """)
+    cut = apply_schedule(function, "split i 4 -> i0 i tail i1\nvectorize i")
+    assert [print_expression(loop.extent) for loop in loops(cut.body)] == ["n / 4", "4", "n % 4"]
+    for size in (3, 8, 9):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(run_function(cut, [x, np.ones(1, np.float32)], [(size,)])[0], x + 1)
+
+
+SUMS = """
+function sums(x: float32[3, {n}]) -> (y: float32[{n}]) {{
+  serial j < {n} {{
+    allocate total: float32[] in register
+    total[] = float32(0.5)
+    serial k < 3 {{ total[] = total[] + x[k, j] }}
+    y[j] = total[] * float32(2.0)
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("extent", [8, 11, 16])
+def test_sums_side_by_side_share_their_loop_and_have_a_register_each(extent):
+    function = parse_function(SUMS.format(n=extent))
+    steps = "split j 4 -> jv jl\nvectorize jl\njam jv"
+    jammed = apply_schedule(function, steps)
+    assert names(jammed) == ["k"]
+    (total,) = [one.buffer for one in walk_statements(jammed.body) if isinstance(one, Allocate)]
+    assert [int(extent.value) for extent in total.shape] == [-(-extent // 4), 4]
+    x = np.arange(3 * extent, dtype=np.float32).reshape(3, extent)
+    np.testing.assert_array_equal(run_function(jammed, [x])[0], (x.sum(0) + 0.5) * 2)
+
+
+def test_three_loops_become_one_whose_iterations_may_be_shared():
+    text = """
+    function f(x: float32[24]) -> (y: float32[24]) {
+      serial a < 2 { serial b < 3 { serial c < 4 { y[a * 12 + b * 4 + c] = x[a * 12 + b * 4 + c] } } }
+    }
+    """
+    fused = apply_schedule(parse_function(text), "fuse a b c -> t\nsplit t 5 -> t0 t1\nbind t0 block.x\nbind t1 lane.x")
+    x = np.arange(24, dtype=np.float32)
+    np.testing.assert_array_equal(run_function(fused, [x])[0], x)
 
 
 def test_an_initial_value_moves_into_the_loop_that_reduces():
@@ -175,7 +230,9 @@ REFUSED = [
     ("split i 2 -> a k", "there already is a loop 'k'"),
     ("reorder i j.first", "'i' is not in one nest with the others"),
     ("reorder i", "it takes the names of two or more different loops"),
-    ("fuse i k -> ik", "'k' does not stand directly in 'i'"),
+    ("fuse i k -> ik", "'i', 'k' do not stand directly in each other, in this order"),
+    ("fuse j i -> ji", "'j', 'i' do not stand directly in each other, in this order"),
+    ("jam k", "one iteration of 'k' writes 'c' where another reads or writes it"),
     ("parallel k", "one iteration of 'k' writes 'c' where another reads or writes it"),
     ("vectorize k", "one iteration of 'k' writes 'c' where another reads or writes it"),
     ("bind k thread.x", "one iteration of 'k' writes 'c' where another reads or writes it"),
@@ -239,7 +296,10 @@ def test_sums_of_floats_keep_their_order_and_exact_ones_need_not():
     ("line", "message"),
     [
         ("spilt i 2 -> a b", "schedule, line 1: there is no primitive 'spilt'; did you mean 'split'"),
-        ("split i x -> a", "schedule, line 1: 'split i x -> a' is not of the form 'split loop factor -> outer inner'"),
+        (
+            "split i x -> a",
+            "schedule, line 1: 'split i x -> a' is not of the form 'split loop factor -> outer inner tail tail'",
+        ),
         ("bind i", "schedule, line 1: 'bind i' is not of the form 'bind loop level'"),
         ("unroll i j", "schedule, line 1: 'unroll i j' is not of the form 'unroll loop'"),
     ],
@@ -282,11 +342,13 @@ def random_step(draw, function, number):
         st.sampled_from(
             [
                 f"split {one} {draw(st.integers(1, 5))} -> {' '.join(fresh)}",
+                f"split {one} {draw(st.integers(1, 5))} -> {' '.join(fresh)} tail u{number}",
                 f"reorder {one} {other}",
                 f"reorder {one} {other} {third}",
                 f"fuse {one} {other} -> {fresh[0]}",
                 f"vectorize {one}",
                 f"unroll {one}",
+                f"jam {one}",
                 f"parallel {one}",
                 f"bind {one} level{number}",
                 f"cache_read {buffer} at {one} in scratch -> {fresh[0]}",

@@ -1,0 +1,43 @@
+"""The buffers of a region's values and the stages of its nodes: one each, whoever asks first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.lower import buffer_of, lower, lowering_of
+from graft.core.operators.table import OperatorTable
+from graft.core.tensor_ir.ir import Buffer, Stage
+
+
+@dataclass(slots=True)
+class Lowerings:
+    """Nodes lowered by a table of operators, each once: for what is decided from its structure, then for its kernel."""
+
+    table: OperatorTable
+    buffers: dict[ir.Value, Buffer] = field(default_factory=dict)
+    values: dict[Buffer, ir.Value] = field(default_factory=dict)
+    _stages: dict[ir.Node, tuple[Stage, ...]] = field(default_factory=dict)
+
+    def buffer(self, value: ValueView) -> Buffer:
+        """Return the buffer of a value."""
+        known = self.buffers.get(value.value)
+        if known is None:
+            known = buffer_of(value)
+            self.buffers[value.value] = known
+            self.values[known] = value.value
+        return known
+
+    def stages(self, node: NodeView) -> tuple[Stage, ...]:
+        """Return the stages of a node, to look at."""
+        known = self._stages.get(node.node)
+        if known is None:
+            known = self._stages[node.node] = lower(lowering_of(node, self.buffer), self.table)
+        return known
+
+    def take(self, node: NodeView) -> tuple[Stage, ...]:
+        """Return the stages of a node for a kernel; for another kernel there are new ones."""
+        known = self._stages.pop(node.node, None)
+        return lower(lowering_of(node, self.buffer), self.table) if known is None else known

@@ -1,0 +1,93 @@
+"""From a region to lowered kernels: layouts, then groups of nodes, then their stages; nothing is scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from graft.core.machine.target import Target
+from graft.core.model.view import ValueView
+from graft.core.operators.table import OperatorTable, Trait
+from graft.core.schedule.select import rounds
+from graft.partition.region import Region
+from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
+from graft.plugins.codegen.fusion import Group, Uses, fuse
+from graft.plugins.codegen.horizontal_fusion import join_horizontally
+from graft.plugins.codegen.lowered_groups import Lowered, Values, kernel_name, lowered_beside
+from graft.plugins.codegen.lowerings import Lowerings
+from graft.plugins.codegen.region_layout import Layouts, RegionGraph
+
+PRODUCTS = (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION)
+
+
+@dataclass(slots=True)
+class RegionGroups:
+    """A region's groups in execution order, and the kernels that they become."""
+
+    region: Region
+    table: OperatorTable
+    target: Target
+    choices: CodegenChoices = GRAFTS_OWN
+    layouts: Layouts = field(init=False)
+    groups: list[Group] = field(init=False)
+    places: dict[ir.Value, tuple[ValueView, int]] = field(default_factory=dict)
+    """By value: the result of a Concat in whose memory it is computed, and the elements before it."""
+    _values: Values = field(init=False)
+    _uses: Uses = field(init=False)
+    _kept: set[ir.Value] = field(init=False)
+    """What is stored although nothing in the region may read it."""
+
+    def __post_init__(self) -> None:
+        nodes, outputs = self.region.nodes(), {output.value for output in self.region.outputs}
+        target, lowerings = self.target, Lowerings(self.table)
+        strategies = self.choices.table_of_strategies
+        self.layouts = layouts = self.choices.layouts(RegionGraph(nodes, outputs, lowerings, target, strategies))
+        self.groups = fuse(nodes, outputs, self.table, target.without, layouts, self.choices.fusion)
+        for placed in (group.placed for group in self.groups if group.placed is not None):
+            self.places.update((value, (placed.node.outputs[0], offset)) for value, offset in placed.computed)
+        if "horizontal" not in target.without:
+            self.groups = join_horizontally(self.groups, target, {*outputs, *layouts, *self.places})
+        self._values = Values(lowerings, layouts, are_bfloat16=target.precision == "bf16")
+        self._uses, self._kept = Uses.of(nodes, outputs), outputs | self.places.keys()
+
+    def stored(self, group: Group) -> list[ir.Value]:
+        """Return the values that a group stores for others."""
+        readers, kept = self._uses.readers, self._kept
+        return [value for value in group.tail.node.outputs if group.parts or value in readers or value in kept]
+
+    def is_empty(self, group: Group) -> bool:
+        """Whether a group computes tensors without elements."""
+        return all(0 in (ValueView(value).static_shape or ()) for value in self.stored(group))
+
+    def kernels(self, number: int) -> Sequence[Lowered]:
+        """Return the group of a number lowered: with those beside it to one kernel, or to one each if they cannot."""
+        region, group = self.region.name, self.groups[number]
+        if not group.beside:
+            return [self._values.lower_group(group, kernel_name(region, number, group), self.stored(group))]
+        groups = (group, *group.beside)
+        parts = [
+            self._values.lower_group(one, kernel_name(f"{region}_{number}", place, one), self.stored(one))
+            for place, one in enumerate(groups)
+        ]
+        nodes = [node for one in groups for node in one.nodes]
+        own = {node.node for node in nodes}
+        made = {value for part in parts for value in part.outputs if value not in self._kept}
+        inner = {value for value in made if own.issuperset(reader.node for reader in self._uses.readers[value])}
+        whole = lowered_beside(parts, kernel_name(region, number, Group(nodes, group.trait)), self.target, inner)
+        return parts if whole is None else [whole]
+
+    def every_kernel(self) -> Iterator[Lowered]:
+        """Yield the kernels of all groups that compute something."""
+        for number, group in enumerate(self.groups):
+            if not group.is_view and not self.is_empty(group):
+                yield from self.kernels(number)
+
+    def rounded(self) -> set[str]:
+        """Return the names of the nodes whose float32 factors are rounded to bfloat16, as the strategies say."""
+        strategies = self.choices.table_of_strategies
+        has = self.table.has
+        products = {node.name for node in self.region.nodes() if any(has(node, trait) for trait in PRODUCTS)}
+        found = (one.kernel for one in self.every_kernel() if rounds(one.kernel, self.target, strategies))
+        return {name for kernel in found for name in kernel.origin} & products

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import inline_into, stage_expressions
-from graft.core.schedule.products.epilogue import epilogue_of, indexed_by_axes
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import loads
@@ -33,8 +34,32 @@ class Attention:
     """Whether a query whose scores are all minus infinity gets a result of 0; else of NaN."""
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionStages:
+    """The stages of attention by what they are for, whatever their extents; fields as in `Attention`."""
+
+    scores: Epilogue
+    values: Epilogue
+    weights: Buffer
+    """The output of Softmax."""
+    output: Buffer
+    order: tuple[int, ...]
+    empty_is_zero: bool
+
+
 def analyse_attention(kernel: Kernel) -> Attention | None:
-    """Take a kernel of attention apart, or return None if its stages are not in the order and form of one.
+    """Take a kernel of attention apart, or return None if its stages are not in the order and form of one."""
+    stages = attention_stages(kernel)
+    if stages is None:
+        return None
+    scores, values = _product(stages.scores), _product(stages.values)
+    if scores is None or values is None or not is_weighted(values.left, values.depth[0].variable, stages):
+        return None
+    return Attention(scores, values, stages.output, stages.order, stages.empty_is_zero)
+
+
+def attention_stages(kernel: Kernel) -> AttentionStages | None:
+    """Return a kernel's stages by what they are for, or None if they are not in the order and form of attention.
 
     That the stages between the products are those of Softmax along the last axis is promised by the kernel's anchor.
     """
@@ -49,39 +74,40 @@ def analyse_attention(kernel: Kernel) -> Attention | None:
     for stage in stages[:first]:
         producers[stage.buffer] = inline_into(stage, producers)
     anchor, *followers = (inline_into(stage, producers) for stage in stages[first:top])
-    scores = _product((anchor, *(indexed_by_axes(stage, anchor.buffer) for stage in followers)))
-    values = _product((inline_into(stages[last], producers),))
+    scores = _epilogue((anchor, *(indexed_by_axes(stage, anchor.buffer) for stage in followers)))
+    values = _epilogue((inline_into(stages[last], producers),))
     order = _order(stages[last:], kernel.outputs[0])
-    if scores is None or values is None or order is None:
+    if scores is None or values is None or order is None or not _reads_only(stages[top], scores.last):
         return None
-    weights = stages[last - 1].buffer
-    if not _is_weighted(values, weights) or not _reads_only(stages[top], scores.epilogue.last):
-        return None
-    return Attention(scores, values, kernel.outputs[0], order, stages[top].epilogue is not None)
+    empty_is_zero = stages[top].epilogue is not None
+    return AttentionStages(scores, values, stages[last - 1].buffer, kernel.outputs[0], order, empty_is_zero)
 
 
 def _operator(stage: Stage) -> str:
     return "" if stage.reduction is None else stage.reduction.operator
 
 
-def _product(stages: Sequence[Stage]) -> Contraction | None:
-    """The product of matrices that ends at the last stage; its rows and columns are the last two axes."""
-    epilogue = epilogue_of(stages, (stages[-1].buffer,))
-    parts = None if epilogue is None else analyse(epilogue)
+def _epilogue(stages: Sequence[Stage]) -> Epilogue | None:
+    return epilogue_of(stages, (stages[-1].buffer,))
+
+
+def _product(epilogue: Epilogue) -> Contraction | None:
+    """The product of matrices of numbers as extents; its rows and columns are the last two axes."""
+    parts = analyse(epilogue)
     if parts is None or len(parts.depth) != 1:
         return None
     rank = len(parts.shape)
     return parts if (parts.rows, parts.columns) == (rank - 2, rank - 1) else None
 
 
-def _is_weighted(values: Contraction, weights: Buffer) -> bool:
-    """Whether the left factor is the output of Softmax at (outer..., row, term)."""
-    left = values.left
-    if not isinstance(left, Load) or left.buffer is not weights or left.mask is not None:
+def is_weighted(left: Expression, term: Variable, stages: AttentionStages) -> bool:
+    """Whether the left factor of the product with the values is the output of Softmax at (outer..., row, term)."""
+    if not isinstance(left, Load) or left.buffer is not stages.weights or left.mask is not None:
         return False
-    expected = (*values.axes[:-1], values.depth[0].variable)
-    pairs = zip(left.indices, expected, (*values.shape[:-1], 0), strict=True)
-    return all(index is axis or extent == 1 for index, axis, extent in pairs)
+    anchor = stages.values.anchor
+    expected = (*anchor.axes[:-1], term)
+    pairs = zip(left.indices, expected, (*anchor.buffer.shape[:-1], b.index(0)), strict=True)
+    return all(index is axis or extent == b.index(1) for index, axis, extent in pairs)
 
 
 def _reads_only(stage: Stage, buffer: Buffer) -> bool:

@@ -10,9 +10,11 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import inline_into, stage_expressions
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes
 from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.visit import free_variables, loads
 
+FLOATS = ("float32", "float64")
 OPERATORS = ["add", "max", "add", "add"]
 """The reductions of attention: scores, the largest of a row, the sum of a row, the product with the values."""
 
@@ -81,6 +83,45 @@ def attention_stages(kernel: Kernel) -> AttentionStages | None:
         return None
     empty_is_zero = stages[top].epilogue is not None
     return AttentionStages(scores, values, stages[last - 1].buffer, kernel.outputs[0], order, empty_is_zero)
+
+
+@dataclass(frozen=True, slots=True)
+class FactoredProduct:
+    """One of the products: ``left`` depends on the rows, ``right`` on the columns, its last two axes."""
+
+    epilogue: Epilogue
+    left: Expression
+    right: Expression
+    term: Variable
+    terms: Expression
+
+    @property
+    def extents(self) -> tuple[Expression, ...]:
+        """The extents of the result."""
+        return self.epilogue.anchor.buffer.shape
+
+    @property
+    def axes(self) -> tuple[Variable, ...]:
+        """One variable per axis of the result."""
+        return self.epilogue.anchor.axes
+
+
+def factored(epilogue: Epilogue) -> FactoredProduct | None:
+    """Return a product of matrices of any extents by its factors; None of others."""
+    stage = epilogue.anchor
+    factors = factors_of(stage)
+    if factors is None or factors[2] or stage.reduction is None or len(stage.reduction.axes) != 1:
+        return None
+    if len(stage.axes) < 2 or epilogue.branches or epilogue.picks or stage.value.type.dtype not in FLOATS:
+        return None
+    left, right, _ = factors
+    *_, row, column = stage.axes
+    if column in free_variables(left):
+        left, right = right, left
+    if column in free_variables(left) or row in free_variables(right):
+        return None
+    (axis,) = stage.reduction.axes
+    return FactoredProduct(epilogue, left, right, axis.variable, axis.extent)
 
 
 def _operator(stage: Stage) -> str:

@@ -20,6 +20,7 @@ from graft.core.operators.manipulation import INJECTIVE
 from graft.core.operators.normalization import exp_of_nonpositive
 from graft.core.operators.reduction import rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import is_custom
@@ -219,8 +220,9 @@ OPERATORS.add(Operator("Attention", frozenset({Trait.ATTENTION}), _lower_attenti
 def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
     """Pairs ``(x, y)`` of features become ``(cos x - sin y, sin x + cos y)`` by the angle of their position."""
     source, cosines, sines, places = lowering.input(0), lowering.input(1), lowering.input(2), lowering.optional(3)
-    node, shape = lowering.node, b.dims(source)
-    size = shape[3] if len(shape) == 4 else shape[2] // node.attribute("num_heads")
+    node, rank = lowering.node, len(source.shape)
+    (features,) = b.numbers(source, rank - 1)
+    size = features if rank == 4 else features // node.attribute("num_heads")
     turned = node.attribute("rotary_embedding_dim", 0) or size
     interleaved, half = bool(node.attribute("interleaved", 0)), turned // 2
     kind = b.wide(source.dtype)
@@ -229,11 +231,11 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
         batch, place = i[0], i[-2]
         if places is None:
             return b.cast(b.load(cache, batch, place, pair), kind)
-        chosen = position(b.load(places, batch, place), b.dims(cache)[0])
+        chosen = position(b.load(places, batch, place), b.extents(cache)[0])
         return b.cast(b.load(cache, chosen, pair), kind)
 
     def value(i: Indices) -> Expression:
-        feature = i[3] if len(shape) == 4 else b.modulo(i[2], size)
+        feature = i[3] if rank == 4 else b.modulo(i[2], size)
         start = b.subtract(i[-1], feature)
         inside = b.minimum(feature, turned - 1)
         pair = b.divide(inside, 2) if interleaved else b.modulo(inside, half)
@@ -253,4 +255,23 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-OPERATORS.add(Operator("RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6)))
+def _rotary_varies(node: NodeView) -> Reject | None:
+    """Take any batch and length, where angles or positions are of the same; features and their angles are numbers."""
+    source, places = node.input(0), node.input(3)
+    shape = (source.shape or ()) if source is not None else ()
+    for number, value in enumerate(node.inputs):
+        own = () if value is None or value.shape is None else value.shape
+        if value is not None and number != 3 and own and not isinstance(own[-1], int):
+            return varying_axis(node, value, len(own) - 1)
+        follows = number == 3 or (number in (1, 2) and places is None)
+        for axis, wanted in enumerate((shape[0], shape[-2]) if follows and value is not None else ()):
+            if value is not None and source is not None and own[axis] != wanted:
+                return Reject(
+                    "dynamic-shape",
+                    f"axis {axis} of '{value.name}' is {own[axis]} where '{source.name}' has {wanted}; "
+                    "whether they are equal is known only at run time",
+                )
+    return None
+
+
+OPERATORS.add(Operator("RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), varies=_rotary_varies))

@@ -44,7 +44,7 @@ class _Finder:
 
     def around(self, softmax: NodeView) -> list[NodeView] | None:
         """Return the attention around a Softmax, None if there is none."""
-        shape = softmax.outputs[0].static_shape
+        shape = softmax.outputs[0].shape
         if shape is None or softmax.attribute("axis", -1) not in (-1, len(shape) - 1):
             return None
         chain = self._chain(softmax)
@@ -52,7 +52,7 @@ class _Finder:
         if chain is None or product is None or not self._is_product(product, softmax):
             return None
         scores, *between = chain
-        if not _fits(scores) or scores.outputs[0].static_shape != shape:
+        if not _fits(scores) or scores.outputs[0].shape != shape:
             return None
         before = [*self._transposes(scores, (0, 1)), *self._transposes(product, (1,))]
         after = self._reader(product.outputs[0])
@@ -88,8 +88,8 @@ class _Finder:
 
     def _computed(self, node: NodeView) -> ValueView | None:
         """The input of the node's own shape that a node of the chain makes; all others must broadcast to it."""
-        shape = node.outputs[0].static_shape
-        same = [one for one in node.inputs if one is not None and one.static_shape == shape and self._producer(one)]
+        shape = node.outputs[0].shape
+        same = [one for one in node.inputs if one is not None and one.shape == shape and self._producer(one)]
         chained = [one for one in same if self._reader(one) is not None and not one.is_constant]
         return chained[0] if len(chained) == 1 else None
 
@@ -127,9 +127,13 @@ def _is_transpose(node: NodeView) -> bool:
 
 
 def _fits(product: NodeView) -> bool:
-    """Whether a product has matrices of more than one row, column and term, and floats of a vector type."""
-    shapes = [value.static_shape for value in (*product.inputs, *product.outputs) if value is not None]
-    dtypes = {value.dtype for value in (*product.inputs, *product.outputs) if value is not None}
-    big = all(shape is not None and len(shape) >= 2 and min(shape[-2:]) > 1 and 0 not in shape for shape in shapes)
-    same = len({len(shape) for shape in shapes if shape is not None}) == 1
-    return big and same and len(dtypes) == 1 and dtypes <= set(DTYPES)
+    """Whether a product has matrices of more than one row, column and term, and floats of a vector type.
+
+    Extents may vary, but for the size of a head: the terms of the scores, or the columns of the result.
+    """
+    values = [value for value in (*product.inputs, *product.outputs) if value is not None]
+    shapes, dtypes = [value.shape or () for value in values], {value.dtype for value in values}
+    big = all(len(shape) >= 2 and 0 not in shape and not {0, 1, None}.intersection(shape[-2:]) for shape in shapes)
+    same = len({len(shape) for shape in shapes}) == 1
+    sized = big and any(isinstance(extent, int) for extent in (shapes[0][-1], shapes[1][-1]))
+    return sized and same and len(dtypes) == 1 and dtypes <= set(DTYPES)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import inline_into, permuted, stage_expressions
-from graft.core.schedule.products.epilogue import epilogue_of, indexed_by_axes
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes
 from graft.core.schedule.products.product_axes import Contraction, analyse
-from graft.core.tensor_ir.ir import Buffer, Load, Stage
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.anchor_rules import factors_of
+from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.visit import free_variables, loads
 
+FLOATS = ("float32", "float64")
 OPERATORS = ["add", "max", "add", "add"]
 """The reductions of attention: scores, the largest of a row, the sum of a row, the product with the values."""
 
@@ -33,8 +36,32 @@ class Attention:
     """Whether a query whose scores are all minus infinity gets a result of 0; else of NaN."""
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionStages:
+    """The stages of attention by what they are for, whatever their extents; fields as in `Attention`."""
+
+    scores: Epilogue
+    values: Epilogue
+    weights: Buffer
+    """The output of Softmax."""
+    output: Buffer
+    order: tuple[int, ...]
+    empty_is_zero: bool
+
+
 def analyse_attention(kernel: Kernel) -> Attention | None:
-    """Take a kernel of attention apart, or return None if its stages are not in the order and form of one.
+    """Take a kernel of attention apart, or return None if its stages are not in the order and form of one."""
+    stages = attention_stages(kernel)
+    if stages is None:
+        return None
+    scores, values = _product(stages.scores), _product(stages.values)
+    if scores is None or values is None or not is_weighted(values.left, values.depth[0].variable, stages):
+        return None
+    return Attention(scores, values, stages.output, stages.order, stages.empty_is_zero)
+
+
+def attention_stages(kernel: Kernel) -> AttentionStages | None:
+    """Return a kernel's stages by what they are for, or None if they are not in the order and form of attention.
 
     That the stages between the products are those of Softmax along the last axis is promised by the kernel's anchor.
     """
@@ -49,39 +76,79 @@ def analyse_attention(kernel: Kernel) -> Attention | None:
     for stage in stages[:first]:
         producers[stage.buffer] = inline_into(stage, producers)
     anchor, *followers = (inline_into(stage, producers) for stage in stages[first:top])
-    scores = _product((anchor, *(indexed_by_axes(stage, anchor.buffer) for stage in followers)))
-    values = _product((inline_into(stages[last], producers),))
+    scores = _epilogue((anchor, *(indexed_by_axes(stage, anchor.buffer) for stage in followers)))
+    values = _epilogue((inline_into(stages[last], producers),))
     order = _order(stages[last:], kernel.outputs[0])
-    if scores is None or values is None or order is None:
+    if scores is None or values is None or order is None or not _reads_only(stages[top], scores.last):
         return None
-    weights = stages[last - 1].buffer
-    if not _is_weighted(values, weights) or not _reads_only(stages[top], scores.epilogue.last):
+    empty_is_zero = stages[top].epilogue is not None
+    return AttentionStages(scores, values, stages[last - 1].buffer, kernel.outputs[0], order, empty_is_zero)
+
+
+@dataclass(frozen=True, slots=True)
+class FactoredProduct:
+    """One of the products: ``left`` depends on the rows, ``right`` on the columns, its last two axes."""
+
+    epilogue: Epilogue
+    left: Expression
+    right: Expression
+    term: Variable
+    terms: Expression
+
+    @property
+    def extents(self) -> tuple[Expression, ...]:
+        """The extents of the result."""
+        return self.epilogue.anchor.buffer.shape
+
+    @property
+    def axes(self) -> tuple[Variable, ...]:
+        """One variable per axis of the result."""
+        return self.epilogue.anchor.axes
+
+
+def factored(epilogue: Epilogue) -> FactoredProduct | None:
+    """Return a product of matrices of any extents by its factors; None of others."""
+    stage = epilogue.anchor
+    factors = factors_of(stage)
+    if factors is None or factors[2] or stage.reduction is None or len(stage.reduction.axes) != 1:
         return None
-    return Attention(scores, values, kernel.outputs[0], order, stages[top].epilogue is not None)
+    if len(stage.axes) < 2 or epilogue.branches or epilogue.picks or stage.value.type.dtype not in FLOATS:
+        return None
+    left, right, _ = factors
+    *_, row, column = stage.axes
+    if column in free_variables(left):
+        left, right = right, left
+    if column in free_variables(left) or row in free_variables(right):
+        return None
+    (axis,) = stage.reduction.axes
+    return FactoredProduct(epilogue, left, right, axis.variable, axis.extent)
 
 
 def _operator(stage: Stage) -> str:
     return "" if stage.reduction is None else stage.reduction.operator
 
 
-def _product(stages: Sequence[Stage]) -> Contraction | None:
-    """The product of matrices that ends at the last stage; its rows and columns are the last two axes."""
-    epilogue = epilogue_of(stages, (stages[-1].buffer,))
-    parts = None if epilogue is None else analyse(epilogue)
+def _epilogue(stages: Sequence[Stage]) -> Epilogue | None:
+    return epilogue_of(stages, (stages[-1].buffer,))
+
+
+def _product(epilogue: Epilogue) -> Contraction | None:
+    """The product of matrices of numbers as extents; its rows and columns are the last two axes."""
+    parts = analyse(epilogue)
     if parts is None or len(parts.depth) != 1:
         return None
     rank = len(parts.shape)
     return parts if (parts.rows, parts.columns) == (rank - 2, rank - 1) else None
 
 
-def _is_weighted(values: Contraction, weights: Buffer) -> bool:
-    """Whether the left factor is the output of Softmax at (outer..., row, term)."""
-    left = values.left
-    if not isinstance(left, Load) or left.buffer is not weights or left.mask is not None:
+def is_weighted(left: Expression, term: Variable, stages: AttentionStages) -> bool:
+    """Whether the left factor of the product with the values is the output of Softmax at (outer..., row, term)."""
+    if not isinstance(left, Load) or left.buffer is not stages.weights or left.mask is not None:
         return False
-    expected = (*values.axes[:-1], values.depth[0].variable)
-    pairs = zip(left.indices, expected, (*values.shape[:-1], 0), strict=True)
-    return all(index is axis or extent == 1 for index, axis, extent in pairs)
+    anchor = stages.values.anchor
+    expected = (*anchor.axes[:-1], term)
+    pairs = zip(left.indices, expected, (*anchor.buffer.shape[:-1], b.index(0)), strict=True)
+    return all(index is axis or extent == b.index(1) for index, axis, extent in pairs)
 
 
 def _reads_only(stage: Stage, buffer: Buffer) -> bool:

@@ -21,6 +21,7 @@ from graft.core.schedule.strategies import (
     recurrent_layers,
     sequential_loops,
     split_reduction,
+    varying_attention,
     varying_nest,
     varying_product,
     winograd_nchw,
@@ -31,6 +32,7 @@ from graft.core.schedule.strategy import StrategyTable
 TABLE = StrategyTable(
     (
         # extents that are known only when a kernel runs
+        varying_attention.STRATEGY,
         varying_product.STRATEGY,
         varying_nest.STRATEGY,
         # stages whose elements depend on each other

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
+import graft
 from graft.core.machine.target import CompileOptions, host_target
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.plugins.llvm.execute import execute
@@ -122,3 +123,44 @@ def test_softmax_gives_zero_instead_of_denormal_numbers(load_image: Any) -> None
     result = run(text, [x], load_image)
     np.testing.assert_allclose(result[0, :2], [1.0, np.exp(-80.0)], rtol=1e-5)
     assert (result[0, 2:] == 0.0).all()
+
+
+VARYING = (
+    "g (float[b,s,3,16] q, float[b,t,3,16] k, float[b,t,3,20] v, float[b,1,1,t] m) => (float[b,s,3,20] y)"
+    " <float c = {0.25}> { qt = Transpose <perm = [0,2,1,3]> (q)  kt = Transpose <perm = [0,2,3,1]> (k)"
+    " vt = Transpose <perm = [0,2,1,3]> (v)  d = MatMul (qt, kt)  e = Mul (d, c)  f = Add (e, m)"
+    " w = Softmax (f)  z = MatMul (w, vt)  y = Transpose <perm = [0,2,1,3]> (z) }"
+)
+
+
+def varying_feeds(batch: int, queries: int, keys: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    shapes = {"q": (queries, 3, 16), "k": (keys, 3, 16), "v": (keys, 3, 20), "m": (1, 1, keys)}
+    return {name: random.standard_normal((batch, *shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+@pytest.fixture(scope="module")
+def varying() -> graft.Program:
+    return graft.compile(onnx.parser.parse_model(f"{HEADER} {VARYING}"), backends=["llvm"], threads=1)
+
+
+def test_attention_of_any_length_is_one_kernel() -> None:
+    compiled = LlvmBackend().compile(region_of(VARYING), CompileOptions(host_target()))
+    assert [call.schedule["strategy"] for call in compiled.procedure.calls] == ["varying_attention"]
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 37), (1, 300, 5), (1, 37, 300), (2, 16, 16), (1, 0, 4), (1, 4, 0)])
+def test_attention_of_any_length_is_computed(varying: graft.Program, sizes: tuple[int, int, int]) -> None:
+    feeds = varying_feeds(*sizes)
+    evaluator = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {VARYING}"))
+    wanted = np.zeros((*sizes[:2], 3, 20)) if 0 in sizes else evaluator.run(None, feeds)[0]
+    np.testing.assert_allclose(varying.run(feeds)["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_without_any_key_is_not_a_number_at_any_length(varying: graft.Program) -> None:
+    feeds = varying_feeds(2, 5, 300)
+    feeds["m"][1] = -np.inf
+    feeds["m"][0, ..., :290] = -np.inf
+    result = varying.run(feeds)["y"]
+    assert np.isnan(result[1]).all()
+    assert not np.isnan(result[0]).any()

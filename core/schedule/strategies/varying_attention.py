@@ -1,0 +1,270 @@
+"""The schedule of attention over lengths that are known only when it runs: blocks of keys, with a running Softmax.
+
+Queries are taken in blocks of constant height, and for each of them keys and values in blocks of constant length. A
+tile of query rows keeps the largest score and the sum of exponentials of each row so far; when a later block has a
+larger score, the sum and the result so far are scaled (Milakov and Gimelshein, "Online normalizer calculation for
+softmax", 2018; Dao et al., "FlashAttention", 2022). All memory between is of constant size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.products.statements import ramp, wide
+from graft.core.schedule.products.tiling import Reduced, Span, Tile, accumulate, begin_with, choose_tile, clear
+from graft.core.schedule.strategies.attention_blocks import Keys, Panels, Rows
+from graft.core.schedule.strategies.attention_parts import (
+    AttentionStages,
+    FactoredProduct,
+    attention_stages,
+    factored,
+    is_weighted,
+)
+from graft.core.schedule.strategies.running_softmax import RunningSoftmax
+from graft.core.schedule.strategies.varying_nest import divided
+from graft.core.schedule.strategy import OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.types import Type, element_bits
+
+QUERIES = 192
+"""About the query rows of a block: keys are copied once for each block."""
+KEYS = 256
+"""About the keys of a block: for up to so many nothing is scaled."""
+USUAL = 128
+"""The query rows that tiles are chosen for."""
+
+
+def schedule_attention(kernel: Kernel, target: Target) -> Scheduled | None:
+    """Return attention in blocks of queries and keys; None for other stages, and for heads of an unknown size."""
+    stages = attention_stages(kernel)
+    scores, values = (None, None) if stages is None else (factored(stages.scores), factored(stages.values))
+    if stages is None or scores is None or values is None or not is_weighted(values.left, values.term, stages):
+        return None
+    if not isinstance(scores.terms, Constant) or not isinstance(values.extents[-1], Constant):
+        return None
+    if not int(scores.terms.value) or not int(values.extents[-1].value):
+        return None
+    loops = _Loops(stages, scores, values, target)
+    body = instantiate(simplify_statement(loops.body()), {})
+    function = Function(kernel.name, (*kernel.inputs, *kernel.outputs), 1, body, kernel.origin)
+    return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
+
+
+class _Loops:
+    """Writes the loops of one attention."""
+
+    def __init__(
+        self, stages: AttentionStages, scores: FactoredProduct, values: FactoredProduct, target: Target
+    ) -> None:
+        self.stages, self.scores, self.values = stages, scores, values
+        self.kind = Type(scores.left.type.dtype)
+        self.outer = [
+            axis if extent != b.index(1) else b.index(0)
+            for axis, extent in zip(values.axes[:-2], values.extents[:-2], strict=True)
+        ]
+        features = values.extents[-1]
+        assert isinstance(features, Constant), "heads of an unknown size"
+        self.tile = choose_tile(USUAL, int(features.value), self.kind.dtype, target)
+        self.lanes = self.tile.lanes
+        self.block = max(1, KEYS // self.tile.columns) * self.tile.columns
+        self.panels = Panels(scores, values, self.outer, self.tile, self.block)
+        pitch = self.block + self.lanes  # rows a power of two apart would share sets of the cache
+        row_bytes = pitch * element_bits(self.kind.dtype) // 8
+        group = max(1, int(target.machine.working_set(1)) // (row_bytes * self.tile.rows)) * self.tile.rows
+        self.group, self.height = group, max(1, QUERIES // group) * group
+        self.softmax = RunningSoftmax(
+            scores.epilogue, self.outer, self.lanes, group, self.height, pitch, empty_is_zero=stages.empty_is_zero
+        )
+        shape = (b.index(self.height), b.index(self.panels.across))
+        self.results = Buffer("results", self.kind.dtype, shape, memory="scratch", alignment=64)
+
+    # ---- Blocks ----
+
+    def body(self) -> Statement:
+        """Return all loops: heads, blocks of queries, blocks of keys."""
+        number = Variable("queries")
+        queries = self.values.extents[-2]
+        first = b.multiply(number, self.height)
+        count = b.minimum(b.subtract(queries, first), self.height)
+        body = self._queries(first, count)
+        for buffer in (self.panels.keys, self.panels.weighted, self.results, *self.softmax.buffers):
+            body = Allocate(buffer, body)
+        body = For(number, b.divide(b.add(queries, self.height - 1), self.height), "parallel", body)
+        for index, extent in reversed(list(zip(self.outer, self.values.extents, strict=False))):
+            body = For(index, extent, "parallel", body) if isinstance(index, Variable) else body
+        return body
+
+    def _queries(self, first: Expression, count: Expression) -> Statement:
+        """Return the blocks of keys for one block of queries; without any key one block of none."""
+        number, own, vectors = Variable("block"), Variable("own"), Variable("vectors")
+        group, row, height = Variable("group"), Variable("row"), Variable("height")
+        keys = self.scores.extents[-1]
+        blocks = b.maximum(b.divide(b.add(keys, self.block - 1), self.block), 1)
+        begin = b.multiply(number, self.block)
+        block = Keys(begin, own, vectors, b.equal(number, 0), b.equal(number, b.subtract(blocks, 1)))
+        body: Statement = self._group(Rows(first, row, height), block)
+        body = Let(height, b.minimum(b.subtract(count, row), self.group), body)
+        body = Let(row, b.multiply(group, self.group), body)
+        groups = For(group, b.divide(b.add(count, self.group - 1), self.group), "serial", body)
+        body = Block((self.panels.key_copies(block), self.panels.value_copies(block), groups))
+        body = Let(vectors, b.divide(b.add(own, self.lanes - 1), self.lanes), body)
+        return For(number, blocks, "serial", Let(own, b.minimum(b.subtract(keys, begin), self.block), body))
+
+    def _group(self, rows: Rows, keys: Keys) -> Statement:
+        """Return what a group of rows makes of a block of keys."""
+        return Block((self._scores(rows, keys), *self.softmax.of(rows, keys), *self._weighted(rows, keys)))
+
+    def _in_tiles(self, rows: Expression, tile: Callable[[int, Expression], Statement]) -> Statement:
+        """Return tiles of rows: as many whole ones as there are, and what is left over in powers of two."""
+        done: Expression = b.index(0)
+        parts = []
+        for height in (self.tile.rows, *(1 << n for n in reversed(range((self.tile.rows - 1).bit_length())))):
+            number = Variable("tile")
+            whole, rest = divided(rows, height)
+            parts.append(For(number, whole, "serial", tile(height, b.add(done, b.multiply(number, height)))))
+            done, rows = b.add(done, b.multiply(whole, height)), rest
+        return Block(tuple(parts))
+
+    # ---- Scores ----
+
+    def _scores(self, rows: Rows, keys: Keys) -> Statement:
+        """Return the products of a group of rows: whole panels of keys, then the vectors that are left over."""
+        panel = Variable("panel")
+        whole, rest = divided(keys.vectors, self.tile.vectors)
+        parts: list[Statement] = [For(panel, whole, "serial", self._score_panel(rows, panel, self.tile.vectors))]
+        parts += [
+            If(b.equal(rest, vectors), self._score_panel(rows, whole, vectors))
+            for vectors in range(1, self.tile.vectors)
+        ]
+        return Block(tuple(parts))
+
+    def _score_panel(self, rows: Rows, panel: Expression, vectors: int) -> Statement:
+        """Return the products of a group of rows and the first vectors of a panel of keys."""
+        scores, lanes, width = self.scores, self.lanes, self.tile.columns
+
+        def right(vector: int) -> Expression:
+            begin = b.add(b.multiply(panel, width * self.panels.terms), b.multiply(scores.term, width))
+            return Load(self.panels.keys, (ramp(b.add(begin, vector * lanes), lanes),))
+
+        def made(height: int, begin: Expression) -> Statement:
+            tile = replace(self.tile, rows=height, vectors=vectors)
+
+            def left(number: int) -> Expression:
+                row = b.add(rows.place, b.add(begin, number))
+                return vectorize_expression(scores.left, {**self.panels.outer_of(scores), scores.axes[-2]: row})
+
+            def finish(totals: Buffer) -> Statement:
+                return Block(
+                    tuple(
+                        Store(
+                            self.softmax.scored,
+                            (b.add(begin, row), ramp(b.add(b.multiply(panel, width), column), lanes)),
+                            Load(totals, (b.index(row), ramp(b.index(column), lanes))),
+                        )
+                        for row in range(height)
+                        for column in range(0, tile.columns, lanes)
+                    )
+                )
+
+            start = clear(tile, Constant(0.0, self.kind))
+            return accumulate(tile, self.kind, start, [Reduced(scores.term, self.panels.terms)], left, right, finish)
+
+        return self._in_tiles(rows.count, made)
+
+    # ---- The product with the values ----
+
+    def _weighted(self, rows: Rows, keys: Keys) -> Iterator[Statement]:
+        """Yield the results of a group of rows: whole panels of features, then the vectors that are left over."""
+        panel, (whole, rest) = Variable("panel"), divmod(self.panels.features, self.tile.columns)
+
+        def made(panel: Expression, vectors: int, cut: Expression | None) -> Statement:
+            def tile(height: int, row: Expression) -> Statement:
+                return self._results_of(Tile(height, vectors, self.lanes, 1), rows, keys, row, panel, cut)
+
+            return self._in_tiles(rows.count, tile)
+
+        if whole:
+            yield For(panel, b.index(whole), "serial", made(panel, self.tile.vectors, None))
+        if rest:
+            yield made(b.index(whole), -(-rest // self.lanes), self.panels.last_features)
+
+    def _results_of(
+        self, tile: Tile, rows: Rows, keys: Keys, row: Expression, panel: Expression, cut: Expression | None
+    ) -> Statement:
+        """Return a tile of exponentials times values, added to the result so far; ``cut`` masks its last vector."""
+        values, softmax, lanes = self.values, self.softmax, self.lanes
+
+        def column(vector: int) -> Expression:
+            return ramp(b.add(b.multiply(panel, self.tile.columns), vector * lanes), lanes)
+
+        def kept(number: int, vector: int) -> tuple[Expression, ...]:
+            return (b.add(rows.begin, b.add(row, number)), column(vector))
+
+        def start(totals: Buffer) -> Statement:
+            def scaled(number: int, vector: int) -> Expression:
+                change = wide(Load(softmax.changes, (b.add(row, number),)), lanes)
+                return b.multiply(Load(self.results, kept(number, vector)), change)
+
+            zero = clear(tile, Constant(0.0, self.kind))
+            return If(keys.is_first, zero(totals), begin_with(tile, scaled)(totals))
+
+        def finish(totals: Buffer) -> Statement:
+            stores, partial = [], []
+            for number in range(tile.rows):
+                factor = wide(Load(softmax.factors, (b.add(row, number),)), lanes)
+                query = b.add(rows.place, b.add(row, number))
+                for vector in range(tile.vectors):
+                    total = Load(totals, (b.index(number), ramp(b.index(vector * lanes), lanes)))
+                    partial.append(Store(self.results, kept(number, vector), total))
+                    mask = cut if vector == tile.vectors - 1 else None
+                    stores.append(self._stored([*self.outer, query, column(vector)], b.multiply(total, factor), mask))
+            return If(keys.is_last, Block(tuple(stores)), Block(tuple(partial)))
+
+        def left(number: int) -> Expression:
+            return Load(softmax.scored, (b.add(row, number), values.term))
+
+        def right(vector: int) -> Expression:
+            return Load(self.panels.weighted, (self.panels.value_place(panel, vector, values.term),))
+
+        span = Span(b.index(0), keys.count, 0)
+        return accumulate(tile, self.kind, start, [Reduced(values.term, 1)], left, right, finish, span)
+
+    def _stored(self, point: Sequence[Expression], total: Expression, mask: Expression | None) -> Statement:
+        value = self.values.epilogue.values(point, total, mask)[self.values.epilogue.last]
+        return Store(self.stages.output, tuple(point[axis] for axis in self.stages.order), value, mask)
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if "attention" in target.without:
+        return Reject("user-excluded", "attention in one kernel is switched off")
+    return True
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    return schedule_attention(anchor.kernel, target) or OTHER_FORM
+
+
+STRATEGY = Strategy("varying_attention", frozenset({Trait.ATTENTION}), _build, _applies, varies=True)
+"""Takes attention of floats whose heads have a known size."""

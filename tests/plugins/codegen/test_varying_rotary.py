@@ -1,0 +1,41 @@
+"""RotaryEmbedding over a varying batch and length, native, against onnx.reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import graft
+from graft.core.reject import Reject
+from graft.plugins.llvm.backend import LlvmBackend
+from tests.plugins.llvm.graphs import HEADER, region_of
+
+PLACED = (
+    "g (float[b,s,24] x, float[50,4] c, float[50,4] n, int64[b,s] p) => (float[b,s,24] y)"
+    " { y = RotaryEmbedding <num_heads = 3> (x, c, n, p) }"
+)
+WHOLE = "g (float[b,3,s,8] x, float[b,s,4] c, float[b,s,4] n) => (float[b,3,s,8] y) { y = RotaryEmbedding (x, c, n) }"
+
+
+@pytest.mark.parametrize("text", [PLACED, WHOLE], ids=["positions", "angles"])
+def test_any_length_is_turned_by_its_angles(text: str) -> None:
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    program, evaluator = graft.compile(model, backends=["llvm"], threads=1), ReferenceEvaluator(model)
+    random = np.random.default_rng(0)
+    for batch, length in ((1, 1), (2, 37), (3, 5)):
+        shape = (batch, 3, length, 8) if text is WHOLE else (batch, length, 24)
+        angles = (batch, length, 4) if text is WHOLE else (50, 4)
+        feeds = {name: random.standard_normal(angles).astype(np.float32) for name in ("c", "n")}
+        feeds["x"] = random.standard_normal(shape).astype(np.float32)
+        if text is PLACED:
+            feeds["p"] = random.integers(0, 50, (batch, length))
+        np.testing.assert_allclose(program.run(feeds)["y"], evaluator.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_angles_of_another_length_are_refused() -> None:
+    (node,) = region_of(WHOLE.replace("float[b,s,4] c", "float[b,t,4] c")).nodes()
+    assert LlvmBackend().supports(node) == Reject(
+        "dynamic-shape", "axis 1 of 'c' is t where 'x' has s; whether they are equal is known only at run time"
+    )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graft.compiler.driver import CompiledModel, Compiler, prepare
 from graft.compiler.faults import without_faulty
 from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
+from graft.compiler.specialize import Specialize, combinations, label_of, specialized
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
 from graft.core.model.dimensions import Dims
-from graft.core.model.load import SOURCE, Source
+from graft.core.model.load import SOURCE, Source, load
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
@@ -27,7 +30,7 @@ from graft.partition.plan import Plan
 from graft.partition.policy import PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import MANAGER, PluginManager
-from graft.runtime.arguments import DIMS, FLAG, PATH, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.arguments import DIMS, FLAG, PATH, SHAPES, SPECIALIZE, TEXT, TEXTS, WHOLE, instance, optional, takes
 
 if TYPE_CHECKING:
     import os
@@ -116,7 +119,7 @@ def times_for(
 
 @takes(
     **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
-    keep_intermediates=optional(PATH),
+    keep_intermediates=optional(PATH), specialize=optional(SPECIALIZE),
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -126,6 +129,7 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Dims | None = None,
+    specialize: Specialize | None = None,
     threads: int | None = None,
     cpu: str | None = None,
     target: str | None = None,
@@ -146,7 +150,9 @@ def compile(
     ``backends`` are in order of preference: names or `Backend` objects; by default all installed ones that take part
     unnamed, placed by cost. Dimensions of inputs that the model gives no number are symbols: the program runs every
     shape. ``dims`` gives them ranges or numbers, as in ``{"batch": (1, 64), "seq": 128}``, and ``shapes`` gives all
-    numbers of an input. ``threads`` is the number of threads the program uses, all available ones by default;
+    numbers of an input. ``specialize`` gives symbols a few numbers, or ranges, as in ``{"seq": [128, 384]}``: a version
+    for every combination is compiled beside the general one, and a call takes the first that its shapes fit; ``plan``
+    is of the general one. ``threads`` is the number of threads the program uses, all available ones by default;
     ``target`` (or ``cpu``) is the machine to compile for: ``native``, or a row of `graft.core.machine.rows` or of a
     plugin (``x86-64-v3``, ``armv8-a``, with features ``x86-64-v4+avx512vnni``) for an artifact that runs elsewhere.
     ``precision`` is that of float32 matrix products and convolutions in backends that generate code: ``bf16`` rounds
@@ -164,7 +170,7 @@ def compile(
     """
     request = Request(
         None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
-        strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager, dims,
+        strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager, dims, specialize,
     )  # fmt: skip
     compiled = compile_model(model, request)
     load = partial(program_of, threads=request.thread_count, backends=request.backends, manager=manager)
@@ -205,6 +211,23 @@ def program_of(
 
 def compile_model(model: Source, request: Request) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
+    if not request.specialize:
+        return _compile_one(model, request)
+    started = perf_counter()
+    loaded = load(model, shapes=request.shapes, dims=request.dims)
+    wanted = combinations(model, loaded, request.specialize)
+    seconds = perf_counter() - started
+    general = _compile_one(loaded, replace(request, shapes=None, dims=None))
+    general = replace(general, seconds={**general.seconds, "load": general.seconds["load"] + seconds})
+    variants: dict[str, CompiledModel] = {}
+    for dims in wanted:
+        spent = sum(one.tuning.spent for one in (general, *variants.values()) if one.tuning is not None)
+        variants[label_of(dims)] = _compile_one(model, request.variant(dims, spent))
+    return specialized(general, variants)
+
+
+def _compile_one(model: Source, request: Request) -> CompiledModel:
+    """Compile a model whatever is to be specialized."""
     chosen, wishes, options = request.chosen(), request.placement(), request.options()
     require_code(chosen, options.target.machine)
     forgiven, manager = request.forgiven(chosen), request.plugins

@@ -93,10 +93,15 @@ class CompiledModel:
         try:
             return load(self.description)
         except GraftError:
-            failures = self._unloadable(load)
-            if self.without is None or not failures:
+            other = self.loadable(load)
+            if other is self:
                 raise
-        return self.without(failures).load(load)
+        return other.load(load)
+
+    def loadable(self, load: Callable[[ProgramDescription], Program]) -> CompiledModel:
+        """Return the model with the regions that cannot be loaded here compiled by other backends; itself if none."""
+        failures = self._unloadable(load)
+        return self if self.without is None or not failures else self.without(failures)
 
     def _unloadable(self, load: Callable[[ProgramDescription], Program]) -> list[tuple[Region, GraftError]]:
         """Return the regions that cannot be loaded, each tried by itself."""

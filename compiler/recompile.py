@@ -25,12 +25,16 @@ from graft.runtime.procedure import Module, Procedure, ProgramDescription
 
 def recompile(description: ProgramDescription, missing: Collection[int], threads: int | None) -> ProgramDescription:
     """Return the program without the modules numbered ``missing``; raise GraftError if that cannot be."""
-    model = _model_of(description)
-    found = {region.name: region for region in regions(model)}
+    models = _models_of(description)
+    found: dict[int, dict[str, Region]] = {}
     rebuilt: dict[int, CompiledRegion] = {}
     for number in sorted(missing):
         module = description.modules[number]
-        region = found.get(module.functions[0]) if len(module.functions) == 1 else None
+        first = max(one for one in models if one <= number)
+        if first not in found:
+            model = _model_of(description, *models[first])
+            found[first] = {region.name: region for region in regions(model)}
+        region = found[first].get(module.functions[0]) if len(module.functions) == 1 else None
         if region is None:
             raise ArtifactError(
                 f"module '{module.name}' of kind '{module.kind}' cannot be compiled anew: it is not one region of the "
@@ -41,13 +45,26 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
     return _replace_modules(description, rebuilt)
 
 
-def _model_of(description: ProgramDescription) -> ir.Model:
-    """Return the artifact's model with the weights that the artifact has; raise ArtifactError if it has no such."""
-    if "model.onnx" not in description.files:
+def _models_of(description: ProgramDescription) -> dict[int, tuple[str, Mapping[str, str]]]:
+    """Return the files of the artifact's models with the keys of their weights, by the first module of each."""
+    versions = description.metadata.get("variants", ())
+    try:
+        rows = {
+            int(row["module"]): (f"variants/{number}.onnx", dict(row["weights"])) for number, row in enumerate(versions)
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the artifact's variants cannot be read ({type(error).__name__}: {error}); compile it again"
+        ) from error
+    return {0: ("model.onnx", description.metadata.get("weights", {})), **rows}
+
+
+def _model_of(description: ProgramDescription, file: str, keys: Mapping[str, str]) -> ir.Model:
+    """Return a model of the artifact with the weights that the artifact has; raise ArtifactError if it has no such."""
+    if file not in description.files:
         raise ArtifactError("the artifact holds no model to compile the regions anew that have no loader here")
     try:
-        model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(description.files["model.onnx"]))
-        keys = dict(description.metadata.get("weights", {}))
+        model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(description.files[file]))
         for name, value in model.graph.initializers.items():
             if name in keys:
                 value.const_value = ir.tensor(description.constants[keys[name]], name=name)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
+from graft.compiler.specialize import Specialize, label_of, narrowed
 from graft.core.machine.host import available_threads
 from graft.core.machine.rows import NATIVE
+from graft.core.tuning.options import remaining, tune_options
 from graft.errors import PlanError, UnsupportedError
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
@@ -100,6 +103,21 @@ class Request:
     keep_intermediates: str | os.PathLike[str] | None = None
     manager: PluginManager | None = None
     dims: Dims | None = None
+    specialize: Specialize | None = None
+
+    def variant(self, dims: Dims, tuned_for: float) -> Request:
+        """Return the wishes for a version of the model with these dimensions, after so many seconds of tuning.
+
+        A plan is of the general version: others are placed anew, on its backends.
+        """
+        tune = tune_options(self.tune)
+        left = None if tune is None else remaining(tune, tuned_for)
+        keep = None if self.keep_intermediates is None else Path(self.keep_intermediates) / label_of(dims)
+        backends = self.plan.backends if self.backends is None and self.plan is not None else self.backends
+        return replace(
+            self, dims=narrowed(self.dims, dims), specialize=None, tune=left or False, keep_intermediates=keep,
+            backends=backends, plan=None,
+        )  # fmt: skip
 
     @property
     def plugins(self) -> PluginManager:

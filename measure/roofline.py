@@ -15,7 +15,7 @@ from graft.runtime.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from graft.core.machine.target import Target
-    from graft.runtime.procedure import ProgramDescription, TensorSpec
+    from graft.runtime.procedure import Procedure, ProgramDescription, TensorSpec
 
 SIZES = (16 << 10, 512 << 10, 8 << 20, 256 << 20)
 """Bytes that fit the first, second and third level of most caches, and that fit none."""
@@ -58,9 +58,8 @@ class Traffic:
     footprint: int
 
 
-def traffic_of(description: ProgramDescription) -> list[Traffic]:
-    """Return the traffic of every call of the main procedure; a tensor counts once, whichever part of it is read."""
-    procedure = description.procedures[0]
+def traffic_of(description: ProgramDescription, procedure: Procedure) -> list[Traffic]:
+    """Return the traffic of every call of a procedure; a tensor counts once, whichever part of it is read."""
     footprint = sum(array.nbytes for array in description.constants.values())
     rows = []
     for call in procedure.calls:

@@ -11,7 +11,7 @@ from graft.errors import ArtifactError
 from graft.report.facts import Report
 from graft.report.quantities import shape, size
 from graft.report.reasons import reason_groups, shortened
-from graft.runtime.procedure import procedure_from_json, shape_texts
+from graft.runtime.procedure import Procedure, procedure_from_json, shape_texts
 
 Colours = Mapping[str, str]
 
@@ -140,6 +140,13 @@ def _artifact(manifest: Mapping[str, Any]) -> Iterator[str]:
             for one in (procedure.tensors[index] for index in indices)
         ],
     )
+    if variants := [procedure_from_json(manifest["procedures"][number]) for number in manifest.get("variants", ())]:
+        yield "<h3>Variants</h3>"
+        yield table(
+            ("Name", "Inputs", "Calls"),
+            [(escape(one.name), f"<code>{escape(_inputs(one))}</code>", str(len(one.calls))) for one in variants],
+            numbers=(2,),
+        )
     yield "<h3>Modules</h3>"
     yield table(
         ("Name", "Kind", "Functions", "Size", "Plugin", "Install"),
@@ -159,6 +166,11 @@ def _artifact(manifest: Mapping[str, Any]) -> Iterator[str]:
         ],
         numbers=(1,),
     )
+
+
+def _inputs(procedure: Procedure) -> str:
+    tensors = [procedure.tensors[index] for index in procedure.inputs]
+    return ", ".join(f"{one.name} {shape(shape_texts(one))}" for one in tensors)
 
 
 def plugin_sections(report: Report) -> Iterator[tuple[str, str]]:

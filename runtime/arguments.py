@@ -130,6 +130,13 @@ def _are_dims(value: object) -> bool:
     return isinstance(value, Mapping) and all(_is_text(name) and _is_dimension(one) for name, one in value.items())
 
 
+def _are_choices(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        _is_text(name) and isinstance(choices, list | tuple) and all(map(_is_dimension, choices))
+        for name, choices in value.items()
+    )
+
+
 FLAG = Kind("True or False", lambda value: isinstance(value, bool | np.bool_))
 WHOLE = Kind(f"a whole number up to {LARGEST}", lambda value: _is_whole(value) and abs(value) <= LARGEST)
 NUMBER = Kind("a number", _is_number)
@@ -152,5 +159,6 @@ FEEDS = Kind(
 SHAPES = Kind('a mapping of input names to shapes, as in {"x": (1, 3, 224, 224)}', _are_shapes)
 ARRAY = Kind("an array of numbers", lambda value: np.asarray(value).dtype.kind in "biufV" and value is not None)
 DIMS = Kind('a mapping of dimensions to numbers or ranges, as in {"seq": 128, "batch": (1, 64)}', _are_dims)
+SPECIALIZE = Kind('a mapping of dimensions to lists of numbers or ranges, as in {"seq": [128, (1, 64)]}', _are_choices)
 WIDTHS = Kind("a tuple of widths in bits, as in (8, 16)", _is_shape)
 FUNCTION = Kind("a function", callable)

@@ -31,7 +31,7 @@ from graft.runtime.procedure import (
     Module,
     ProgramDescription,
     procedure_from_json,
-    procedure_to_json,
+    procedures_to_json,
 )
 
 PRODUCER = "graft-compiler"
@@ -61,7 +61,7 @@ def manifest(description: ProgramDescription, keys: Sequence[Mapping[str, str]])
         "producer": PRODUCER,
         "targets": [dict(target) for target in description.targets],
         "modules": modules,
-        "procedures": [procedure_to_json(procedure) for procedure in description.procedures],
+        **procedures_to_json(description),
         "metadata": dict(description.metadata),
     }
 
@@ -118,7 +118,8 @@ def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescrip
         files = {name: bytes(content) for name, content in members.items() if name not in own}
         targets = tuple(dict(target) for target in facts["targets"])
         metadata, unchecked = dict(facts["metadata"]), artifact if later else None
-        return ProgramDescription(procedures, modules, constants, targets, metadata, files, unchecked)
+        variants = tuple(facts.get("variants", ()))
+        return ProgramDescription(procedures, modules, constants, targets, metadata, files, unchecked, variants)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ArtifactError(
             f"artifact '{path}' is damaged: its manifest lacks a field, or has one of another kind ({error}); "

@@ -63,7 +63,7 @@ def _failing(description: ProgramDescription, loaders: tuple[Loader, ...]) -> li
     for number, module in enumerate(description.modules):
         if module.kind == NATIVE:
             continue
-        alone = replace(description, procedures=(nothing,), modules=(module,), constants={})
+        alone = replace(description, procedures=(nothing,), variants=(), modules=(module,), constants={})
         try:
             Program.from_description(alone, threads=1, loaders=loaders)
         except ArtifactError:

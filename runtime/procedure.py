@@ -20,6 +20,9 @@ Invariants of a `Procedure`:
    is done. What else that call writes may depend on them: the callee asks for its memory too.
 7. A view that has a symbol in its shape, or looks at a tensor that has one, is all of that tensor.
 8. Tensors of storage ``extents`` are int64 or int32, have a shape of numbers, and one value for each element.
+9. A variant of the entry has as many inputs and outputs as it, of the same types and ranks. Its inputs have numbers
+   where the entry's have them, and where the entry has a symbol a number or a symbol within that range, in all places
+   the same.
 """
 
 from __future__ import annotations
@@ -174,6 +177,15 @@ class ProgramDescription:
     """Further members of the artifact by path, such as the partitioned model; the executor ignores them."""
     artifact: Artifact | None = None
     """Whose constants are still to be checked, which the program does when it first runs; None if nothing is left."""
+    variants: tuple[int, ...] = ()
+    """Numbers of procedures that are the entry for some of its shapes (invariant 9): the first whose inputs' shapes fit
+    runs, and procedure 0 where none does."""
+
+
+def procedures_to_json(description: ProgramDescription) -> dict[str, Any]:
+    """Return the fields of a manifest that say what runs: ``procedures``, and ``variants`` where there are any."""
+    rows = {"procedures": [procedure_to_json(procedure) for procedure in description.procedures]}
+    return {**rows, "variants": list(description.variants)} if description.variants else rows
 
 
 def procedure_to_json(procedure: Procedure) -> dict[str, Any]:

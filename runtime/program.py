@@ -15,7 +15,7 @@ import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
 from graft.runtime.arguments import ARRAYS, PATH, WHOLE, instance, optional, require, takes
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
-from graft.runtime.procedure import ABI_VERSION, ProgramDescription, procedure_to_json
+from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +106,17 @@ class Program:
         return {output.name: result for output, result in zip(self.outputs, results, strict=True)}
 
     def profile(self, *arrays: Any) -> list[tuple[tuple[str, ...], str, int]]:
-        """Run once and return, for each call of the main procedure, its nodes, its function and its nanoseconds."""
-        calls = self.description.procedures[0].calls
-        times = self._native.profile(*arrays)
+        """Run once and return, for each call of the procedure that ran, its nodes, its function and its nanoseconds."""
+        procedure, times = self.timed(*arrays)
         return [
             (call.origin, call.function or call.kind, nanoseconds)
-            for call, nanoseconds in zip(calls, times, strict=True)
+            for call, nanoseconds in zip(procedure.calls, times, strict=True)
         ]
+
+    def timed(self, *arrays: Any) -> tuple[Procedure, list[int]]:
+        """Run once and return the procedure that ran, main or a variant of it, and the nanoseconds of its calls."""
+        number, times = self._native.profile(*arrays)
+        return self.description.procedures[number], list(times)
 
     @takes(path=PATH)
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -177,7 +181,7 @@ def manifest_of(description: ProgramDescription) -> bytes:
     """Return the manifest that the native runtime reads, for a program whose modules and constants are in memory."""
     data = {
         "abi": ABI_VERSION,
-        "procedures": [procedure_to_json(procedure) for procedure in description.procedures],
+        **procedures_to_json(description),
         "modules": [
             {
                 "name": module.name,

@@ -69,3 +69,43 @@ def test_inspect_lists_the_symbols_with_their_ranges(graft, artifact):
 def test_a_report_shows_symbolic_shapes(graft, artifact, tmp_path):
     assert graft("report", artifact, "-o", tmp_path / "r.html").code == 0
     assert "[batch, 4]" in (tmp_path / "r.html").read_text()
+
+
+@pytest.fixture
+def special(graft, symbolic, tmp_path):
+    path = tmp_path / "special.graft"
+    assert graft("compile", symbolic, "-o", path, "--specialize", "batch=3,5..7").code == 0
+    return path
+
+
+def test_inspect_lists_the_versions_of_a_specialized_artifact(graft, special):
+    out = graft("inspect", special).out
+    assert "input      x float32 [batch, 4]" in out
+    assert "variant    main[batch=3]: x 3x4; 1 calls" in out
+    assert "variant    main[batch=5..7]: x [batch, 4]; 1 calls" in out
+    assert "main[batch=3] llvm_0_0_neg" in out
+    assert json.loads(graft("inspect", special, "--json").out)["variants"] == [1, 2]
+
+
+def test_a_specialized_artifact_runs_every_shape(graft, special):
+    for batch in (2, 3, 6):
+        assert shapes(graft("run", special, "--dim", f"batch={batch}", "--json")) == [[batch, 4]]
+
+
+def test_a_profile_shows_the_kernels_of_the_version_that_ran(graft, special):
+    rows = [json.loads(graft("profile", special, "--dim", f"batch={one}", "--json").out)["calls"] for one in (2, 3)]
+    assert rows[0] != rows[1] and all(len(one) == 1 for one in rows)
+
+
+def test_a_report_lists_the_versions(graft, special, tmp_path):
+    assert graft("report", special, "-o", tmp_path / "r.html").code == 0
+    assert "main[batch=5..7]" in (tmp_path / "r.html").read_text()
+
+
+def test_versions_that_are_none_are_told(graft, symbolic):
+    outcome = graft("compile", symbolic, "--specialize", "batch=3,x")
+    assert outcome.code == 2
+    assert "'batch=3,x' names no versions; write seq=128,384 or seq=128,1..64" in outcome.err
+    wrong = "the model has no dimension 'bach' to specialize; did you mean 'batch'"
+    outcome = graft("compile", symbolic, "--specialize", "bach=3")
+    assert (outcome.code, wrong in outcome.err) == (1, True)

@@ -89,6 +89,7 @@ def public(place: Path) -> dict[str, Public]:
         "Program.__call__": Public(program.__call__, {}),
         "Program.run": Public(program.run, {"inputs": {"x": X}}),
         "Program.profile": Public(program.profile, {}),
+        "Program.timed": Public(program.timed, {}),
         "Program.save": Public(program.save, {"path": path}),
         "datatypes.convert": Public(graft.datatypes.convert, {"model": MODEL, **posit}),
         "datatypes.create_lower_func": Public(graft.datatypes.create_lower_func, {"symbols": {16: "malloc"}}),
@@ -115,9 +116,9 @@ NAMES = (
     "load", "plan", "compile", "bench", "verify", "sweep", "explain", "supports", "Policy", "TuneOptions", "Reject",
     "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why", "Plan.with_precision",
     "Plan.__getitem__", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
-    "Program.profile", "Program.save", "datatypes.convert", "datatypes.create_lower_func", "datatypes.decode",
-    "datatypes.encode", "datatypes.lookup", "datatypes.via", "datatypes.register", "datatypes.register_float",
-    "datatypes.register_op",
+    "Program.profile", "Program.timed", "Program.save", "datatypes.convert", "datatypes.create_lower_func",
+    "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via", "datatypes.register",
+    "datatypes.register_float", "datatypes.register_op",
 )  # fmt: skip
 
 

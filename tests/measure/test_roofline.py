@@ -38,7 +38,9 @@ def test_the_traffic_of_a_call_is_that_of_its_tensors() -> None:
     call = Call("call", (0, 1, 0), (2,), module=0, function="f", flops=7)
     constants = {"w": np.zeros(8, np.float32), "v": np.zeros(8, np.float32)}
     description = ProgramDescription((Procedure("main", tensors, (0,), (2,), (call,)),), (), constants)
-    assert traffic_of(description) == [Traffic(flops=7, weights=32, others=64 + 128, footprint=64)]
+    assert traffic_of(description, description.procedures[0]) == [
+        Traffic(flops=7, weights=32, others=64 + 128, footprint=64)
+    ]
 
 
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])

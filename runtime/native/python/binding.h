@@ -99,9 +99,9 @@ void graft_python_loader(PythonLoader *loader, const char *kind, PyObject *objec
  * with an InputError. */
 PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *tensor);
 
-/* Runs the program on as many arguments; gives an array, or a tuple of them. `nanoseconds` is NULL, or has room for the
- * time of each call of procedure 0 (call.c). */
-PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count, int64_t *nanoseconds);
+/* Runs the program on as many arguments; gives an array, or a tuple of them (call.c). */
+PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
+                             GraftRunDetails *details);
 
 /* Makes self->program. `modules` and `loaders` are sequences of tuples, `constants` a dict, `artifact` what they come
  * from, or None. 0, or -1 with an exception. */

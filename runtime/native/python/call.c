@@ -47,14 +47,14 @@ static int make_output(Run *run, const Instance *instance, int32_t i) {
     return 0;
   }
   Py_INCREF(port->descr);
-  run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, port->info.ndim, (npy_intp *)known->shape, NULL,
+  run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape, NULL,
                                         NULL, 0, NULL);
   if (!run->arrays[i]) {
     return -1;
   }
   run->outputs[i] = (DLTensor){.data = PyArray_DATA((PyArrayObject *)run->arrays[i]),
                                .device = {kDLCPU, 0},
-                               .ndim = port->info.ndim,
+                               .ndim = known->ndim,
                                .dtype = port->info.dtype,
                                .shape = known->shape};
   return 0;
@@ -108,7 +108,7 @@ static PyObject *fail_count(const ProgramObject *self, Py_ssize_t given) {
   return NULL;
 }
 
-static PyObject *execute(Run *run, PyObject *const *arguments, int64_t *nanoseconds) {
+static PyObject *execute(Run *run, PyObject *const *arguments, GraftRunDetails *details) {
   ProgramObject *self = run->program;
   for (int32_t i = 0; i < self->input_count; i++) {
     if (take_input(run, i, arguments[i]) < 0) {
@@ -128,19 +128,20 @@ static PyObject *execute(Run *run, PyObject *const *arguments, int64_t *nanoseco
       return NULL;
     }
   }
-  GraftRunDetails details = {.nanoseconds = nanoseconds, .user = run};
+  details->user = run;
   PyThreadState *thread = PyEval_SaveThread();
-  status = graft_run_end(instance, run->outputs, &details, &error);
+  status = graft_run_end(instance, run->outputs, details, &error);
   PyEval_RestoreThread(thread);
   if (status) {
-    graft_raise(&error, self->program, details.failed, run->exception);
+    graft_raise(&error, self->program, details->failed, run->exception);
     run->exception = NULL;
     return NULL;
   }
   return collect_outputs(run);
 }
 
-PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count, int64_t *nanoseconds) {
+PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
+                             GraftRunDetails *details) {
   DLTensor few_tensors[STACK_TENSORS];
   PyObject *few_objects[STACK_TENSORS];
   if (count != self->input_count) {
@@ -157,7 +158,7 @@ PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py
                .outputs = tensors + self->input_count,
                .input_objects = objects,
                .arrays = objects + self->input_count};
-    result = execute(&run, arguments, nanoseconds);
+    result = execute(&run, arguments, details);
     for (size_t i = 0; i < total; i++) {
       Py_XDECREF(objects[i]);
     }

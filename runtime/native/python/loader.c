@@ -60,7 +60,7 @@ static PyObject *wrap_input(const Context *context, Run *run, int32_t i, const D
   }
   const TensorSpec *specs = context->frame->procedure->tensors;
   int32_t root = specs[context->call->inputs.items[i]].root;
-  int lasting = is_lasting(context->frame, specs + root, context->frame == context->instance->frames);
+  int lasting = is_lasting(context->frame, specs + root, context->frame == context->instance->entry);
   PyObject *lease = lasting ? lease_of(run) : NULL;
   if (lasting && !lease) {
     return NULL;

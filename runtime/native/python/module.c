@@ -13,20 +13,22 @@ static PyObject *program_vectorcall(PyObject *self, PyObject *const *arguments, 
     PyErr_SetString(PyExc_TypeError, "the native program takes positional arguments only");
     return NULL;
   }
-  return graft_call_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), NULL);
+  return graft_call_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), &(GraftRunDetails){0});
 }
 
-/* Gives the times of the calls of procedure 0 in nanoseconds. */
-static PyObject *program_profile(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
-  ProgramObject *self = (ProgramObject *)object;
-  int32_t calls = self->program->manifest.procedures[0].call_count;
-  int64_t *nanoseconds = PyMem_Calloc((size_t)calls + 1, sizeof *nanoseconds);
-  if (!nanoseconds) {
-    return PyErr_NoMemory();
+/* The most calls of any procedure that may be the entry of a run. */
+static int32_t most_calls(const Manifest *manifest) {
+  int32_t most = manifest->procedures[0].call_count;
+  for (int32_t i = 0; i < manifest->variants.count; i++) {
+    int32_t count = manifest->procedures[manifest->variants.items[i]].call_count;
+    most = count > most ? count : most;
   }
-  PyObject *outputs = graft_call_program(self, arguments, count, nanoseconds);
-  PyObject *list = outputs ? PyList_New(calls) : NULL;
-  for (int32_t i = 0; list && i < calls; i++) {
+  return most;
+}
+
+static PyObject *list_times(const int64_t *nanoseconds, int32_t count) {
+  PyObject *list = PyList_New(count);
+  for (int32_t i = 0; list && i < count; i++) {
     PyObject *time = PyLong_FromLongLong(nanoseconds[i]);
     if (!time) {
       Py_CLEAR(list);
@@ -34,9 +36,22 @@ static PyObject *program_profile(PyObject *object, PyObject *const *arguments, P
       PyList_SET_ITEM(list, i, time);
     }
   }
-  Py_XDECREF(outputs);
-  PyMem_Free(nanoseconds);
   return list;
+}
+
+/* Gives the number of the entry that ran, and the times of its calls in nanoseconds. */
+static PyObject *program_profile(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
+  ProgramObject *self = (ProgramObject *)object;
+  const Manifest *manifest = &self->program->manifest;
+  GraftRunDetails details = {.nanoseconds = PyMem_Calloc((size_t)most_calls(manifest) + 1, sizeof(int64_t))};
+  if (!details.nanoseconds) {
+    return PyErr_NoMemory();
+  }
+  PyObject *outputs = graft_call_program(self, arguments, count, &details);
+  PyObject *list = outputs ? list_times(details.nanoseconds, manifest->procedures[details.procedure].call_count) : NULL;
+  Py_XDECREF(outputs);
+  PyMem_Free(details.nanoseconds);
+  return list ? Py_BuildValue("(iN)", (int)details.procedure, list) : NULL;
 }
 
 /* ---- Facts ---------------------------------------------------------------------------------------------------- */
@@ -168,7 +183,7 @@ static int program_init(PyObject *object, PyObject *arguments, PyObject *keyword
 
 static PyMethodDef program_methods[] = {
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
-     "Run the program and return the nanoseconds that each call of procedure 0 took."},
+     "Run the program and return the number of the procedure that ran, and the nanoseconds that each of its calls took."},
     {0},
 };
 

@@ -243,7 +243,7 @@ static int32_t run_call(Context *context, Frame *frame, const Call *call) {
 
 static int32_t run_calls(Context *context, Frame *frame) {
   const Procedure *procedure = frame->procedure;
-  int64_t *times = frame == context->instance->frames ? context->instance->nanoseconds : NULL;
+  int64_t *times = frame == context->instance->entry ? context->instance->nanoseconds : NULL;
   int32_t status = GRAFT_OK;
   for (int32_t i = 0; i < procedure->call_count && !status; i++) {
     const Call *call = procedure->calls + i;

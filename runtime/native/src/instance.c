@@ -10,6 +10,7 @@ static Instance *create_instance(GraftProgram *program) {
   instance->program = program;
   instance->frames = graft_store_allocate(&instance->store, (size_t)count, sizeof(Frame));
   graft_create_context(&instance->context, program->pool, program->thread_count);
+  instance->entry = instance->frames;
   instance->context.instance = instance;
   for (int32_t i = 0; i < count; i++) {
     const Procedure *procedure = program->manifest.procedures + i;

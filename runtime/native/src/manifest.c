@@ -239,5 +239,9 @@ int32_t graft_read_manifest(const JsonValue *root, Store *store, Manifest *manif
   for (int32_t i = 0; !status && i < manifest->procedure_count; i++) {
     status = read_procedure(&reader, graft_json_item(procedures, (size_t)i), i, manifest->procedures + i);
   }
+  reader.where[0] = 0;
+  if (!status && graft_json_member(root, "variants")) {
+    status = graft_read_indices(&reader, root, "variants", 1, manifest->procedure_count, &manifest->variants);
+  }
   return status;
 }

@@ -151,6 +151,7 @@ typedef struct ModuleSpec {
 typedef struct Manifest {
   Procedure *procedures;
   int32_t procedure_count;
+  IndexList variants; /* procedures that are tried in order before procedure 0, the general entry */
   ModuleSpec *modules;
   int32_t module_count;
   const JsonValue *targets; /* NULL, or an array */
@@ -182,6 +183,12 @@ void graft_append_dimensions(char *text, size_t size, const Procedure *procedure
 /* Checks one call with bodies against them. `where` begins the message. */
 int32_t graft_check_control(const Manifest *manifest, const Procedure *procedure, const Call *call, const char *where,
                             GraftError *error);
+
+/* Checks that the variants take only what the entry takes, and give what it gives (variants.c). */
+int32_t graft_check_variants(const Manifest *manifest, GraftError *error);
+
+/* The number of the procedure that runs these inputs, whose ranks are those of the entry: a variant's, or 0. */
+int32_t graft_choose_entry(const Manifest *manifest, const DLTensor *inputs);
 
 /* Checks that this processor can run code for each of the manifest's targets (cpu.c). */
 int32_t graft_check_targets(const JsonValue *targets, GraftError *error);

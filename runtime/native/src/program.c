@@ -28,6 +28,7 @@ static int32_t read_manifest(GraftProgram *program, GraftError *error) {
   }
   int32_t status = graft_read_manifest(graft_json_root(program->document), &program->store, &program->manifest, error);
   status = status ? status : graft_check_procedures(&program->manifest, &program->store, error);
+  status = status ? status : graft_check_variants(&program->manifest, error);
   status = status ? status : graft_check_targets(program->manifest.targets, error);
   if (!status && source->module_count != (size_t)program->manifest.module_count) {
     status = graft_set_error(error, GRAFT_ERROR_ARTIFACT, "the manifest names %" PRId32 " modules, %zu are there",

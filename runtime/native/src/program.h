@@ -89,8 +89,9 @@ struct Instance {
   Context context;
   Store store;
   Frame *frames; /* by procedure number */
+  Frame *entry;  /* of the running call: the first frame, or a variant's */
   const Call *failed;
-  int64_t *nanoseconds; /* NULL, or a time for each call of procedure 0 */
+  int64_t *nanoseconds; /* NULL, or a time for each call of the entry */
   void *user;
 };
 
@@ -203,9 +204,10 @@ int32_t graft_run_scan(Context *context, Frame *frame, const Call *call);
 
 /* More than graft_program_run: the call that failed, and times. */
 typedef struct GraftRunDetails {
-  int64_t *nanoseconds; /* in: NULL, or room for one time per call of procedure 0 */
+  int64_t *nanoseconds; /* in: NULL, or room for one time per call of procedure 0 and of any variant */
   void *user;           /* in: what graft_context_user gives to functions of this run */
   const Call *failed;   /* out */
+  int32_t procedure;    /* out: the number of the entry that ran */
 } GraftRunDetails;
 
 /* Says whether the constants are right, which is found out once. */

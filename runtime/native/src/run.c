@@ -44,29 +44,36 @@ static int32_t check_tensor(const char *what, const Procedure *main, const Tenso
   return GRAFT_OK;
 }
 
-static int32_t bind_inputs(Instance *instance, const DLTensor *inputs, GraftError *error) {
-  const Procedure *main = instance->frames->procedure;
+static int32_t check_inputs(const Procedure *main, const DLTensor *inputs, GraftError *error) {
   int32_t status = GRAFT_OK;
   for (int32_t i = 0; !status && i < main->inputs.count; i++) {
     const TensorSpec *spec = main->tensors + main->inputs.items[i];
-    DLTensor value = inputs[i];
-    status = check_tensor("input", main, spec, spec->shape, &value, error);
-    if (!value.data) {
-      value.data = instance->context.message; /* empty tensors are not read, but NULL means absent */
-    }
-    if (!status && graft_bind_input(&instance->context, instance->frames, i, &value)) {
-      status = graft_set_error(error, GRAFT_ERROR_INPUT, "%s", instance->context.message);
-    }
-  }
-  if (!status) {
-    status = graft_enter(&instance->context, instance->frames);
-    status = status ? graft_set_error(error, status, "%s", instance->context.message) : GRAFT_OK;
+    status = check_tensor("input", main, spec, spec->shape, inputs + i, error);
   }
   return status;
 }
 
+/* What the inputs have to be is what the general entry says; a variant runs those that fit it. */
+static int32_t bind_inputs(Instance *instance, const DLTensor *inputs, GraftError *error) {
+  const Manifest *manifest = &instance->program->manifest;
+  int32_t status = check_inputs(manifest->procedures, inputs, error);
+  if (status) {
+    return status;
+  }
+  instance->entry = instance->frames + graft_choose_entry(manifest, inputs);
+  for (int32_t i = 0; !status && i < instance->entry->procedure->inputs.count; i++) {
+    DLTensor value = inputs[i];
+    if (!value.data) {
+      value.data = instance->context.message; /* empty tensors are not read, but NULL means absent */
+    }
+    status = graft_bind_input(&instance->context, instance->entry, i, &value) ? GRAFT_ERROR_INPUT : GRAFT_OK;
+  }
+  status = status ? status : graft_enter(&instance->context, instance->entry);
+  return status ? graft_set_error(error, status, "%s", instance->context.message) : GRAFT_OK;
+}
+
 const DLTensor *graft_run_output(const Instance *instance, int32_t i) {
-  const Frame *main = instance->frames;
+  const Frame *main = instance->entry;
   int32_t number = main->procedure->outputs.items[i];
   const TensorSpec *spec = main->procedure->tensors + number;
   return spec->stage == 0 && !spec->is_unknown ? main->tensors + number : NULL;
@@ -74,7 +81,7 @@ const DLTensor *graft_run_output(const Instance *instance, int32_t i) {
 
 static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *output, Result *result,
                               GraftError *error) {
-  const Procedure *main = instance->frames->procedure;
+  const Procedure *main = instance->entry->procedure;
   const TensorSpec *spec = main->tensors + main->outputs.items[i];
   const DLTensor *known = graft_run_output(instance, i);
   int64_t *shape = known ? known->shape : spec->shape;
@@ -84,7 +91,7 @@ static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *out
   }
   result->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = shape, .device = {kDLCPU, 0}};
   if (graft_writes_in_place(main, i)) {
-    size_t bytes = graft_frame_bytes(instance->frames, main->outputs.items[i]);
+    size_t bytes = graft_frame_bytes(instance->entry, main->outputs.items[i]);
     if (!graft_block_reserve(&result->block, &result->tensor, spec->ndim, shape, bytes)) {
       return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, spec->name);
     }
@@ -93,13 +100,13 @@ static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *out
 }
 
 static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, GraftError *error) {
-  int32_t count = instance->frames->procedure->outputs.count, status = GRAFT_OK;
+  int32_t count = instance->entry->procedure->outputs.count, status = GRAFT_OK;
   memset(results, 0, (size_t)count * sizeof(Result));
   for (int32_t i = 0; !status && i < count; i++) {
     status = prepare_output(instance, i, outputs + i, results + i, error);
   }
   if (!status) {
-    status = graft_run_procedure(&instance->context, instance->frames, results);
+    status = graft_run_procedure(&instance->context, instance->entry, results);
     if (status) {
       int32_t code = status == GRAFT_ERROR_MEMORY ? GRAFT_ERROR_MEMORY : GRAFT_ERROR_RUN;
       status = graft_set_error(error, code, "%s", instance->context.message);
@@ -144,12 +151,13 @@ int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *de
   context->message[0] = 0;
   int32_t status = graft_check_constants(program, &context->base, error);
   if (!status) {
-    Result *results = graft_call_memory(context, (size_t)instance->frames->procedure->outputs.count, sizeof *results);
+    Result *results = graft_call_memory(context, (size_t)instance->entry->procedure->outputs.count, sizeof *results);
     status = results ? run_main(instance, outputs, results, error)
                      : graft_set_error(error, GRAFT_ERROR_MEMORY, "%s", context->message);
   }
   graft_scratch_release(&context->scratch, mark);
   details->failed = instance->failed;
+  details->procedure = (int32_t)(instance->entry - instance->frames);
   if (entered) {
     graft_pool_leave(program->pool);
   }

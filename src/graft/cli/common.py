@@ -83,6 +83,15 @@ def dims_argument(text: str) -> tuple[str, int | tuple[int, int | None] | list[i
     return dim_argument(text)
 
 
+def choices_argument(text: str) -> tuple[str, list[int | tuple[int, int | None]]]:
+    """Return name and numbers, or ranges, of ``seq=128,384`` or ``seq=128,1..64``."""
+    name, _, wishes = text.rpartition("=")
+    try:
+        return name, [dim_argument(f"{name}={wish}")[1] for wish in wishes.split(",")]
+    except click.BadParameter:
+        raise click.BadParameter(f"'{text}' names no versions; write seq=128,384 or seq=128,1..64") from None
+
+
 def values_and_ranges(
     dims: DimWishes,
 ) -> tuple[dict[str, int], dict[str, int | tuple[int, int | None]]]:

@@ -16,6 +16,7 @@ from graft.cli.common import (
     ExitCode,
     State,
     backend_options,
+    choices_argument,
     common_options,
     compile_options,
     dim_option,
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
 )
 @backend_options
 @dim_option
+@click.option(
+    "--specialize",
+    "choices",
+    metavar="NAME=128,384",
+    type=choices_argument,
+    multiple=True,
+    help="Numbers or ranges of a symbolic dimension to compile versions for, beside the general one.",
+)
 @compile_options
 @switch_option
 @precision_option
@@ -76,6 +85,7 @@ def command(
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     dims: DimWishes,
+    choices: tuple[tuple[str, list[int | tuple[int, int | None]]], ...],
     threads: int | None,
     strict: bool,
     precision: str,
@@ -104,6 +114,9 @@ def command(
             names_or_none(backends),
             shapes=dict(shapes),
             dims=dict(dims),
+            specialize={
+                name: [one for other, given in choices if other == name for one in given] for name, _ in choices
+            },
             threads=threads,
             target=target,
             precision=precision,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,12 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     for symbol in procedure.symbols:
         where = f"axis {symbol.axis} of {tensors[symbol.tensor].name}"
         click.echo(f"symbol     {symbol.name} {symbol.low}..{'' if symbol.high is None else symbol.high}: {where}")
+    for number in manifest.get("variants", ()):
+        variant = procedure_from_json(manifest["procedures"][number])
+        inputs = ", ".join(
+            f"{one.name} {shape(shape_texts(one))}" for one in map(variant.tensors.__getitem__, variant.inputs)
+        )
+        click.echo(f"variant    {variant.name}: {inputs}; {len(variant.calls)} calls")
     rows = [
         (one["name"], one["kind"], len(one["functions"]), size(members[one["member"]]["size"]), one["plugin"],
          one["install"])
@@ -111,14 +118,23 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     ]  # fmt: skip
     click.echo()
     print_table(("MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"), rows)
-    calls = [call for procedure in manifest["procedures"] for call in procedure["calls"] if "schedule" in call]
-    kernels = {call["function"]: dict(call["schedule"]) for call in calls}
+    kernels = dict(_kernels(manifest))
     if kernels:
         click.echo()
         print_table(
             ("KERNEL", "STRATEGY", "KNOBS", "REFUSED"),
             [(name, one.get("strategy", ""), knobs(one), dearer(one)) for name, one in kernels.items()],
         )
+
+
+def _kernels(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every kernel's name, with its variant where it is of one, and how it was made."""
+    first = min(manifest.get("variants", ()), default=len(manifest["procedures"]))
+    for number, procedure in enumerate(manifest["procedures"]):
+        for call in procedure["calls"]:
+            if "schedule" in call:
+                place = f"{procedure['name']} " if number >= first else ""
+                yield f"{place}{call['function']}", dict(call["schedule"])
 
 
 def _model(

@@ -64,15 +64,14 @@ def command(
     roofline = measure_roofline(program.threads) if find_spec("llvmlite") and find_spec("onnx_ir") else None
     feeds = inputs_of(program, given, 0, values)
     arrays = [feeds[one.name] for one in program.inputs]
-    profiles = [program.profile(*arrays) for _ in range(runs)]
-    calls = min(profiles, key=lambda profile: sum(nanoseconds for _, _, nanoseconds in profile))
+    procedure, times = min((program.timed(*arrays) for _ in range(runs)), key=lambda run: sum(run[1]))
     rows: list[dict[str, Any]] = [
-        {"function": function, "origin": list(origin), "nanoseconds": nanoseconds}
-        for origin, function, nanoseconds in calls
+        {"function": call.function or call.kind, "origin": list(call.origin), "nanoseconds": nanoseconds}
+        for call, nanoseconds in zip(procedure.calls, times, strict=True)
     ]
-    for row, traffic in zip(rows, traffic_of(program.description), strict=True):
+    for row, traffic in zip(rows, traffic_of(program.description, procedure), strict=True):
         row |= achieved(traffic, row["nanoseconds"], roofline)
-    for row, call in zip(rows, program.description.procedures[0].calls, strict=True):
+    for row, call in zip(rows, procedure.calls, strict=True):
         row["schedule"] = dict(call.schedule)
     if output is not None:
         from graft.runtime.files import write

@@ -21,6 +21,7 @@ from graft.core.schedule.strategies import (
     recurrent_layers,
     sequential_loops,
     split_reduction,
+    varying_convolution,
     varying_nest,
     varying_product,
     winograd_nchw,
@@ -32,6 +33,7 @@ TABLE = StrategyTable(
     (
         # extents that are known only when a kernel runs
         varying_product.STRATEGY,
+        varying_convolution.STRATEGY,
         varying_nest.STRATEGY,
         # stages whose elements depend on each other
         recurrent_layers.STRATEGY,

@@ -24,11 +24,11 @@ from graft.core.schedule.products.tiling import (
     Reduced,
     Tile,
     accumulate,
-    choose_tile,
     clear,
     column_mask,
     finish_tile,
     ramp,
+    ranked_tiles,
 )
 from graft.core.schedule.strategies.varying_nest import Nests
 from graft.core.schedule.strategy import CONVOLUTIONS, Preference, Strategy, of_stages
@@ -54,6 +54,8 @@ from graft.core.types import FLOATS, element_bits
 
 USUAL = 128
 """The pixels that tiles are chosen for."""
+MOST_PIXELS = 8
+"""Pixels of a tile at the most: where each begins stays in a register for addresses."""
 DEPTHWISE_PIXELS = 8
 """Pixels of a tile of a depthwise convolution."""
 NEAR_SHARE = 0.5
@@ -87,7 +89,7 @@ def schedule_images(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
         return None
     window = found.window
     columns = window.groups if window.is_depthwise else window.outputs
-    tile = choose_tile(USUAL, columns, kind, target)
+    tile = next(tile for _, tile in ranked_tiles(USUAL, columns, kind, target) if tile.rows <= MOST_PIXELS)
     if window.is_depthwise:
         tile = Tile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
     panels = _Panels.of(weights, window, tile)

@@ -76,6 +76,8 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
     names = name_dimensions(proto.graph)
     ranges = apply_dimensions(proto.graph, dims or {}, names)
     stated = forget_stated(proto.graph)
+    if shapes or dims:
+        _check_numbers(proto)
     try:
         model = ir.from_proto(infer_proto(proto))
     except ir.serde.SerdeError as error:
@@ -203,6 +205,16 @@ def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.Mo
         check_nodes(ir.from_proto(proto))  # where an attribute is the cause, this says so
         raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
     return proto
+
+
+def _check_numbers(proto: onnx.ModelProto) -> None:
+    """Raise ModelError if the numbers that dimensions were given contradict what the model computes with them."""
+    try:
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        if str(error).count("Inference error(s)") > 1:
+            return  # within the body of an operator's definition, as above
+        raise ModelError(f"the numbers given to dimensions contradict each other: {tidy(error)}") from error
 
 
 def _inline_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:

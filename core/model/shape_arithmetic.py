@@ -54,7 +54,7 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
         return None
     shapes = [None if value is None else _shape(value) for value in node.inputs]
     try:
-        found = RULES[node.op_type](Facts(NodeView(node), shapes, contents, dimensions_of(node.outputs[0])))
+        found = RULES[node.op_type](Facts(NodeView(node), shapes, contents, result=dimensions_of(node.outputs[0])))
     except ModelError:
         return None
     fits = found is not None and len(found.shape) < 2 and len(found.elements) <= MOST_CONTENTS

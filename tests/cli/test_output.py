@@ -48,7 +48,7 @@ def test_sizes_are_for_people(count, text):
 
 
 @pytest.mark.parametrize(
-    ("extents", "text"), [((1, 3), "1x3"), ((), "scalar"), (None, "?"), (("batch", None, 4), "batchx?x4")]
+    ("extents", "text"), [((1, 3), "1x3"), ((), "scalar"), (None, "?"), (("batch", None, 4), "[batch, ?, 4]")]
 )
 def test_shapes_are_for_people(extents, text):
     assert shape(extents) == text

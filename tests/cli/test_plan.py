@@ -102,12 +102,23 @@ def test_a_pin_and_an_exclusion_steer_the_plan(graft, model, npu):
     assert graft(*arguments, "--min-region-ops", "2").out.startswith("npu 0/3")
 
 
-def test_a_symbolic_dimension_needs_a_shape(graft, symbolic):
-    outcome = graft("plan", symbolic, "-b", "reference")
-    assert outcome.code == 1
-    assert "--shape x:" in outcome.err
-    for shape in ("x:2x4", "x=2,4"):
-        assert graft("plan", symbolic, "-b", "reference", "--shape", shape).code == 0
+def test_a_symbolic_dimension_may_have_a_number_or_a_range_and_needs_none(graft, symbolic):
+    assert graft("plan", symbolic, "-b", "reference").code == 0
+    for option in (
+        ("--shape", "x:2x4"),
+        ("--shape", "x=2,4"),
+        ("--dim", "batch=2"),
+        ("--dim", "batch=1..8"),
+        ("--dim", "batch=1.."),
+    ):
+        assert graft("plan", symbolic, "-b", "reference", *option).code == 0
+
+
+@pytest.mark.parametrize("text", ["N", "N=", "=3", "N=x", "N=1,2", "N=..4", "N=-1"])
+def test_what_is_no_dimension_is_a_usage_error(graft, symbolic, text):
+    outcome = graft("plan", symbolic, "--dim", text)
+    assert outcome.code == 2
+    assert f"'{text}' is not a dimension; write seq=128 or seq=1..512" in outcome.err
 
 
 def test_a_plugin_that_raises_while_planning_is_a_plugin_fault(graft, model, npu):

@@ -152,13 +152,21 @@ def test_a_container_as_an_input_is_told() -> None:
     assert said.startswith("input 's' is no tensor but a container of float32; a program takes and returns tensors of ")
 
 
-def test_symbolic_dimensions_need_values() -> None:
+def test_symbolic_dimensions_may_be_given_values_in_two_ways() -> None:
     proto = model("y = Relu(x)", "float[N,4] x", "float[N,4] y")
-    assert message_of(ModelError, proto, ["llvm"]) == (
-        "the shape of input 'x' float32[N,4] is not fixed; give every dimension a number, as in shapes={\"x\": (1, 4)}"
-    )
-    program = graft.compile(proto, ["llvm"], shapes={"x": (3, 4)}, threads=1)
-    assert program(np.zeros((3, 4), np.float32)).shape == (3, 4)
+    for program in (
+        graft.compile(proto, ["llvm"], shapes={"x": (3, 4)}, threads=1),
+        graft.compile(proto, ["llvm"], dims={"N": 3}, threads=1),
+        graft.compile(proto, dims={"N": (1, 3)}, threads=1),
+    ):
+        assert program(np.zeros((3, 4), np.float32)).shape == (3, 4)
+
+
+def test_a_shape_outside_of_the_range_is_an_error() -> None:
+    program = graft.compile(model("y = Relu(x)", "float[N,4] x", "float[N,4] y"), dims={"N": (1, 3)}, threads=1)
+    with pytest.raises(InputError) as caught:
+        program(np.zeros((4, 4), np.float32))
+    assert "dimension 'N' is at most 3" in str(caught.value)
 
 
 def test_wrong_options_are_told() -> None:

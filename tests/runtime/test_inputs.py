@@ -4,26 +4,35 @@ import numpy as np
 import pytest
 
 from graft.errors import InputError
+from graft.runtime.extents import Symbol
 from graft.runtime.inputs import facts, inputs_of
-
-
-@dataclass
-class Info:
-    name: str
-    dtype: str
-    shape: tuple[int, ...] | None
+from graft.runtime.procedure import Procedure, ProgramDescription, SymbolSpec, TensorSpec
+from graft.runtime.program import TensorInfo
 
 
 @dataclass
 class Program:
-    inputs: tuple[Info, ...]
+    inputs: tuple[TensorInfo, ...]
+    symbols: tuple[SymbolSpec, ...] = ()
+
+    @property
+    def description(self):
+        tensors = tuple(TensorSpec(one.name, one.dtype, extents(one.shape), "input") for one in self.inputs)
+        procedure = Procedure("main", tensors, tuple(range(len(tensors))), (), (), symbols=self.symbols)
+        return ProgramDescription((procedure,), (), {})
 
 
-X = Program((Info("x", "float32", (2, 3)),))
+def extents(shape):
+    return None if shape is None else tuple(Symbol(one) if isinstance(one, str) else one for one in shape)
+
+
+X = Program((TensorInfo("x", "float32", (2, 3)),))
 
 
 def test_inputs_that_are_not_given_are_seeded_samples():
-    program = Program((Info("x", "float32", (2, 3)), Info("mask", "int64", (4,)), Info("flag", "bool", ())))
+    program = Program(
+        (TensorInfo("x", "float32", (2, 3)), TensorInfo("mask", "int64", (4,)), TensorInfo("flag", "bool", ()))
+    )
     arrays = inputs_of(program, (), 7)
     assert {name: (array.dtype.name, array.shape) for name, array in arrays.items()} == {
         "x": ("float32", (2, 3)),
@@ -70,10 +79,20 @@ def test_text_that_is_no_array_is_an_error():
     assert caught.value.message.startswith("input 'x': [1, is not an array in JSON: ")
 
 
-def test_an_input_of_unknown_shape_must_be_given():
+def test_an_input_of_unknown_rank_must_be_given():
     with pytest.raises(InputError) as caught:
-        inputs_of(Program((Info("x", "float32", None),)), (), 0)
-    assert caught.value.message == "input 'x' has no static shape; give it with --input x=@FILE.npy"
+        inputs_of(Program((TensorInfo("x", "float32", None),)), (), 0)
+    assert caught.value.message == "input 'x' has no known rank; give it with --input x=@FILE.npy"
+
+
+def test_symbols_have_given_numbers_those_of_given_arrays_or_usual_ones():
+    program = Program(
+        (TensorInfo("x", "float32", ("batch", "seq")), TensorInfo("y", "float32", ("batch", "width", 3))),
+        (SymbolSpec("batch", 0, None, 0, 0), SymbolSpec("seq", 1, 4, 0, 1), SymbolSpec("width", 0, None, 1, 1)),
+    )
+    assert [array.shape for array in inputs_of(program, (), 0).values()] == [(2, 4), (2, 16, 3)]
+    assert [array.shape for array in inputs_of(program, (), 0, {"batch": 5}).values()] == [(5, 4), (5, 16, 3)]
+    assert inputs_of(program, [("x", "[[1, 2], [3, 4], [5, 6]]")], 0)["y"].shape == (3, 16, 3)
 
 
 def test_facts_give_the_range_of_an_array():

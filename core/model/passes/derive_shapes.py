@@ -40,6 +40,8 @@ class DeriveShapes:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         places = entry_places(model.graph)
+        if not places:
+            return False
         inference = SymbolicInference(model, {})
         inference.run()
         derived = shape_arithmetic(model.graph)

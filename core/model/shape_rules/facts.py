@@ -7,12 +7,12 @@ one shape for each output; what it leaves out, or leaves None, gets a symbol of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from graft.core.model.symbols import add, equal, floordiv, is_at_least, maximum, minimum, multiply
+from graft.core.model.symbols import Ranges, add, equal, floordiv, is_at_least, maximum, minimum, multiply
 from graft.core.model.view import NodeView
 from graft.runtime.extents import Extent
 
@@ -58,6 +58,7 @@ class Facts:
     view: NodeView
     shapes: Sequence[Shape | None]
     contents: Sequence[Contents | None]
+    ranges: Ranges = field(default_factory=dict)
     result: Shape | None = None
     """The shape of the first output, for rules of contents."""
 
@@ -68,7 +69,9 @@ class Facts:
 
     def only(self, index: int) -> Facts:
         """Return the facts as if the node had one input alone."""
-        return Facts(self.view, self.shapes[index : index + 1], self.contents[index : index + 1], self.result)
+        return Facts(
+            self.view, self.shapes[index : index + 1], self.contents[index : index + 1], self.ranges, self.result
+        )
 
     def shape(self, index: int) -> Shape | None:
         """Return the shape of input ``index``, None where it is unknown or absent."""
@@ -106,24 +109,24 @@ ShapeRule: TypeAlias = Callable[[Facts], "Sequence[Shape | None] | None"]
 ContentsRule: TypeAlias = Callable[[Facts], "Contents | None"]
 
 
-def broadcast(*shapes: Shape | None) -> Shape | None:
+def broadcast(*shapes: Shape | None, ranges: Ranges | None = None) -> Shape | None:
     """Return the shape that operands are brought to; None if the rank of one is unknown."""
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes):
         return None
     rank = max(map(len, known), default=0)
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in known]
-    return tuple(_joint(column) for column in zip(*padded, strict=True))
+    return tuple(_joint(column, ranges) for column in zip(*padded, strict=True))
 
 
-def _joint(extents: Sequence[Dimension]) -> Dimension:
+def _joint(extents: Sequence[Dimension], ranges: Ranges | None) -> Dimension:
     result: Dimension = 1
     for extent in extents:
-        result = broadcast_extent(result, extent)
+        result = broadcast_extent(result, extent, ranges)
     return result
 
 
-def broadcast_extent(left: Dimension, right: Dimension) -> Dimension:
+def broadcast_extent(left: Dimension, right: Dimension, ranges: Ranges | None = None) -> Dimension:
     """Return the extent of an axis that two operands share.
 
     A number other than 1 is the result. Two extents that are not known to be equal are never taken for one: either may
@@ -136,12 +139,14 @@ def broadcast_extent(left: Dimension, right: Dimension) -> Dimension:
             return one
     if left is None or right is None or left == right:
         return left if left == right else None
-    if is_at_least(left, 2):
+    if is_at_least(left, 2, ranges):
         return left
-    if is_at_least(right, 2):
+    if is_at_least(right, 2, ranges):
         return right
     if equal(left, right) is True:
         return left
+    if is_at_least(left, 1, ranges) and is_at_least(right, 1, ranges):
+        return maximum(left, right)
     return floordiv(multiply(left, right), maximum(1, minimum(left, right)))
 
 

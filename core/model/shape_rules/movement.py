@@ -99,7 +99,7 @@ def _expand(facts: Facts) -> list[Shape | None]:
         if shape is None or not counted or not isinstance(counted[0], int):
             return []
         return [(None,) * max(counted[0], len(shape))]
-    return [broadcast(facts.shape(0), target)]
+    return [broadcast(facts.shape(0), target, ranges=facts.ranges)]
 
 
 def _tile(facts: Facts) -> list[Shape | None]:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule, broadcast, broadcast_extent, total
-from graft.core.model.symbols import floordiv, multiply
+from graft.core.model.symbols import Ranges, floordiv, multiply
 
 
-def matrix_product(left: Shape | None, right: Shape | None) -> Shape | None:
+def matrix_product(left: Shape | None, right: Shape | None, ranges: Ranges) -> Shape | None:
     """Return the shape of a product of stacks of matrices; a vector is a row on the left, a column on the right."""
     if left is None or right is None or not left or not right:
         return None
     rows = left[-2:-1] if len(left) > 1 else ()
     columns = right[-1:] if len(right) > 1 else ()
-    stack = broadcast(left[:-2], right[:-2])
+    stack = broadcast(left[:-2], right[:-2], ranges=ranges)
     return None if stack is None else (*stack, *rows, *columns)
 
 
 def _matmul(facts: Facts) -> list[Shape | None]:
-    return [matrix_product(facts.shape(0), facts.shape(1))]
+    return [matrix_product(facts.shape(0), facts.shape(1), facts.ranges)]
 
 
 def _quantized_matmul(facts: Facts) -> list[Shape | None]:
-    return [matrix_product(facts.shape(0), facts.shape(3))]
+    return [matrix_product(facts.shape(0), facts.shape(3), facts.ranges)]
 
 
 def _gemm(facts: Facts) -> list[Shape | None]:
@@ -49,11 +49,11 @@ def _einsum(facts: Facts) -> list[Shape | None]:
             dots.append(shape[len(before) : len(before) + middle])
         pairs = [*zip(before, shape, strict=False), *zip(after, shape[len(before) + middle :], strict=False)]
         for letter, extent in pairs:
-            extents[letter] = broadcast_extent(extents.get(letter, 1), extent)
+            extents[letter] = broadcast_extent(extents.get(letter, 1), extent, facts.ranges)
     if not arrow:
         result = ("..." if dots else "") + "".join(sorted(one for one in extents if terms.count(one) == 1))
     before, ellipsis, after = result.partition("...")
-    stack = broadcast(*dots) if ellipsis else ()
+    stack = broadcast(*dots, ranges=facts.ranges) if ellipsis else ()
     return [] if stack is None else [(*(extents[one] for one in before), *stack, *(extents[one] for one in after))]
 
 

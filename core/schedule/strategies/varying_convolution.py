@@ -20,16 +20,8 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.tiling import (
-    Reduced,
-    Tile,
-    accumulate,
-    clear,
-    column_mask,
-    finish_tile,
-    ramp,
-    ranked_tiles,
-)
+from graft.core.schedule.products.statements import column_mask, ramp
+from graft.core.schedule.products.tiling import Reduced, Tile, accumulate, clear, finish_tile, ranked_tiles
 from graft.core.schedule.strategies.varying_nest import Nests
 from graft.core.schedule.strategy import CONVOLUTIONS, Preference, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window, Windows

@@ -34,8 +34,8 @@ static PyObject *lease_of(Run *run) {
   return run->lease;
 }
 
-/* Tensors of shapes that were unknown, an arena that is planned for each binding of symbols, and what is passed to a body
- * may move or vanish. */
+/* Tensors of shapes that were unknown, an arena that is planned for each binding of symbols, and what is passed to a
+ * body may move or vanish. */
 static int is_lasting(const Frame *frame, const TensorSpec *root, int in_main) {
   switch (root->storage) {
     case STORAGE_CONSTANT:
@@ -90,10 +90,10 @@ static PyObject *wrap_inputs(const Context *context, Run *run, const DLTensor *c
 static int32_t fail_output(Context *context, int32_t i, const TensorSpec *spec, const DLTensor *wanted,
                            const DLTensor *got) {
   char expected[256] = "", actual[256] = "";
-  if (spec->is_unknown) {
-    graft_append_dimensions(expected, spec->ndim < 0 ? 0 : sizeof expected, context->frame->procedure, spec);
-  } else {
+  if (!spec->is_unknown) {
     graft_append_shape(expected, sizeof expected, wanted->ndim, wanted->shape);
+  } else if (spec->ndim >= 0) {
+    graft_append_dimensions(expected, sizeof expected, context->frame->procedure, spec);
   }
   graft_append_shape(actual, sizeof actual, got->ndim, got->shape);
   return graft_context_fail(context, GRAFT_ERROR_RUN, "output %d must be %s%s, the function returned %s%s", (int)i,

@@ -173,8 +173,8 @@ static PyMethodDef program_methods[] = {
 };
 
 static PyGetSetDef program_getters[] = {
-    {"inputs", program_inputs, NULL, "(name, dtype, shape or None) of each input; extents that are no numbers are texts.", NULL},
-    {"outputs", program_outputs, NULL, "(name, dtype, shape or None) of each output; extents that are no numbers are texts.", NULL},
+    {"inputs", program_inputs, NULL, "(name, dtype, shape or None) of each input; extents are numbers or texts.", NULL},
+    {"outputs", program_outputs, NULL, "(name, dtype, shape or None) of each output; extents are numbers or texts.", NULL},
     {"arena_bytes", program_arena, NULL, "The planned bytes of the arenas of all procedures.", NULL},
     {"arena_bound", program_arena, NULL, "The lower bound of arena_bytes.", "bound"},
     {"threads", program_threads, NULL, "The number of threads that the program uses.", NULL},

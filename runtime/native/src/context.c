@@ -58,6 +58,17 @@ static void *api_scratch(GraftContext *base, uint64_t bytes) {
   return block;
 }
 
+void *graft_call_memory(Context *context, size_t count, size_t bytes) {
+  if (bytes && count > SIZE_MAX / 4 / bytes) {
+    count = SIZE_MAX / 4 / bytes; /* fails below */
+  }
+  void *block = graft_scratch_allocate(&context->scratch, count * bytes);
+  if (!block) {
+    graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for control flow", count * bytes);
+  }
+  return block;
+}
+
 static int32_t api_thread_count(GraftContext *base) {
   const Context *context = (const Context *)base;
   return context->pool ? context->thread_count : 1;

@@ -12,17 +12,6 @@ int graft_writes_in_place(const Procedure *procedure, int32_t i) {
   return spec->storage == STORAGE_OUTPUT && spec->index == i && spec->stage == 0 && !spec->is_unknown;
 }
 
-void *graft_call_memory(Context *context, size_t count, size_t bytes) {
-  if (bytes && count > SIZE_MAX / 4 / bytes) {
-    count = SIZE_MAX / 4 / bytes; /* fails below */
-  }
-  void *block = graft_scratch_allocate(&context->scratch, count * bytes);
-  if (!block) {
-    graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for control flow", count * bytes);
-  }
-  return block;
-}
-
 /* ---- Inputs and results --------------------------------------------------------------------------------------- */
 
 static int32_t fail_shape(Context *context, const char *what, const TensorSpec *spec, const DLTensor *actual,
@@ -43,11 +32,7 @@ int32_t graft_bind_input(Context *context, Frame *frame, int32_t i, const DLTens
     tensor->shape = value->shape;
   } else if (graft_is_symbolic(spec)) {
     if (value->ndim != spec->ndim) {
-      char expected[256] = "", got[256] = "";
-      graft_append_dimensions(expected, sizeof expected, frame->procedure, spec);
-      graft_append_shape(got, sizeof got, value->ndim, value->shape);
-      return graft_context_fail(context, GRAFT_ERROR_RUN, "input '%s' has shape %s where %s is expected", spec->name,
-                                got, expected);
+      return graft_fail_rank(context, frame, spec, value);
     }
     tensor->shape = memcpy(frame->shapes[number], value->shape, (size_t)spec->ndim * sizeof(int64_t));
   } else if (!graft_shape_equal(spec->ndim, spec->shape, value->ndim, value->shape)) {

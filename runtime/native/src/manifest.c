@@ -10,14 +10,15 @@
 static int32_t read_axes(Reader *reader, const JsonValue *attributes, const char *axes, const char *directions,
                          ScanAxis **result, int32_t *count) {
   IndexList axis, direction;
-  int32_t status = graft_read_indices(reader, attributes, axes, -GRAFT_MAXIMUM_DIMENSIONS, GRAFT_MAXIMUM_DIMENSIONS, &axis);
+  const int32_t most = GRAFT_MAXIMUM_DIMENSIONS;
+  int32_t status = graft_read_indices(reader, attributes, axes, -most, most, &axis);
   status = status ? status : graft_read_indices(reader, attributes, directions, 0, 2, &direction);
   if (status) {
     return status;
   }
   if (axis.count != direction.count) {
     return graft_damaged(reader, "'%s' has %" PRId32 " entries, '%s' has %" PRId32, axes, axis.count, directions,
-                   direction.count);
+                         direction.count);
   }
   *count = axis.count;
   *result = graft_store_allocate(reader->store, (size_t)axis.count, sizeof(ScanAxis));
@@ -46,8 +47,8 @@ static int32_t read_scan(Reader *reader, const JsonValue *row, Call *call) {
   if (count > call->inputs.count || axes != count || output_axes > call->outputs.count ||
       call->inputs.count - count != call->outputs.count - output_axes) {
     return graft_damaged(reader, "a scan of %" PRId32 " inputs and %" PRId32 " outputs cannot have %" PRId64
-                   " scan inputs, %" PRId32 " input axes and %" PRId32 " output axes",
-                   call->inputs.count, call->outputs.count, count, axes, output_axes);
+                         " scan inputs, %" PRId32 " input axes and %" PRId32 " output axes",
+                         call->inputs.count, call->outputs.count, count, axes, output_axes);
   }
   call->scan_input_count = (int32_t)count;
   return GRAFT_OK;
@@ -64,7 +65,7 @@ static int32_t read_bodies(Reader *reader, const Procedure *procedure, const Jso
   }
   if (bodies.count != call->body_count || graft_json_count(arguments) != (size_t)call->body_count) {
     return graft_damaged(reader, "%" PRId32 " bodies and %zu lists of arguments, not %" PRId32 " each", bodies.count,
-                   graft_json_count(arguments), call->body_count);
+                         graft_json_count(arguments), call->body_count);
   }
   for (int32_t i = 0; i < call->body_count; i++) {
     const JsonValue *list = graft_json_item(arguments, (size_t)i);
@@ -114,7 +115,8 @@ static int32_t read_call(Reader *reader, const Procedure *procedure, const JsonV
   call->kind = (CallKind)kind;
   int absent_input = call->kind == CALL_FUNCTION || call->kind == CALL_LOOP, absent_output = call->kind >= CALL_IF;
   status = graft_read_indices(reader, row, "inputs", absent_input ? -1 : 0, tensors, &call->inputs);
-  status = status ? status : graft_read_indices(reader, row, "outputs", absent_output ? -1 : 0, tensors, &call->outputs);
+  status = status ? status
+                  : graft_read_indices(reader, row, "outputs", absent_output ? -1 : 0, tensors, &call->outputs);
   status = status ? status : read_origin(reader, row, call);
   if (status == GRAFT_OK && call->kind == CALL_FUNCTION) {
     status = graft_read_integer(reader, row, "module", 0, (int64_t)reader->manifest->module_count - 1, &module);
@@ -172,7 +174,8 @@ static int32_t read_procedure(Reader *reader, const JsonValue *data, int32_t num
     return graft_no_memory(reader);
   }
   status = graft_read_indices(reader, data, "inputs", 0, procedure->tensor_count, &procedure->inputs);
-  status = status ? status : graft_read_indices(reader, data, "outputs", 0, procedure->tensor_count, &procedure->outputs);
+  status = status ? status
+                  : graft_read_indices(reader, data, "outputs", 0, procedure->tensor_count, &procedure->outputs);
   for (int32_t i = 0; !status && i < procedure->tensor_count; i++) {
     snprintf(reader->where, sizeof reader->where, "procedure %" PRId32 ", tensor %" PRId32 ": ", number, i);
     status = graft_read_tensor(reader, procedure, graft_json_item(tensors, (size_t)i), procedure->tensors + i);

@@ -110,8 +110,8 @@ static int32_t read_operation(Reader *reader, const Procedure *procedure, const 
   if (operator == 7 || graft_json_count(row) != 3 ||
       !graft_read_dimension(procedure, graft_json_item(row, 1), number, &operation->left) ||
       !graft_read_dimension(procedure, graft_json_item(row, 2), number, &operation->right)) {
-    return graft_damaged(reader, "entry %" PRId32 " of 'extents' is no operation on numbers, symbols and earlier entries",
-                         number);
+    return graft_damaged(
+        reader, "entry %" PRId32 " of 'extents' is no operation on numbers, symbols and earlier entries", number);
   }
   operation->operator = (ExtentOperator) operator;
   const Dimension *operands[] = {&operation->left, &operation->right};

@@ -26,8 +26,8 @@ int32_t graft_read_integer(Reader *reader, const JsonValue *object, const char *
     return graft_damaged(reader, "'%s' is not an integer", key);
   }
   if (value->as.integer < low || value->as.integer > high) {
-    return graft_damaged(reader, "'%s' is %" PRId64 ", not between %" PRId64 " and %" PRId64, key, value->as.integer, low,
-                   high);
+    return graft_damaged(reader, "'%s' is %" PRId64 ", not between %" PRId64 " and %" PRId64, key,
+                         value->as.integer, low, high);
   }
   *result = value->as.integer;
   return GRAFT_OK;
@@ -60,8 +60,8 @@ int32_t graft_read_list(Reader *reader, const JsonValue *array, const char *key,
   for (int32_t i = 0; i < list->count; i++) {
     const JsonValue *item = graft_json_item(array, (size_t)i);
     if (item->kind != JSON_INTEGER || item->as.integer < low || item->as.integer >= limit) {
-      return graft_damaged(reader, "entry %" PRId32 " of '%s' is not an integer between %" PRId64 " and %" PRId64, i, key,
-                     low, limit - 1);
+      return graft_damaged(reader, "entry %" PRId32 " of '%s' is not an integer between %" PRId64 " and %" PRId64,
+                           i, key, low, limit - 1);
     }
     list->items[i] = (int32_t)item->as.integer;
   }

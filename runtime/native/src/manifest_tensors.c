@@ -65,8 +65,8 @@ static int32_t read_arena_offset(Reader *reader, const Procedure *procedure, con
     return graft_damaged(reader, "'offset' %" PRIu64 " is not a multiple of 64", tensor->offset);
   }
   if (tensor->offset > procedure->arena_bytes || tensor->bytes > procedure->arena_bytes - tensor->offset) {
-    return graft_damaged(reader, "%zu bytes at 'offset' %" PRIu64 " leave the arena of %" PRIu64 " bytes", tensor->bytes,
-                   tensor->offset, procedure->arena_bytes);
+    return graft_damaged(reader, "%zu bytes at 'offset' %" PRIu64 " leave the arena of %" PRIu64 " bytes",
+                         tensor->bytes, tensor->offset, procedure->arena_bytes);
   }
   return GRAFT_OK;
 }
@@ -81,13 +81,15 @@ static int32_t read_view(Reader *reader, Procedure *procedure, const JsonValue *
   }
   const TensorSpec *viewed = procedure->tensors + of;
   TensorSpec *root = procedure->tensors + viewed->root;
-  if ((graft_is_symbolic(tensor) || graft_is_symbolic(root)) && (offset || root->ndim < 0)) {
+  int is_part = offset || root->ndim < 0 || (viewed->storage == STORAGE_VIEW && viewed->offset);
+  if ((graft_is_symbolic(tensor) || graft_is_symbolic(root)) && is_part) {
     return graft_damaged(reader, "a view with symbols, or of a tensor with symbols, is not all of tensor %" PRId64, of);
   }
   viewed = graft_is_symbolic(viewed) ? root : viewed;
-  if (graft_is_static(viewed) && !graft_is_symbolic(tensor) && ((uint64_t)offset > viewed->bytes || tensor->bytes > viewed->bytes - (uint64_t)offset)) {
-    return graft_damaged(reader, "%zu bytes at 'offset' %" PRId64 " leave the %zu bytes of tensor %" PRId64, tensor->bytes,
-                   offset, viewed->bytes, of);
+  int is_compared = graft_is_static(viewed) && !graft_is_symbolic(tensor);
+  if (is_compared && ((uint64_t)offset > viewed->bytes || tensor->bytes > viewed->bytes - (uint64_t)offset)) {
+    return graft_damaged(reader, "%zu bytes at 'offset' %" PRId64 " leave the %zu bytes of tensor %" PRId64,
+                         tensor->bytes, offset, viewed->bytes, of);
   }
   tensor->root = viewed->root;
   tensor->offset = (uint64_t)offset + (viewed->storage == STORAGE_VIEW ? viewed->offset : 0);

@@ -4,107 +4,155 @@
 
 #define MAXIMUM_ARENA ((uint64_t)1 << 62)
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, FEW = 24 };
 
 /* Items that stand on one another are one: the first of them, which lives as long as all. */
 typedef struct Group {
   uint64_t bytes; /* a multiple of the alignment */
+  uint64_t begin; /* once it is placed */
   int32_t first, last;
   int32_t item;
 } Group;
 
-/* A group that has its place. Those are kept in order of their offsets. */
-typedef struct Placed {
+typedef struct Rank {
+  uint64_t bytes;
+  int32_t group;
+} Rank;
+
+typedef struct Extent {
   uint64_t begin, end;
-  int32_t first, last;
-} Placed;
+} Extent;
+
+/* `latest` is a tree over the groups in order of their first calls: node 1 is the root, the children of node n are 2n
+ * and 2n + 1, the leaves from `leaves` on are the groups. Each has the largest last call of the placed ones below it. */
+typedef struct Planner {
+  Group *groups;
+  Rank *ranks;
+  Extent *rivals;
+  int32_t *latest, *group_of;
+  size_t count, leaves, rival_count;
+} Planner;
+
+static size_t leaves_of(size_t count) {
+  size_t leaves = 1;
+  while (leaves < count) {
+    leaves *= 2;
+  }
+  return leaves;
+}
 
 size_t graft_plan_workspace(size_t count) {
-  return count * (sizeof(Group) + sizeof(Placed) + 2 * sizeof(int32_t)) + sizeof(uint64_t);
+  size_t each = sizeof(Group) + sizeof(Rank) + sizeof(Extent) + sizeof(int32_t);
+  return count * each + 2 * leaves_of(count) * sizeof(int32_t);
 }
 
-/* The largest first; of one size in the order of their lives, so that the plan is the same everywhere. */
-static int compare_groups(const void *left, const void *right) {
-  const Group *a = left, *b = right;
-  if (a->bytes != b->bytes) {
-    return a->bytes > b->bytes ? -1 : 1;
-  }
-  if (a->first != b->first) {
-    return a->first < b->first ? -1 : 1;
-  }
-  return a->item < b->item ? -1 : 1;
-}
-
-static size_t make_groups(const PlanItem *items, size_t count, Group *groups, int32_t *group_of) {
-  size_t found = 0;
+static void make_groups(Planner *planner, const PlanItem *items, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (items[i].on >= 0) {
-      group_of[i] = group_of[items[i].on];
-      Group *group = groups + group_of[i];
+      planner->group_of[i] = planner->group_of[items[i].on];
+      Group *group = planner->groups + planner->group_of[i];
       group->last = items[i].last > group->last ? items[i].last : group->last;
       continue;
     }
     uint64_t bytes = items[i].bytes ? (items[i].bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
-    group_of[i] = (int32_t)found;
-    groups[found++] = (Group){bytes, items[i].first, items[i].last, (int32_t)i};
+    planner->group_of[i] = (int32_t)planner->count;
+    planner->ranks[planner->count] = (Rank){bytes, (int32_t)planner->count};
+    planner->groups[planner->count++] = (Group){bytes, 0, items[i].first, items[i].last, (int32_t)i};
   }
-  return found;
 }
 
-/* Numbers of those placed that are live together with the group. Without branches, for this is nearly all the work. */
-static size_t find_rivals(const Placed *placed, size_t count, const Group *group, int32_t *rivals) {
-  size_t found = 0;
-  for (size_t i = 0; i < count; i++) {
-    rivals[found] = (int32_t)i;
-    found += (size_t)((placed[i].first <= group->last) & (placed[i].last >= group->first));
+/* The largest first; of one size in the order of their lives. */
+static int compare_ranks(const void *left, const void *right) {
+  const Rank *a = left, *b = right;
+  if (a->bytes != b->bytes) {
+    return a->bytes > b->bytes ? -1 : 1;
   }
-  return found;
+  return a->group < b->group ? -1 : a->group > b->group;
 }
 
-static uint64_t tightest_gap(const Placed *placed, const int32_t *rivals, size_t count, uint64_t bytes) {
-  uint64_t end = 0, best = UINT64_MAX, offset = 0;
-  for (size_t i = 0; i < count; i++) {
-    const Placed *rival = placed + rivals[i];
+static int compare_extents(const void *left, const void *right) {
+  const Extent *a = left, *b = right;
+  return a->begin < b->begin ? -1 : a->begin > b->begin;
+}
+
+/* Collects the placed groups below `node` that live at a time when `group` does. Below it are the groups from `low` on,
+ * `width` of them. */
+static void collect(Planner *planner, const Group *group, size_t node, size_t low, size_t width) {
+  if (planner->latest[node] < group->first || low >= planner->count || planner->groups[low].first > group->last) {
+    return;
+  }
+  if (width > 1) {
+    collect(planner, group, 2 * node, low, width / 2);
+    collect(planner, group, 2 * node + 1, low + width / 2, width / 2);
+    return;
+  }
+  const Group *rival = planner->groups + low;
+  planner->rivals[planner->rival_count++] = (Extent){rival->begin, rival->begin + rival->bytes};
+}
+
+static void sort_rivals(Planner *planner) {
+  if (planner->rival_count > FEW) {
+    qsort(planner->rivals, planner->rival_count, sizeof(Extent), compare_extents);
+    return;
+  }
+  for (size_t i = 1; i < planner->rival_count; i++) {
+    Extent moved = planner->rivals[i];
+    size_t place = i;
+    for (; place > 0 && planner->rivals[place - 1].begin > moved.begin; place--) {
+      planner->rivals[place] = planner->rivals[place - 1];
+    }
+    planner->rivals[place] = moved;
+  }
+}
+
+/* The begin of the smallest gap between rivals that has so many bytes, or the end of all. */
+static uint64_t tightest_gap(const Planner *planner, uint64_t bytes) {
+  uint64_t end = 0, best = UINT64_MAX, begin = 0;
+  for (size_t i = 0; i < planner->rival_count; i++) {
+    const Extent *rival = planner->rivals + i;
     if (rival->begin > end && rival->begin - end >= bytes && rival->begin - end < best) {
       best = rival->begin - end;
-      offset = end;
+      begin = end;
     }
     end = rival->end > end ? rival->end : end;
   }
-  return best == UINT64_MAX ? end : offset;
+  return best == UINT64_MAX ? end : begin;
 }
 
-static void insert(Placed *placed, size_t count, Placed added) {
-  size_t place = count;
-  while (place > 0 && placed[place - 1].begin > added.begin) {
-    placed[place] = placed[place - 1];
-    place--;
+static void note_placed(Planner *planner, int32_t number) {
+  for (size_t node = planner->leaves + (size_t)number; node > 0; node /= 2) {
+    if (planner->latest[node] < planner->groups[number].last) {
+      planner->latest[node] = planner->groups[number].last;
+    }
   }
-  placed[place] = added;
 }
 
 uint64_t graft_plan_memory(PlanItem *items, size_t count, void *workspace) {
-  Group *groups = workspace;
-  Placed *placed = (Placed *)(groups + count);
-  int32_t *group_of = (int32_t *)(placed + count), *rivals = group_of + count;
+  Planner planner = {.groups = workspace, .leaves = leaves_of(count)};
+  planner.ranks = (Rank *)(planner.groups + count);
+  planner.rivals = (Extent *)(planner.ranks + count);
+  planner.group_of = (int32_t *)(planner.rivals + count);
+  planner.latest = planner.group_of + count;
+  for (size_t i = 0; i < 2 * planner.leaves; i++) {
+    planner.latest[i] = -1;
+  }
+  make_groups(&planner, items, count);
+  qsort(planner.ranks, planner.count, sizeof(Rank), compare_ranks);
   uint64_t arena = ALIGNMENT;
-  size_t group_count = make_groups(items, count, groups, group_of);
-  qsort(groups, group_count, sizeof *groups, compare_groups);
-  for (size_t i = 0; i < group_count; i++) {
-    const Group *group = groups + i;
-    size_t rival_count = find_rivals(placed, i, group, rivals);
-    uint64_t offset = tightest_gap(placed, rivals, rival_count, group->bytes);
-    if (group->bytes > MAXIMUM_ARENA || offset > MAXIMUM_ARENA - group->bytes) {
+  for (size_t i = 0; i < planner.count; i++) {
+    Group *group = planner.groups + planner.ranks[i].group;
+    planner.rival_count = 0;
+    collect(&planner, group, 1, 0, planner.leaves);
+    sort_rivals(&planner);
+    group->begin = tightest_gap(&planner, group->bytes);
+    if (group->bytes > MAXIMUM_ARENA || group->begin > MAXIMUM_ARENA - group->bytes) {
       return 0;
     }
-    insert(placed, i, (Placed){offset, offset + group->bytes, group->first, group->last});
-    items[group->item].offset = offset;
-    arena = offset + group->bytes > arena ? offset + group->bytes : arena;
+    arena = group->begin + group->bytes > arena ? group->begin + group->bytes : arena;
+    note_placed(&planner, planner.ranks[i].group);
   }
   for (size_t i = 0; i < count; i++) {
-    if (items[i].on >= 0) {
-      items[i].offset = items[items[i].on].offset;
-    }
+    items[i].offset = planner.groups[planner.group_of[i]].begin;
   }
   return arena;
 }

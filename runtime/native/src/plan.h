@@ -16,8 +16,9 @@ typedef struct PlanItem {
 /* The bytes of working memory that planning so many items takes. */
 size_t graft_plan_workspace(size_t count);
 
-/* Places all items so that no two that are live at one time overlap, and returns the size of the arena; 0 if it would
- * be beyond 2**62 (an arena without items has 64 bytes). Greedy by size, each into the tightest gap that it fits. */
+/* Places all items, which are in the order of their first calls, so that no two that are live at one time overlap, and
+ * returns the size of the arena; 0 if it would be beyond 2**62 (an arena without items has 64 bytes). Greedy by size,
+ * each into the tightest gap that it fits. The time is n log n for tensors of short lives. */
 uint64_t graft_plan_memory(PlanItem *items, size_t count, void *workspace);
 
 #endif

@@ -125,6 +125,11 @@ Instance *graft_acquire_instance(GraftProgram *program);
 void graft_release_instance(Instance *instance);
 void graft_destroy_instance(Instance *instance);
 
+/* Frames and the memory of their tensors (frame.c). Creation returns 0 when memory runs out; then there may be parts to
+ * destroy. */
+int graft_create_frame(Store *store, const Procedure *procedure, Frame *frame);
+void graft_destroy_frame(Frame *frame);
+
 /* Gives the tensor memory for this shape; 0 when memory runs out. The data hold nothing definite. */
 int graft_block_reserve(Block *block, DLTensor *tensor, int32_t ndim, const int64_t *shape, size_t bytes);
 void graft_block_free(Block *block);
@@ -145,13 +150,13 @@ typedef struct Result {
   Block block;     /* after: its memory, if the procedure made it */
 } Result;
 
-/* Whether output `i` has a shape that is known when the procedure begins, and is written straight to where it is wanted:
- * then the result needs data before the procedure runs. */
+/* Whether output `i` has a shape that is known when the procedure begins, and is written straight to where it is
+ * wanted: then the result needs data before the procedure runs. */
 int graft_writes_in_place(const Procedure *procedure, int32_t i);
 
 /* Symbols (binding.c). Binds those of a stage to the shapes that came, and evaluates, checks and places what is known
- * then; if nothing changed since the last time, it only compares. Stage 0 comes when all inputs are bound, and before the
- * results are prepared. */
+ * then; if nothing changed since the last time, it only compares. Stage 0 comes when all inputs are bound, and before
+ * the results are prepared. */
 int32_t graft_bind_stage(Context *context, Frame *frame, int32_t number);
 static inline int32_t graft_enter(Context *context, Frame *frame) {
   return frame->procedure->stage_count ? graft_bind_stage(context, frame, 0) : GRAFT_OK;
@@ -160,9 +165,13 @@ static inline int32_t graft_enter(Context *context, Frame *frame) {
 /* Binds the symbols that a call's outputs tell, and compares the shapes of those whose memory it asked for. */
 int32_t graft_accept_outputs(Context *context, Frame *frame, const Call *call);
 
-/* Makes room in a frame for all this; 0 when memory runs out. */
-int graft_create_bindings(Store *store, Frame *frame);
-void graft_destroy_bindings(Frame *frame);
+/* Says that an input or output has another number of dimensions than its specification. */
+int32_t graft_fail_rank(Context *context, const Frame *frame, const TensorSpec *spec, const DLTensor *tensor);
+
+/* Memory for a stage whose shapes are known (placement.c): for the tensors of its arena by a plan, kept or new; and for
+ * outputs, which are handed over when the procedure is done and so get theirs each time. */
+int32_t graft_place_arena(Context *context, Frame *frame, int32_t number);
+int32_t graft_place_late_outputs(Context *context, Frame *frame, const Stage *stage);
 
 /* The bytes of a tensor whose shape is known. */
 size_t graft_frame_bytes(const Frame *frame, int32_t tensor);

@@ -23,7 +23,6 @@ from graft.cli.output import print_json, print_table
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
 from graft.report.quantities import dearer, knobs, shape, size
-from graft.runtime.procedure import procedure_from_json, shape_texts
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -80,6 +79,8 @@ def _print_artifact(state: State, path: Path) -> None:
 
 
 def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    from graft.runtime.procedure import procedure_from_json, shape_texts
+
     entry, members = manifest["procedures"][0], manifest["members"]
     click.echo(f"{path}: {size(path.stat().st_size)}, format {manifest['format']}, ABI {manifest['abi']}")
     for target in manifest["targets"]:

@@ -9,10 +9,11 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
+from graft.core.model.dimensions import ranges_of
 from graft.core.model.load import load
-from graft.core.model.normalize import normalize
+from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import names_in
+from graft.core.model.symbols import Range, names_in
 from graft.core.model.view import ValueView
 from graft.errors import ModelError
 from graft.runtime.extents import evaluate
@@ -63,6 +64,18 @@ def test_any_binding_gives_the_shapes_and_values_of_the_model_with_these_numbers
             assert tuple(evaluate(one, binding) for one in shape if one is not None) == array.shape
 
 
+@pytest.mark.parametrize("switched_off", PASSES)
+@pytest.mark.parametrize("name", ["attention", "guarded"])
+def test_any_pass_may_be_left_out(name: str, switched_off: str) -> None:
+    exported, make = MODELS[name]
+    model = load(make())
+    normalize(model, disable=[switched_off])
+    feeds = exported.feeds(exported.bindings[1])
+    found = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
+    for one, other in zip(found, ReferenceEvaluator(make()).run(None, feeds), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_the_simplified_attention_has_no_arithmetic_but_on_shapes_of_inputs() -> None:
     model = load(MODELS["attention"][1]())
     normalize(model)
@@ -71,6 +84,22 @@ def test_the_simplified_attention_has_no_arithmetic_but_on_shapes_of_inputs() ->
     targets = [node.inputs[1] for node in model.graph if node.op_type == "Reshape"]
     arrays = [target.const_value.numpy().tolist() for target in targets if target is not None and target.const_value]
     assert arrays == [[0, 0, 2, 4], [0, 0, 2, 4], [0, 0, 2, 4], [0, 0, 8]]
+
+
+CUT = (
+    "(float[batch,seq,4] x, float[64,4] table) => (float[batch,m,4] y) <int64[1] zero = {0}, int64[1] one = {1}> {"
+    " shape = Shape <start = 1, end = 2> (x) rows = Slice (table, zero, shape, zero) y = Add (x, rows) }"
+)
+
+
+def test_adding_a_cut_of_a_table_bounds_the_dimension() -> None:
+    model = load(model_of(f"g {CUT}"))
+    assert ranges_of(model)["seq"] == Range(0, 64)
+    assert shapes_in(model)["y"] == ("batch", "seq", 4)
+
+
+def test_a_bound_that_was_declared_and_is_lower_stays() -> None:
+    assert ranges_of(load(model_of(f"g {CUT}"), dims={"seq": (2, 16)}))["seq"] == Range(2, 16)
 
 
 def test_dimensions_keep_their_names_and_unnamed_ones_get_one() -> None:
@@ -98,7 +127,7 @@ def test_equal_symbols_broadcast_and_others_are_not_taken_for_equal() -> None:
 
 def test_ranges_decide_what_open_symbols_leave_open() -> None:
     text = """g (float[seq] x) => (float[n] y) <int64[1] zero = {0}, int64[1] most = {512}>
-              { s = Slice(x, zero, most) y = Add(s, x) }"""
+              { s = Slice(x, zero, most) y = Neg(s) }"""
     assert shapes_of(text)["s"] == ("min(seq, 512)",)
     assert shapes_of(text, dims={"seq": (1, 512)}) == {"s": ("seq",), "y": ("seq",)}
 
@@ -179,3 +208,21 @@ def test_shapes_that_an_exporter_states_of_results_are_not_believed() -> None:
     proto = model_of("g (float[batch, 4] x) => (float[1, 4] y) { t = Relu(x) y = Abs(t) }")
     proto.graph.value_info.add(name="t").CopyFrom(onnx.helper.make_tensor_value_info("t", 1, [1, 4]))
     assert shapes_in(load(proto)) == {"t": ("batch", 4), "y": ("batch", 4)}
+
+
+def test_numbers_that_the_model_cannot_compute_with_are_an_error() -> None:
+    with pytest.raises(ModelError) as caught:
+        load(
+            model_of("g (float[a, b] x, float[c, 5] w) => (float[a, 5] y) { y = MatMul(x, w) }"),
+            dims={"b": 3, "c": 4},
+        )
+    assert str(caught.value) == (
+        "the numbers given to dimensions contradict each other: [ShapeInferenceError] Inference error(s): "
+        "(op_type:MatMul): [ShapeInferenceError] Incompatible dimensions for matrix multiplication"
+    )
+
+
+def test_a_range_above_one_decides_which_operand_is_repeated() -> None:
+    text = "g (float[a, 4] x, float[b, 4] w) => (float[c, 4] y) { y = Add(x, w) }"
+    assert shapes_of(text, dims={"b": (2, 9)})["y"] == ("b", 4)
+    assert shapes_of(text, dims={"a": (1, 9), "b": (1, 9)})["y"] == ("max(a, b)", 4)

@@ -1,0 +1,126 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "memory.h"
+#include "plan.h"
+#include "platform.h"
+#include "program.h"
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
+static int is_plan_of(const KeptPlan *plan, const Frame *frame, const IndexList *known) {
+  for (int32_t i = 0; i < known->count; i++) {
+    if (plan->key[i] != frame->values[known->items[i]]) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static void find_places(const Frame *frame, const Stage *stage, PlanItem *items) {
+  for (int32_t i = 0; i < stage->arena.count; i++) {
+    const TensorSpec *spec = frame->procedure->tensors + stage->arena.items[i];
+    items[i] = (PlanItem){graft_frame_bytes(frame, stage->arena.items[i]), spec->first,
+                          spec->last < spec->first ? spec->first : spec->last, -1, 0};
+  }
+  for (int32_t i = 0; i < stage->in_place_count; i++) {
+    const InPlace *pair = stage->in_place + i;
+    int32_t result = frame->procedure->tensors[pair->result].index;
+    int32_t dying = frame->procedure->tensors[pair->dying].index;
+    if (items[result].on < 0 && items[result].bytes == items[dying].bytes &&
+        graft_frame_bytes(frame, pair->seen) == items[dying].bytes) {
+      items[result].on = dying;
+    }
+  }
+}
+
+/* The least recently used of the kept plans gives its place to a new one. */
+static KeptPlan *make_plan(Context *context, const Frame *frame, const Stage *stage, StageState *state) {
+  size_t count = (size_t)stage->arena.count;
+  ScratchMark mark = graft_scratch_mark(&context->scratch);
+  PlanItem *items = graft_call_memory(context, count, sizeof(PlanItem));
+  void *workspace = items ? graft_call_memory(context, 1, graft_plan_workspace(count)) : NULL;
+  if (!workspace) {
+    return NULL;
+  }
+  KeptPlan *plan = state->plans;
+  for (int32_t i = 1; i < state->plan_count; i++) {
+    plan = state->plans[i].used < plan->used ? state->plans + i : plan;
+  }
+  plan = state->plan_count < GRAFT_KEPT_PLANS ? state->plans + state->plan_count++ : plan;
+  find_places(frame, stage, items);
+  plan->bytes = graft_plan_memory(items, count, workspace);
+  for (int32_t i = 0; i < stage->known.count; i++) {
+    plan->key[i] = frame->values[stage->known.items[i]];
+  }
+  for (size_t i = 0; i < count; i++) {
+    plan->offsets[i] = items[i].offset;
+  }
+  graft_scratch_release(&context->scratch, mark);
+  return plan;
+}
+
+/* The arena is as large as the kept plans need, within a factor of two. */
+static int fit_arena(StageState *state, uint64_t wanted) {
+  uint64_t most = wanted;
+  for (int32_t i = 0; i < state->plan_count; i++) {
+    most = state->plans[i].bytes > most ? state->plans[i].bytes : most;
+  }
+  if (state->capacity >= wanted && state->capacity / 2 <= most) {
+    return 1;
+  }
+  free(state->arena);
+  state->arena = most > SIZE_MAX / 4 ? NULL : graft_aligned_malloc((size_t)most);
+  state->capacity = state->arena ? most : 0;
+  if (state->arena && most >= HUGE_PAGE_BYTES) {
+    graft_advise_huge_pages(state->arena, (size_t)most);
+  }
+  return state->arena != NULL;
+}
+
+int32_t graft_place_arena(Context *context, Frame *frame, int32_t number) {
+  const Stage *stage = frame->procedure->stages + number;
+  StageState *state = frame->stages + number;
+  KeptPlan *plan = NULL;
+  if (stage->arena.count == 0) {
+    return GRAFT_OK;
+  }
+  for (int32_t i = 0; !plan && i < state->plan_count; i++) {
+    int fits = state->plans[i].bytes && is_plan_of(state->plans + i, frame, &stage->known);
+    plan = fits ? state->plans + i : NULL;
+  }
+  plan = plan ? plan : make_plan(context, frame, stage, state);
+  if (!plan) {
+    return GRAFT_ERROR_MEMORY;
+  }
+  plan->used = ++state->clock;
+  if (plan->bytes == 0 || !fit_arena(state, plan->bytes)) {
+    char size[32] = "more than 2**62";
+    if (plan->bytes) {
+      snprintf(size, sizeof size, "%" PRIu64, plan->bytes);
+    }
+    plan->bytes = plan->used = 0;
+    return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: these shapes need an arena of %s bytes",
+                              size);
+  }
+  for (int32_t i = 0; i < stage->arena.count; i++) {
+    graft_frame_bind(frame, stage->arena.items[i], state->arena + plan->offsets[i]);
+  }
+  return GRAFT_OK;
+}
+
+int32_t graft_place_late_outputs(Context *context, Frame *frame, const Stage *stage) {
+  for (int32_t i = 0; i < stage->outputs.count; i++) {
+    int32_t number = stage->outputs.items[i];
+    const TensorSpec *spec = frame->procedure->tensors + number;
+    DLTensor *tensor = frame->tensors + number;
+    tensor->shape = frame->shapes[number];
+    if (!graft_block_reserve(frame->blocks + number, tensor, spec->ndim, tensor->shape,
+                             graft_frame_bytes(frame, number))) {
+      return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory for output '%s'", spec->name);
+    }
+    graft_frame_bind(frame, number, tensor->data);
+  }
+  return GRAFT_OK;
+}

@@ -1,0 +1,114 @@
+"""Programs for every shape: models with symbolic dimensions against ONNX Runtime, binding by binding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from onnx.reference import ReferenceEvaluator
+
+import graft
+from graft.errors import GraftError
+from graft.runtime.extents import Symbol
+from graft.runtime.typical_shapes import typical_values
+from tests.core.model.exported import HEADER, MODELS
+
+
+def onnxruntime_of(model: onnx.ModelProto):  # type: ignore[no-untyped-def]
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_exported_model_runs_every_shape_as_onnxruntime_does(name: str) -> None:
+    exported, make = MODELS[name]
+    model = make()
+    program, session = graft.compile(model, cache=False, tuned=False), onnxruntime_of(model)
+    for binding in (*exported.bindings, *exported.bindings):
+        feeds = exported.feeds(binding)
+        results = program.run(feeds)
+        for value, expected in zip(model.graph.output, session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(results[value.name], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_ten_lengths_of_one_artifact_agree_with_ten_static_programs(tmp_path: Path) -> None:
+    exported, make = MODELS["attention"]
+    graft.compile(make(), cache=False, tuned=False).save(tmp_path / "any.graft")
+    program = graft.runtime.load(tmp_path / "any.graft")
+    for seq in range(1, 11):
+        feeds = exported.feeds({"batch": 2, "seq": seq})
+        static = graft.compile(make(), dims={"batch": 2, "seq": seq}, cache=False, tuned=False)
+        np.testing.assert_allclose(program.run(feeds)["y"], static.run(feeds)["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_an_extent_of_zero_runs() -> None:
+    model = parser.parse_model(f"{HEADER} g (float[n, 4] x) => (float[n, 4] y) {{ y = Relu(x) }}")
+    program = graft.compile(model, cache=False, tuned=False)
+    assert program.run({"x": np.zeros((0, 4), np.float32)})["y"].shape == (0, 4)
+
+
+def test_what_depends_on_data_has_the_shape_that_it_turns_out_to_have() -> None:
+    model = parser.parse_model(
+        f"""{HEADER} g (float[n, 4] x) => (float[a, b] y) {{
+            i = NonZero(x) t = Transpose(i) f = Cast <to = 1> (t) y = Neg(f) }}"""
+    )
+    program = graft.compile(model, cache=False, tuned=False)
+    for rows in (0, 1, 3):
+        x = np.eye(max(rows, 1), 4, dtype=np.float32)[:rows]
+        np.testing.assert_array_equal(program.run({"x": x})["y"], -np.argwhere(x).astype(np.float32))
+
+
+def test_a_loop_that_grows_what_it_carries_runs() -> None:
+    model = parser.parse_model(
+        f"""{HEADER} g (float[n, 2] x, int64 count) => (float[m, 2] last, float[i, 2] sums) <bool go = {{1}}> {{
+            last, sums = Loop(count, go, x) <body = b (int64 step, bool on, float[p, 2] h)
+                => (bool more, float[q, 2] next, float[2] total) <int64[1] rows = {{0}}> {{
+                    more = Identity(on) next = Concat <axis = 0> (h, x)
+                    total = ReduceSum <keepdims = 0> (next, rows) }}>
+        }}"""
+    )
+    program = graft.compile(model, cache=False, tuned=False)
+    for rows, count in ((1, 2), (2, 0), (3, 3)):
+        x = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+        results = program.run({"x": x, "count": np.array(count)})
+        np.testing.assert_array_equal(results["last"], np.tile(x, (count + 1, 1)))
+        np.testing.assert_array_equal(results["sums"], [x.sum(0) * (k + 2) for k in range(count)] or np.zeros((0, 2)))
+
+
+def test_a_body_reads_shapes_of_outside_and_captured_tensors() -> None:
+    model = parser.parse_model(
+        f"""{HEADER} g (float[n, m] x, float[k, 6] z, bool c) => (float[a, b] y) <int64[1] minus = {{-1}}> {{
+            d = Concat <axis = 0> (z, z)
+            y = If(c) <then_branch = t () => (float[p, q] u) {{
+                        s = Shape(x) w = Gather(s, minus) flat = Concat <axis = 0> (minus, w) u = Reshape(z, flat) }},
+                       else_branch = e () => (float[p, q] v) {{ v = Transpose(d) }}>
+        }}"""
+    )
+    program = graft.compile(model, cache=False, tuned=False)
+    for n, m, k in ((2, 3, 4), (1, 6, 1), (3, 2, 2)):
+        feeds = {"x": np.ones((n, m), np.float32), "z": np.arange(6.0 * k, dtype=np.float32).reshape(k, 6)}
+        for choice in (True, False):
+            feeds["c"] = np.array(choice)  # type: ignore[assignment]
+            expected = feeds["z"].reshape(-1, m) if choice else np.concatenate([feeds["z"], feeds["z"]]).T
+            np.testing.assert_array_equal(program.run(feeds)["y"], expected)
+
+
+def test_typical_values_lie_in_their_ranges() -> None:
+    shapes = {"x": (Symbol("n"), 3, Symbol("h"), Symbol("w")), "y": (Symbol("n"), Symbol("seq"))}
+    assert typical_values(shapes, {"h": (1, 32), "seq": (64, None)}, {"w": 5}) == {"n": 2, "h": 32, "w": 5, "seq": 64}
+    with pytest.raises(GraftError) as caught:
+        typical_values(shapes, {}, {"z": 1})
+    assert str(caught.value) == "no input has a dimension 'z'; there is 'n', 'h', 'w', 'seq'"
+
+
+def test_the_reference_takes_what_nobody_else_takes() -> None:
+    exported, make = MODELS["image"]
+    model, feeds = make(), exported.feeds(exported.bindings[1])
+    program = graft.compile(model, ["reference"], cache=False, tuned=False)
+    np.testing.assert_allclose(program.run(feeds)["y"], ReferenceEvaluator(model).run(None, feeds)[0], rtol=1e-5)

@@ -167,7 +167,7 @@ class Nests:
             if isinstance(loop.extent, Constant) and int(loop.extent.value) < lanes:
                 continue
             costs = [_cost(load.indices, loop.variable, GATHERED * lanes) for load in loads(*stage_expressions(stage))]
-            if loop in own:
+            if loop in own and not reduced:  # a sum is stored once
                 costs.append(_cost(stage.axes, loop.variable, SCATTERED * lanes))
             cost = sum(costs) / len(costs) + (1.0 if loop in reduced else 0.0)
             if cost < best[0]:

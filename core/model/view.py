@@ -40,7 +40,8 @@ class ValueView:
     def shape(self) -> tuple[int | str | None, ...] | None:
         """Dimensions: an int, a symbol's name, or None where unknown; None when the rank is unknown."""
         if self.value.shape is None:
-            return None
+            tensor = constant_tensor(self.value)
+            return None if tensor is None else tuple(int(extent) for extent in tensor.shape.numpy())
         return tuple(d if isinstance(d, int) else d.value for d in self.value.shape)
 
     @property

@@ -69,9 +69,9 @@ def extents(buffer: Buffer) -> tuple[Extent, ...]:
     return tuple(found)
 
 
-def numbers(buffer: Buffer, first: int) -> tuple[int, ...]:
-    """Return the extents of a buffer from dimension ``first`` on, which are numbers."""
-    return dims(replace(buffer, shape=buffer.shape[first:]))
+def numbers(buffer: Buffer, first: int, last: int | None = None) -> tuple[int, ...]:
+    """Return the extents of a buffer from dimension ``first`` to before ``last``, which are numbers."""
+    return dims(replace(buffer, shape=buffer.shape[first:last]))
 
 
 def extent(value: Extent) -> Expression:

@@ -13,8 +13,9 @@ from graft.core.operators import build as b
 from graft.core.operators.contraction import requantized, shape_of, zero_point
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
-from graft.core.operators.varying import batches
-from graft.core.operators.windows import positions, windows_of
+from graft.core.operators.varying import fixed, varying_axis
+from graft.core.operators.windows import known_pads, positions, windows_of
+from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -25,8 +26,8 @@ Pixel = Callable[[Indices, Indices], Expression]
 
 
 def _windows(lowering: Lowering, weight: int) -> Windows:
-    source, kernel, target = (b.numbers(x, 2) for x in (lowering.input(0), lowering.input(weight), lowering.output()))
-    return windows_of(lowering.node, source, kernel, target)
+    source, target = (b.extents(buffer)[2:] for buffer in (lowering.input(0), lowering.output()))
+    return windows_of(lowering.node, source, b.numbers(lowering.input(weight), 2), target)
 
 
 def sliding_product(
@@ -38,9 +39,10 @@ def sliding_product(
     """
     group = lowering.node.attribute("group", 1)
     outputs, channels = b.dims(weights)[:2]
+    source = b.extents(lowering.input(0))[2:]
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = positions(w, axes[2:], k[1:])
+        places, conditions = positions(w, axes[2:], k[1:], source)
         first = b.multiply(b.divide(axes[1], outputs // group), channels) if group > 1 else b.index(0)
         channel = first if channels == 1 else b.add(first, k[0])
         within = b.index(0) if channels == 1 else k[0]
@@ -79,7 +81,16 @@ def _conv_cost(weight: int) -> Callable[[NodeView], Cost]:
     return cost
 
 
-OPERATORS.add(Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=batches))
+def _convolution_varies(node: NodeView) -> Reject | None:
+    """Take images of any extents but for the channels, with windows and pads that are numbers."""
+    weights = node.input(1)
+    if weights is not None and weights.static_shape is None:
+        axis = next(axis for axis, extent in enumerate(weights.shape or ()) if not isinstance(extent, int))
+        return varying_axis(node, weights, axis)
+    return fixed(1)(node) or known_pads(node)
+
+
+OPERATORS.add(Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies))
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +145,7 @@ def _lower_qlinear_conv(lowering: Lowering) -> tuple[Stage, ...]:
     return stage, b.compute(target, value)
 
 
-OPERATORS.add(Operator("ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=batches))
+OPERATORS.add(Operator("ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=_convolution_varies))
 OPERATORS.add(Operator("QLinearConv", CONVOLUTION, _lower_qlinear_conv, _conv_cost(3)))
 
 # ---- ConvTranspose ------------------------------------------------------------------------------------------------
@@ -145,7 +156,7 @@ def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
     x, weights, bias, target = lowering.input(0), lowering.input(1), lowering.optional(2), lowering.output()
     kind, group = b.wide(target.dtype), lowering.node.attribute("group", 1)
     per_group, inputs = b.dims(weights)[1], b.dims(weights)[0] // group
-    w = _transposed_windows(lowering)
+    w, extents = _transposed_windows(lowering), b.extents(x)[2:]
 
     def value(axes: Indices, k: Indices) -> Expression:
         places, conditions = [], []
@@ -156,7 +167,7 @@ def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
             place = b.subtract(b.divide(lifted, w.strides[d]), -(-reach // w.strides[d]))
             places.append(place)
             conditions += [b.equal(b.modulo(lifted, w.strides[d]), 0)] if w.strides[d] > 1 else []
-            conditions += b.inside(place, w.source[d])
+            conditions += b.inside(place, extents[d])
         number = b.divide(axes[1], per_group) if group > 1 else b.index(0)
         channel = b.add(b.multiply(number, inputs), k[0])
         within = b.subtract(axes[1], b.multiply(number, per_group))
@@ -171,11 +182,11 @@ def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
 def _transposed_windows(lowering: Lowering) -> Windows:
     """The windows of a ConvTranspose; with ``auto_pad`` or ``output_shape`` the pads follow from the output shape."""
     node = lowering.node
-    source, kernel, target = (b.dims(x)[2:] for x in (lowering.input(0), lowering.input(1), lowering.output()))
-    w = windows_of(node, source, kernel, target)
+    w = _windows(lowering, 1)
     mode = node.attribute("auto_pad", "NOTSET")
     if mode in ("NOTSET", "VALID") and not node.attribute("output_shape"):
         return w
+    source, kernel, target = w.source, w.kernel, w.target
     extra = node.attribute("output_padding") or [0] * w.rank
     totals = [
         w.strides[d] * (source[d] - 1) + extra[d] + (kernel[d] - 1) * w.dilations[d] + 1 - target[d]
@@ -190,5 +201,12 @@ def _transpose_cost(node: NodeView) -> Cost:
     return Cost(2 * elements(node.input(0)) * math.prod(shape_of(node.input(1))[1:]), traffic(node))
 
 
+def _transposed_varies(node: NodeView) -> Reject | None:
+    mode = node.attribute("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID") or node.attribute("output_shape"):
+        return Reject("dynamic-shape", "auto_pad or output_shape of ConvTranspose pads as the extents say")
+    return _convolution_varies(node)
+
+
 TRANSPOSED = frozenset({Trait.REDUCTION})
-OPERATORS.add(Operator("ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost))
+OPERATORS.add(Operator("ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies))

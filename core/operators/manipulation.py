@@ -12,8 +12,14 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.varying import Check, anything, broadcast_to_result, fixed_attribute, varying_axis
-from graft.core.operators.views import reshaped_indices
+from graft.core.operators.varying import (
+    Check,
+    anything,
+    broadcast_to_result,
+    fixed,
+    fixed_attribute,
+    varying_axis,
+)
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 
@@ -67,39 +73,44 @@ def _lower_transpose(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), lambda axes: b.load(source, *(axes[p] for p in place))),)
 
 
-def _permuted_reshape(source: Buffer, target: Buffer, split: Sequence[int], order: Sequence[int]) -> tuple[Stage, ...]:
-    """Reshape to ``split``, transpose by ``order``, reshape to the target: one stage."""
-    middle = [split[dimension] for dimension in order]
+def _channel(block: int, depth: int, position: Sequence[Expression], mode: str) -> Expression:
+    """The channel of the deep image where channel, row and column of a block stand; ``depth`` is the shallow one's."""
+    c, row, column = position
+    within = b.add(b.multiply(row, block), column)
+    return b.add(b.multiply(within, depth), c) if mode == "DCR" else b.add(b.multiply(c, block * block), within)
 
-    def value(axes: Indices) -> Expression:
-        permuted = reshaped_indices(axes, b.dims(target), middle)
-        plain = [permuted[list(order).index(dimension)] for dimension in range(len(split))]
-        return b.load(source, *reshaped_indices(plain, split, b.dims(source)))
+
+def _lower_depth_to_space(lowering: Lowering) -> tuple[Stage, ...]:
+    source, target, block = lowering.input(0), lowering.output(), lowering.node.attribute("blocksize")
+    depth, mode = b.numbers(target, 1, 2)[0], lowering.node.attribute("mode", "DCR")
+
+    def value(i: Indices) -> Expression:
+        within = (i[1], *(b.modulo(place, block) for place in i[2:]))
+        channel = _channel(block, depth, within, mode)
+        return b.load(source, i[0], channel, *(b.divide(place, block) for place in i[2:]))
 
     return (b.compute(target, value),)
 
 
-def _lower_depth_to_space(lowering: Lowering) -> tuple[Stage, ...]:
-    source = lowering.input(0)
-    n, c, h, w = b.dims(source)
-    block = lowering.node.attribute("blocksize")
-    if lowering.node.attribute("mode", "DCR") == "DCR":
-        return _permuted_reshape(source, lowering.output(), (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2))
-    return _permuted_reshape(source, lowering.output(), (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3))
-
-
 def _lower_space_to_depth(lowering: Lowering) -> tuple[Stage, ...]:
-    source = lowering.input(0)
-    n, c, h, w = b.dims(source)
-    block = lowering.node.attribute("blocksize")
-    split = (n, c, h // block, block, w // block, block)
-    order = (0, 3, 5, 1, 2, 4) if lowering.node.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return _permuted_reshape(source, lowering.output(), split, order)
+    source, block = lowering.input(0), lowering.node.attribute("blocksize")
+    depth, mode = b.numbers(source, 1, 2)[0], lowering.node.attribute("mode", "DCR")
+
+    def value(i: Indices) -> Expression:
+        if mode == "DCR":
+            c, within = b.modulo(i[1], depth), b.divide(i[1], depth)
+        else:
+            c, within = b.divide(i[1], block * block), b.modulo(i[1], block * block)
+        places = (b.divide(within, block), b.modulo(within, block))
+        spread = (b.add(b.multiply(place, block), offset) for place, offset in zip(i[2:], places, strict=True))
+        return b.load(source, i[0], c, *spread)
+
+    return (b.compute(lowering.output(), value),)
 
 
 _add("Transpose", _lower_transpose, traits=MOVEMENT, varies=anything)
-_add("DepthToSpace", _lower_depth_to_space, traits=MOVEMENT)
-_add("SpaceToDepth", _lower_space_to_depth, traits=MOVEMENT)
+_add("DepthToSpace", _lower_depth_to_space, traits=MOVEMENT, varies=fixed(1))
+_add("SpaceToDepth", _lower_space_to_depth, traits=MOVEMENT, varies=fixed(1))
 
 # ---- Parts --------------------------------------------------------------------------------------------------------
 
@@ -236,7 +247,7 @@ _add("Tile", _lower_tile, traits=MOVEMENT)
 
 def _lower_pad(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
-    shape = b.dims(source)
+    shape = b.extents(source)
     axes_in = integers(lowering.constant(3))
     chosen = [normal_axis(axis, len(shape)) for axis in (range(len(shape)) if axes_in is None else axes_in)]
     amounts = integers(lowering.constant(1))
@@ -248,7 +259,7 @@ def _lower_pad(lowering: Lowering) -> tuple[Stage, ...]:
 
 def _padded(lowering: Lowering, begins: dict[int, int], mode: str) -> Stage:
     source, target = lowering.input(0), lowering.output()
-    shape, full = b.dims(source), b.dims(target)
+    shape, full = b.extents(source), b.extents(target)
     fill = bound(lowering, 2) if lowering.optional(2) is not None else b.constant(0, source.dtype)
 
     def value(axes: Indices) -> Expression:
@@ -267,13 +278,16 @@ def _padded(lowering: Lowering, begins: dict[int, int], mode: str) -> Stage:
     return b.compute(target, value)
 
 
-def mirrored(position: Expression, extent: int, padded: int, mode: str) -> Expression:
+def mirrored(position: Expression, extent: b.Extent, padded: b.Extent, mode: str) -> Expression:
     """Return the position inside ``[0, extent)`` that Pad's ``reflect``, ``edge`` or ``wrap`` reads at ``position``.
 
     ``position`` lies in ``(-padded, padded)``.
     """
     if mode == "edge":
         return b.clamp(position, extent)
+    if not isinstance(extent, int) or not isinstance(padded, int):
+        assert extent is padded, f"mode '{mode}' pads an axis of unknown extent"
+        return position
     period = extent if mode == "wrap" else max(2 * (extent - 1), 1)
     lift = -(-padded // period) * period
     rest = b.modulo(b.add(position, lift), period)
@@ -288,7 +302,17 @@ def _accept_pad(node: NodeView) -> Reject | None:
     return constants_required(1, 3)(node)
 
 
-OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad))
+def _pad_varies(node: NodeView) -> Reject | None:
+    """Take any extents; what is padded by ``reflect`` or ``wrap`` has numbers."""
+    source, target = node.input(0), node.outputs[0]
+    if source is not None and node.attribute("mode", "constant") not in ("constant", "edge"):
+        for axis, (inner, outer) in enumerate(zip(source.shape or (), target.shape or (), strict=True)):
+            if inner != outer and not (isinstance(inner, int) and isinstance(outer, int)):
+                return varying_axis(node, target, axis)
+    return None
+
+
+OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=_pad_varies))
 
 
 def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:

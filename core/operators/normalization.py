@@ -200,8 +200,8 @@ def _lower_instance_norm(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_group_norm(lowering: Lowering) -> tuple[Stage, ...]:
     """The channels are split as ``c = group * size + within``; a temporary has one value per batch and group."""
     source, scale, bias = lowering.input(0), lowering.input(1), lowering.input(2)
-    shape, kind, groups = b.dims(source), b.wide(source.dtype), lowering.node.attribute("num_groups")
-    size = shape[1] // groups
+    shape, kind, groups = b.extents(source), b.wide(source.dtype), lowering.node.attribute("num_groups")
+    size = b.numbers(source, 1, 2)[0] // groups
     axes = trailing((shape[0], groups, size, *shape[2:]), 2)
     x = loaded(source)
 
@@ -262,7 +262,7 @@ def _row_wise(name: str, lower: LowerFunction, varies: Check | None = None) -> N
 _row_wise("LayerNormalization", _lower_layer_norm, broadcasting)
 _row_wise("RMSNormalization", _lower_rms_norm, broadcasting)
 _row_wise("InstanceNormalization", _lower_instance_norm, fixed(1))
-_row_wise("GroupNormalization", _lower_group_norm)
+_row_wise("GroupNormalization", _lower_group_norm, fixed(1))
 _row_wise("MeanVarianceNormalization", _lower_mean_variance, anything)
 _row_wise("LpNormalization", _lower_lp_norm, anything)
 
@@ -292,7 +292,7 @@ def _accept_batch_norm(node: NodeView) -> Reject | None:
 def _lower_lrn(lowering: Lowering) -> tuple[Stage, ...]:
     """``x / (bias + alpha / size * sum of squares over neighbouring channels) ^ beta``."""
     source = lowering.input(0)
-    shape, kind = b.dims(source), b.wide(source.dtype)
+    shape, kind = b.extents(source), b.wide(source.dtype)
     size, beta = lowering.node.attribute("size"), lowering.node.attribute("beta", 0.75)
     bias, alpha = lowering.node.attribute("bias", 1.0), lowering.node.attribute("alpha", 1e-4)
     before = (size - 1) // 2
@@ -320,5 +320,7 @@ def power(base: Expression, exponent: float) -> Expression:
     return base if math.isclose(exponent, 1.0) else b.intrinsic("pow", base, exponent)
 
 
-OPERATORS.add(Operator("BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm))
-OPERATORS.add(Operator("LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16)))
+OPERATORS.add(
+    Operator("BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything)
+)
+OPERATORS.add(Operator("LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything))

@@ -10,8 +10,8 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import elements, per_input, traffic
 from graft.core.operators.reduction import Map, mean_of, rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.varying import anything, batches
-from graft.core.operators.windows import count, positions, windows_of
+from graft.core.operators.varying import anything
+from graft.core.operators.windows import count, known_pads, positions, windows_of
 from graft.core.tensor_ir.anchors import Pooling, Windows
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
 
@@ -22,12 +22,13 @@ Indices = Sequence[Expression]
 
 def _windows(lowering: Lowering) -> Windows:
     kernel = lowering.node.attribute("kernel_shape")
-    return windows_of(lowering.node, b.numbers(lowering.input(0), 2), kernel, b.numbers(lowering.output(), 2))
+    target = next(buffer for buffer in map(lowering.optional_output, range(2)) if buffer is not None)
+    return windows_of(lowering.node, b.extents(lowering.input(0))[2:], kernel, b.extents(target)[2:])
 
 
 def _element(source: Buffer, w: Windows, axes: Indices, k: Indices, outside: Expression) -> Expression:
     """The element that window ``axes`` sees at ``k``, or ``outside`` where it leaves the input."""
-    places, conditions = positions(w, axes[2:], k)
+    places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
     value = b.masked_load(source, [axes[0], axes[1], *places], conditions)
     mask = b.all_of(conditions)
     return value if mask is None else b.select(mask, value, outside)
@@ -45,18 +46,18 @@ def _lower_max_pool(lowering: Lowering) -> tuple[Stage, ...]:
 def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer) -> Stage:
     """The least flat position in the input, over all dimensions, that holds a window's maximum."""
     source = lowering.input(0)
-    shape, by_column = b.dims(source), bool(lowering.node.attribute("storage_order", 0))
+    shape, by_column = b.extents(source), bool(lowering.node.attribute("storage_order", 0))
     order = list(range(w.rank))
     if by_column:
         order.reverse()
     none = b.highest("int64")
 
     def candidate(i: Indices, k: Indices) -> Expression:
-        places, conditions = positions(w, i[2:], k)
+        places, conditions = positions(w, i[2:], k, shape[2:])
         value = b.masked_load(source, [i[0], i[1], *places], conditions)
         flat: Expression = b.add(b.multiply(i[0], shape[1]), i[1])
         for d in order:
-            flat = b.add(b.multiply(flat, w.source[d]), places[d])
+            flat = b.add(b.multiply(flat, shape[2 + d]), places[d])
         matches = b.same(value, b.load(best, *i))
         mask = b.all_of(conditions)
         return b.select(matches if mask is None else b.both(mask, matches), flat, none)
@@ -67,17 +68,18 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
 def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
     source, target, w = lowering.input(0), lowering.output(), _windows(lowering)
     kind, padded = b.wide(source.dtype), bool(lowering.node.attribute("count_include_pad", 0))
+    extents = b.extents(source)[2:]
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = positions(w, axes[2:], k)
+        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
         return b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind)
 
-    if isinstance(total := count(w, [b.index(0)] * w.rank, padded=padded), int):
+    if isinstance(total := count(w, [b.index(0)] * w.rank, extents, padded=padded), int):
         return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=Pooling(w)),)
     sums = lowering.temporary(kind, b.extents(target))
 
     def mean(i: Indices) -> Expression:
-        of = count(w, i[2:], padded=padded)
+        of = count(w, i[2:], extents, padded=padded)
         return b.divide(b.load(sums, *i), float(of) if isinstance(of, int) else b.cast(of, kind))
 
     return (b.reduce(sums, "add", w.kernel, value, structure=Pooling(w)), b.compute(target, mean))
@@ -103,7 +105,7 @@ def _lower_lp_pool(lowering: Lowering) -> tuple[Stage, ...]:
     kind = b.wide(source.dtype)
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = positions(w, axes[2:], k)
+        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
         return _powered(p)(b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind))
 
     return (b.reduce(lowering.output(), "add", w.kernel, value, epilogue=_rooted(p), structure=Pooling(w)),)
@@ -113,9 +115,9 @@ def _window_cost(node: NodeView) -> Cost:
     return Cost(elements(node.outputs[0]) * math.prod(node.attribute("kernel_shape")), traffic(node))
 
 
-OPERATORS.add(Operator("MaxPool", POOLING, _lower_max_pool, _window_cost, varies=batches))
-OPERATORS.add(Operator("AveragePool", POOLING, _lower_average_pool, _window_cost, varies=batches))
-OPERATORS.add(Operator("LpPool", POOLING, _lower_lp_pool, _window_cost, varies=batches))
+OPERATORS.add(Operator("MaxPool", POOLING, _lower_max_pool, _window_cost, varies=known_pads))
+OPERATORS.add(Operator("AveragePool", POOLING, _lower_average_pool, _window_cost, varies=known_pads))
+OPERATORS.add(Operator("LpPool", POOLING, _lower_lp_pool, _window_cost, varies=known_pads))
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
 

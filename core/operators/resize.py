@@ -16,6 +16,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.manipulation import constants_required, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.varying import is_static, varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import FLOATS, is_custom
@@ -28,16 +29,22 @@ class Dimension:
     """One resized dimension: extents, the scale (output over input), the region of ``tf_crop_and_resize``."""
 
     axis: int
-    source: int
-    target: int
+    source: b.Extent
+    target: b.Extent
     scale: float
     start: float = 0.0
     end: float = 1.0
 
     @property
+    def last(self) -> int:
+        """The last position of the input, whose extent is a number."""
+        assert isinstance(self.source, int), f"axis {self.axis} has no number"
+        return self.source - 1
+
+    @property
     def length(self) -> float:
         """The output's extent before it is rounded down: what ``align_corners`` aligns."""
-        return self.scale * self.source
+        return self.scale * (self.last + 1)
 
 
 def _original(node: NodeView, d: Dimension, place: Expression) -> Expression:
@@ -49,17 +56,20 @@ def _original(node: NodeView, d: Dimension, place: Expression) -> Expression:
         case "asymmetric":
             return b.divide(x, d.scale)
         case "align_corners":
-            return b.multiply(x, (d.source - 1) / (d.length - 1)) if d.length > 1 else b.constant(0.0, "float64")
+            return b.multiply(x, d.last / (d.length - 1)) if d.length > 1 else b.constant(0.0, "float64")
         case "pytorch_half_pixel":
+            if not isinstance(d.target, int):
+                return b.select(b.greater(d.target, 1), half, b.constant(0.0, "float64"))
             return half if d.target > 1 else b.constant(0.0, "float64")
         case "half_pixel_symmetric":
-            adjustment = d.target / (d.scale * d.source)
-            return b.add(half, d.source / 2 * (1 - adjustment))
+            assert isinstance(d.target, int), f"axis {d.axis} has no number"
+            adjustment = d.target / d.length
+            return b.add(half, (d.last + 1) / 2 * (1 - adjustment))
         case "tf_crop_and_resize":
             if d.length <= 1:
-                return b.constant((d.start + d.end) * (d.source - 1) / 2, "float64")
-            step = (d.end - d.start) * (d.source - 1) / (d.length - 1)
-            return b.add(b.multiply(x, step), d.start * (d.source - 1))
+                return b.constant((d.start + d.end) * d.last / 2, "float64")
+            step = (d.end - d.start) * d.last / (d.length - 1)
+            return b.add(b.multiply(x, step), d.start * d.last)
     return half
 
 
@@ -105,7 +115,7 @@ def _taps(node: NodeView, d: Dimension, place: Expression) -> list[tuple[Express
     return _normalised(taps, d.source) if node.attribute("exclude_outside", 0) else taps
 
 
-def _normalised(taps: list[tuple[Expression, Expression]], extent: int) -> list[tuple[Expression, Expression]]:
+def _normalised(taps: list[tuple[Expression, Expression]], extent: b.Extent) -> list[tuple[Expression, Expression]]:
     """Weights outside the input set to 0, the others scaled so that they add up to 1."""
     kept = []
     for place, weight in taps:
@@ -140,22 +150,23 @@ def _filled(node: NodeView, d: Dimension, i: Indices, value: Expression, fill: f
     if fill is None:
         return value
     x = _original(node, d, i[d.axis])
-    within = b.both(b.greater_equal(x, 0.0), b.less_equal(x, float(d.source - 1)))
+    within = b.both(b.greater_equal(x, 0.0), b.less_equal(x, float(d.last)))
     return b.select(within, value, fill)
 
 
 def _dimensions(lowering: Lowering) -> list[Dimension]:
-    node, source, target = lowering.node, b.dims(lowering.input(0)), b.dims(lowering.output())
+    node, source, target = lowering.node, b.extents(lowering.input(0)), b.extents(lowering.output())
     axes = [normal_axis(axis, len(source)) for axis in node.attribute("axes") or range(len(source))]
     scales, roi = lowering.constant(2), lowering.constant(1)
     sizes = lowering.constant(3)
     found = []
     for number, axis in enumerate(axes):
-        scale = target[axis] / source[axis]
+        inner, outer = source[axis], target[axis]
+        scale = outer / inner if isinstance(inner, int) and isinstance(outer, int) else 1.0
         if scales is not None and scales.size:
             scale = float(scales.reshape(-1)[number])
         elif sizes is not None and node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
-            ratios = [int(size) / source[a] for size, a in zip(sizes, axes, strict=True)]
+            ratios = [int(size) / b.dims(lowering.input(0))[a] for size, a in zip(sizes, axes, strict=True)]
             scale = min(ratios) if node.attribute("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
         start, end = _region(roi, number, len(axes))
         if scale != 1 or source[axis] != target[axis] or (start, end) != (0.0, 1.0):
@@ -178,7 +189,7 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
         return (b.compute(target, lambda i: b.load(source, *i)),)
     kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else b.wide(source.dtype)
     stages: list[Stage] = []
-    shape = list(b.dims(source))
+    shape = list(b.extents(source))
     for number, dimension in enumerate(todo):
         shape[dimension.axis] = dimension.target
         into = target if number == len(todo) - 1 else lowering.temporary(kind, tuple(shape))
@@ -197,8 +208,26 @@ def _accept_resize(node: NodeView) -> Reject | None:
     return required(node)
 
 
+def _resize_varies(node: NodeView) -> Reject | None:
+    """Take any extents by constant scales, where positions follow from the scales alone."""
+    source, target, scales = node.input(0), node.outputs[0], node.input(2)
+    mode = node.attribute("coordinate_transformation_mode", "half_pixel")
+    if not is_static(node) and node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return Reject("dynamic-shape", "keep_aspect_ratio_policy of Resize scales as the extents say")
+    scaled = scales is not None and scales.constant is not None and scales.constant.size > 0
+    for axis, (inner, outer) in enumerate(zip((source and source.shape) or (), target.shape or (), strict=True)):
+        known = isinstance(inner, int) and isinstance(outer, int)
+        if (
+            not known
+            and (inner != outer or scaled)
+            and not (scaled and mode in ("half_pixel", "asymmetric", "pytorch_half_pixel"))
+        ):
+            return varying_axis(node, target, axis)
+    return None
+
+
 RESIZE = frozenset({Trait.INJECTIVE})
-OPERATORS.add(Operator("Resize", RESIZE, _lower_resize, per_output(8), _accept_resize))
+OPERATORS.add(Operator("Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies))
 
 
 def _lower_upsample(lowering: Lowering) -> tuple[Stage, ...]:

@@ -94,15 +94,6 @@ def fixed(*axes: int) -> Check:
     return check
 
 
-def batches(node: NodeView) -> Reject | None:
-    """Take images of which only the first dimension varies."""
-    for value in _values(node):
-        for axis, extent in enumerate((value.shape or ()) if value is not None else ()):
-            if axis > 0 and value is not None and not isinstance(extent, int):
-                return varying_axis(node, value, axis)
-    return None
-
-
 def fixed_attribute(name: str, default: int) -> Check:
     """Take shapes whose dimension that an attribute names is a number."""
     return lambda node: fixed(int(node.attribute(name, default)))(node)

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
-from graft.core.tensor_ir.anchors import Windows
+from graft.core.reject import Reject
+from graft.core.tensor_ir.anchors import VARIES, Windows
 from graft.core.tensor_ir.ir import Expression
 
 
 def positions(
-    w: Windows, axes: Sequence[Expression], k: Sequence[Expression]
+    w: Windows, axes: Sequence[Expression], k: Sequence[Expression], source: Sequence[b.Extent]
 ) -> tuple[list[Expression], list[Expression]]:
     """Return the input position of window ``axes`` at kernel position ``k``, and the conditions for being inside.
 
-    A dimension in which no window leaves the input has no condition.
+    ``source`` has the spatial extents of the input, which need not be numbers. A dimension in which no window leaves
+    the input has no condition.
     """
     places: list[Expression] = []
     conditions: list[Expression] = []
@@ -24,32 +26,32 @@ def positions(
         moved = b.add(start, b.multiply(offset, w.dilations[d]))
         place = b.subtract(moved, w.begins[d])
         places.append(place)
-        low, high = b.inside(place, w.source[d])
+        low, high = b.inside(place, source[d])
         if w.begins[d] > 0:
             conditions.append(low)
-        if w.last(d) >= w.source[d]:
+        if w.passes(d):
             conditions.append(high)
     return places, conditions
 
 
-def count(w: Windows, axes: Sequence[Expression], *, padded: bool) -> Expression | int:
+def count(w: Windows, axes: Sequence[Expression], source: Sequence[b.Extent], *, padded: bool) -> Expression | int:
     """Return how many positions of window ``axes`` lie in the input, or in the padded input where ``padded``."""
     total: Expression | int = 1
     for d, axis in enumerate(axes):
-        low = -w.begins[d] if padded else 0
-        high = w.source[d] + (w.ends[d] if padded else 0)
-        total = _times(total, _count(w, axis, d, low, high))
+        before, behind = (w.begins[d], w.ends[d]) if padded else (0, 0)
+        if w.begins[d] <= before and not w.passes(d, behind):
+            total = _times(total, w.kernel[d])
+        else:
+            total = _times(total, _count(w, axis, d, -before, b.add(b.extent(source[d]), behind)))
     return total
 
 
-def _count(w: Windows, axis: Expression, d: int, low: int, high: int) -> Expression | int:
+def _count(w: Windows, axis: Expression, d: int, low: int, high: Expression) -> Expression:
     """The number of k in ``[0, kernel)`` with ``low <= axis * stride + k * dilation - begin < high``."""
-    if -w.begins[d] >= low and w.last(d) < high:
-        return w.kernel[d]
     start = b.subtract(b.multiply(axis, w.strides[d]), w.begins[d])
     dilation = w.dilations[d]
     first = b.divide(b.add(b.maximum(b.subtract(b.index(low), start), 0), dilation - 1), dilation)
-    room = b.maximum(b.subtract(b.index(high), start), 0)
+    room = b.maximum(b.subtract(high, start), 0)
     past = b.minimum(b.divide(b.add(room, dilation - 1), dilation), w.kernel[d])
     return b.maximum(b.subtract(past, first), 0)
 
@@ -60,7 +62,9 @@ def _times(left: Expression | int, right: Expression | int) -> Expression | int:
     return b.multiply(left, right)
 
 
-def windows_of(node: NodeView, source: Sequence[int], kernel: Sequence[int], target: Sequence[int]) -> Windows:
+def windows_of(
+    node: NodeView, source: Sequence[b.Extent], kernel: Sequence[int], target: Sequence[b.Extent]
+) -> Windows:
     """Return the windows of a node from its attributes ``strides dilations pads auto_pad`` and its spatial extents."""
     rank = len(source)
     strides = tuple(node.attribute("strides") or [1] * rank)
@@ -72,9 +76,26 @@ def windows_of(node: NodeView, source: Sequence[int], kernel: Sequence[int], tar
         begins = ends = (0,) * rank
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         totals = [
-            max((t - 1) * s + (k - 1) * d + 1 - n, 0)
+            max((t - 1) * s + (k - 1) * d + 1 - n, 0) if isinstance(t, int) and isinstance(n, int) else (k - 1) * d
             for t, s, k, d, n in zip(target, strides, kernel, dilations, source, strict=True)
         ]
         small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
         begins, ends = (small, large) if mode == "SAME_UPPER" else (large, small)
-    return Windows(tuple(source), tuple(kernel), tuple(target), strides, dilations, begins, ends)
+    inner, outer = (tuple(n if isinstance(n, int) else VARIES for n in extents) for extents in (source, target))
+    if node.attribute("ceil_mode", 0):  # a window may begin inside and reach behind what is padded
+        ends = tuple(end + strides[d] - 1 if VARIES in (inner[d], outer[d]) else end for d, end in enumerate(ends))
+    return Windows(inner, tuple(kernel), outer, strides, dilations, begins, ends)
+
+
+def known_pads(node: NodeView) -> Reject | None:
+    """Take images of any extents where the pads are numbers."""
+    strides, mode = node.attribute("strides") or [1], node.attribute("auto_pad", "NOTSET")
+    image, result = node.input(0), node.outputs[0]
+    spatial = [*((image.shape or ())[2:] if image is not None else ()), *(result.shape or ())[2:]]
+    if all(isinstance(extent, int) for extent in spatial):
+        return None
+    if mode.startswith("SAME") and max(strides) > 1:
+        return Reject("dynamic-shape", f"auto_pad {mode} of strides {list(strides)} pads as the extents say")
+    if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
+        return Reject("dynamic-shape", "ceil_mode with count_include_pad counts as the extents say")
+    return None

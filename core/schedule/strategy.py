@@ -144,9 +144,13 @@ class StrategyTable:
         """Yield the strategies for anchors of a trait."""
         return (row for row in self.rows if trait in row.anchors)
 
-    def preferred(self, window: Window, target: Target) -> tuple[str, Preference]:
-        """Return the first strategy that prefers layouts for a convolution, and which; otherwise channels are first."""
-        found = ((row.name, row.prefers(window, target)) for row in self.of(Trait.CONVOLUTION))
+    def preferred(self, window: Window, target: Target, *, varies: bool = False) -> tuple[str, Preference]:
+        """Return the first strategy that prefers layouts for a convolution, and which; otherwise channels are first.
+
+        ``varies`` says that an extent is known only when the kernel runs.
+        """
+        rows = (row for row in self.of(Trait.CONVOLUTION) if row.varies == varies)
+        found = ((row.name, row.prefers(window, target)) for row in rows)
         return next(((name, one) for name, one in found if one is not None), ("", Preference()))
 
     def answers(self, anchor: Anchor, target: Target) -> Iterator[tuple[Strategy, Reject | None, float | None]]:

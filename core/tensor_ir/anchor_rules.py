@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graft.core.machine.instructions import DOTS
-from graft.core.tensor_ir.anchors import Contraction, Elementwise, Pooling, RowReduction, Window
+from graft.core.tensor_ir.anchors import VARIES, Contraction, Elementwise, Pooling, RowReduction, Window
 from graft.core.tensor_ir.ir import Binary, Bitcast, Cast, Constant, Expression, Intrinsic, Load, Select, Stage
 
 
@@ -69,7 +69,7 @@ def _window_fault(stage: Stage, window: Window) -> str | None:
     spatial = window.windows
     channels = window.groups * window.outputs
     extents = [channels if axis == 1 else spatial.target[axis - 2] if axis else None for axis in window.result]
-    shape = [extent.value if isinstance(extent, Constant) else None for extent in stage.buffer.shape]
+    shape = [extent.value if isinstance(extent, Constant) else VARIES for extent in stage.buffer.shape]
     if len(extents) != len(shape) or any(one not in (None, other) for one, other in zip(extents, shape, strict=True)):
         return f"a convolution whose result of axes {list(window.result)} has the shape {shape}"
     if _reduced(stage) != window.extents:
@@ -78,7 +78,7 @@ def _window_fault(stage: Stage, window: Window) -> str | None:
     image = None if parts is None else element_of(parts[0])
     if image is None:
         return None
-    shape = [extent.value if isinstance(extent, Constant) else None for extent in image.buffer.shape]
+    shape = [extent.value if isinstance(extent, Constant) else VARIES for extent in image.buffer.shape]
     inputs = window.groups * window.inputs
     extents = [inputs if axis == 1 else spatial.source[axis - 2] if axis else None for axis in window.layout]
     if len(extents) != len(shape) or any(one not in (None, other) for one, other in zip(extents, shape, strict=True)):

@@ -23,13 +23,16 @@ from typing import Literal, TypeAlias
 Side = Literal["left", "right"]
 FEW_INPUTS = 4
 """So many channels, as those of a picture, fill no vector."""
+VARIES = -1
+"""The extent of a spatial dimension that is known only when a kernel runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
     """Windows over the spatial dimensions: extents of input, kernel and output, strides, dilations, leading pads.
 
-    Everything counts elements; ``ends`` are the trailing pads as the node gives them.
+    Everything counts elements; ``ends`` are the trailing pads as the node gives them. Extents of input and output may
+    be `VARIES`; there ``ends`` are how far windows reach behind the input at the most.
     """
 
     source: tuple[int, ...]
@@ -49,16 +52,24 @@ class Windows:
         """Return the largest position that any window reads in dimension ``d``."""
         return (self.target[d] - 1) * self.strides[d] + (self.kernel[d] - 1) * self.dilations[d] - self.begins[d]
 
+    def varies(self, d: int) -> bool:
+        """Whether an extent of dimension ``d`` is known only when a kernel runs."""
+        return VARIES in (self.source[d], self.target[d])
+
+    def passes(self, d: int, pad: int = 0) -> bool:
+        """Whether a window may read behind the input and ``pad`` elements more in dimension ``d``."""
+        return self.ends[d] > pad if self.varies(d) else self.last(d) >= self.source[d] + pad
+
     @property
     def leaves(self) -> bool:
         """Whether some window leaves the input."""
-        return any(self.begins[d] > 0 or self.last(d) >= self.source[d] for d in range(self.rank))
+        return any(self.begins[d] > 0 or self.passes(d) for d in range(self.rank))
 
     @property
     def are_points(self) -> bool:
         """Whether each window is the element in its own place."""
         return all(
-            (self.kernel[d], self.strides[d], self.begins[d]) == (1, 1, 0) and self.last(d) < self.source[d]
+            (self.kernel[d], self.strides[d], self.begins[d]) == (1, 1, 0) and not self.passes(d)
             for d in range(self.rank)
         )
 

@@ -132,7 +132,11 @@ class RegionKernels:
     # ---- Tensors ----
 
     def _add(self, value: ValueView, storage: str, dtype: str | None = None, **place: int | str) -> int:
-        self._tensors.append(_spec(value, storage, dtype, **place))
+        spec = _spec(value, storage, dtype, **place)
+        layout = self.groups.layouts.get(value.value)
+        if layout is not None and spec.shape is not None and value.static_shape is None:  # kernels look at the extents
+            spec = replace(spec, shape=tuple(spec.shape[axis] for axis in layout.order))
+        self._tensors.append(spec)
         self._indices[value.value] = len(self._tensors) - 1
         return self._indices[value.value]
 

@@ -71,7 +71,7 @@ def between_transposes(graph: RegionGraph) -> dict[ir.Value, Layout]:
         window = None if around is None else _convolution(node, graph.lowerings)
         if around is None or window is None or not window.is_depthwise:
             continue
-        name, preference = graph.strategies.preferred(window, graph.target)
+        name, preference = graph.strategies.preferred(window, graph.target, varies=_varies(node))
         if preference.image == preference.result == "last":
             layout = Layout(CHANNELS_LAST, f"{name} of {node.where} has channels last, as the Transposes around it do")
             found |= dict.fromkeys((around[0].node.outputs[0], node.node.outputs[0]), layout)
@@ -135,7 +135,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     convolution = _convolution(node, lowerings)
     if convolution is not None:
         image = node.input(0)
-        name, preference = graph.strategies.preferred(convolution, graph.target)
+        name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node))
         last = [
             *([image] if preference.image == "last" else ()),
             *(node.outputs if preference.result == "last" else ()),
@@ -177,7 +177,7 @@ def _convolution(node: NodeView, lowerings: Lowerings) -> Window | None:
         return None
     for stage in lowerings.stages(node):
         factors = image_and_weights(stage)
-        if factors is None or not isinstance(stage.structure, Window) or 0 in (result.static_shape or ()):
+        if factors is None or not isinstance(stage.structure, Window) or 0 in (result.shape or ()):
             continue
         read, weights = map(element_of, factors)
         if read is None or weights is None or read.buffer is not lowerings.buffer(image):
@@ -191,4 +191,8 @@ def _images(values: Iterable[ValueView | None]) -> tuple[ir.Value, ...]:
 
 
 def _is_image(value: ValueView) -> bool:
-    return value.dtype == "float32" and len(value.static_shape or ()) == len(CHANNELS_LAST)
+    return value.dtype == "float32" and len(value.shape or ()) == len(CHANNELS_LAST)
+
+
+def _varies(node: NodeView) -> bool:
+    return any(value is not None and value.static_shape is None for value in (node.input(0), *node.outputs))

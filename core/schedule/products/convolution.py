@@ -9,10 +9,10 @@ from itertools import product
 
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.products.dot_grouping import is_zero
 from graft.core.tensor_ir.anchor_rules import image_and_weights
-from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.anchors import VARIES, Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Cast, Constant, Expression, Load, Select, Stage
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import loads, substitute
@@ -27,7 +27,7 @@ class Convolution:
     pixel: Expression
     weight: Expression
     shape: tuple[int, ...]
-    """The extents of the result."""
+    """The extents of the result, `VARIES` where they are known only when a kernel runs."""
 
     @property
     def windows(self) -> Windows:
@@ -48,8 +48,9 @@ class Convolution:
 
 def convolution_of(stage: Stage, rank: int | None = None) -> Convolution | None:
     """Return the convolution that a stage says it is, with ``rank`` axes; None if it is none, or has no elements."""
-    parts, shape = image_and_weights(stage), constant_shape(stage.buffer)
-    if parts is None or not isinstance(stage.structure, Window) or shape is None or 0 in shape:
+    parts = image_and_weights(stage)
+    shape = tuple(int(extent.value) if isinstance(extent, Constant) else VARIES for extent in stage.buffer.shape)
+    if parts is None or not isinstance(stage.structure, Window) or 0 in shape:
         return None
     if rank is not None and len(shape) != rank:
         return None

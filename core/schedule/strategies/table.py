@@ -22,6 +22,7 @@ from graft.core.schedule.strategies import (
     sequential_loops,
     split_reduction,
     varying_attention,
+    varying_convolution,
     varying_nest,
     varying_product,
     winograd_nchw,
@@ -34,6 +35,7 @@ TABLE = StrategyTable(
         # extents that are known only when a kernel runs
         varying_attention.STRATEGY,
         varying_product.STRATEGY,
+        varying_convolution.STRATEGY,
         varying_nest.STRATEGY,
         # stages whose elements depend on each other
         recurrent_layers.STRATEGY,

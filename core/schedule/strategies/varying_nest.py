@@ -67,7 +67,7 @@ def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
         return None
     stages = with_epilogues(inline_stages(kernel.stages, kernel.outputs, _is_cheap(kernel.stages)), kernel.outputs)
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
-    nests, rows = _Nests(target.machine), common_rows(stages, between)
+    nests, rows = Nests(target.machine), common_rows(stages, between)
     body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
     parameters = (*kernel.inputs, *kernel.outputs)
     finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
@@ -108,7 +108,7 @@ def _stays(stage: Stage, made: set[Buffer], rows: int) -> bool:
     )
 
 
-class _Nests:
+class Nests:
     """Writes the loops of stages for one machine."""
 
     def __init__(self, machine: Machine) -> None:
@@ -167,7 +167,7 @@ class _Nests:
             if isinstance(loop.extent, Constant) and int(loop.extent.value) < lanes:
                 continue
             costs = [_cost(load.indices, loop.variable, GATHERED * lanes) for load in loads(*stage_expressions(stage))]
-            if loop in own:
+            if loop in own and not reduced:  # a sum is stored once
                 costs.append(_cost(stage.axes, loop.variable, SCATTERED * lanes))
             cost = sum(costs) / len(costs) + (1.0 if loop in reduced else 0.0)
             if cost < best[0]:

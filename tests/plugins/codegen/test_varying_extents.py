@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,17 @@ def by_operator() -> dict[str, list[str]]:
     return names
 
 
-def with_symbols(view: NodeView, keep: tuple[int, ...] = ()) -> None:
-    """Name every dimension of a node that is more than 1 by its number, but for axes of the first input in ``keep``."""
+def with_symbols(view: NodeView, keep: tuple[int, ...] = (), *, all_inputs: bool = True) -> None:
+    """Name every dimension of a node that is more than 1 by its number, but for axes of the first input in ``keep``.
+
+    Inputs behind the first one keep their numbers without ``all_inputs``.
+    """
     for number, value in enumerate((*view.inputs, *view.outputs)):
         if value is not None and value.name and not value.is_constant:
             shape = value.static_shape or ()
             first = number == 0 or value in view.outputs
+            if not first and not all_inputs:
+                continue
             fixed = {axis % len(shape) for axis in keep if -len(shape) <= axis < len(shape)} if first else set()
             value.value.shape = ir.Shape(
                 [n if n <= 1 or axis in fixed else f"d{n}" for axis, n in enumerate(shape)]  #
@@ -43,7 +49,7 @@ def with_symbols(view: NodeView, keep: tuple[int, ...] = ()) -> None:
 
 def planned(case: Case, name: str, target: Target) -> tuple[RegionKernels, list[np.ndarray]] | None:
     """The kernels of a case and their inputs; None if none of its dimensions can vary."""
-    for keep in ((), (-1,), (0,), (1,), (1, 2, 3, 4)):
+    for all_inputs, keep in itertools.product((True, False), ((), (-1,), (0,), (1,), (1, 2, 3, 4))):
         view = node_of(case.model, case.inputs, case.outputs)
         arrays = dict(zip([value.name for value in case.model.graph.input], case.inputs, strict=True))
         answer = BACKEND.supports(view)
@@ -52,7 +58,7 @@ def planned(case: Case, name: str, target: Target) -> tuple[RegionKernels, list[
             first = view.input(0)
             if first is not None:
                 first.value.const_value = None
-        with_symbols(view, keep)
+        with_symbols(view, keep, all_inputs=all_inputs)
         if BACKEND.supports(view) is not True or varying.is_static(view):
             continue
         graph = view.node.graph

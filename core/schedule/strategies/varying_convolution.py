@@ -1,0 +1,375 @@
+"""Convolutions of images whose extents are known only when a kernel runs: register tiles of pixels x output channels.
+
+Vectors are of output channels, which are numbers; pixels of all images are counted through, so that neither a narrow
+image nor a small batch leaves a tile half empty. Where windows leave the image, it is copied into one with a border of
+zeros first, so that nothing is masked in the loops that count; a copy is small beside the products that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from graft.core.machine.machine import Machine
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.vectorize import instantiate, lower_loops
+from graft.core.schedule.products.convolution import Convolution, convolution_of
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.statements import column_mask, ramp
+from graft.core.schedule.products.tiling import Reduced, Tile, accumulate, clear, finish_tile, ranked_tiles
+from graft.core.schedule.strategies.varying_nest import Nests
+from graft.core.schedule.strategy import CONVOLUTIONS, Preference, Strategy, of_stages
+from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Stage,
+    Statement,
+    Variable,
+)
+from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.types import FLOATS, element_bits
+
+USUAL = 128
+"""The pixels that tiles are chosen for."""
+MOST_PIXELS = 8
+"""Pixels of a tile at the most: where each begins stays in a register for addresses."""
+DEPTHWISE_PIXELS = 8
+"""Pixels of a tile of a depthwise convolution."""
+NEAR_SHARE = 0.5
+"""Weights that fill no more than this part of the first-level cache are read whole for each tile of pixels."""
+BLOCK_SHARE = 0.5
+"""Pixels are taken in blocks whose inputs fill this part of the second-level cache, where they stay for all panels."""
+LEAST_TILES = 4
+"""The tiles of a block at the least."""
+
+Place = dict[int, Expression]
+"""The index along each axis of an image but its channels, by the axis' number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pixels:
+    """The pixels of a tile: the number of the first, and the places of all."""
+
+    first: Expression
+    places: tuple[Place, ...]
+
+
+def schedule_images(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
+    """Return a kernel around a convolution of floats by constant weights; None for any other."""
+    epilogue = epilogue_of(stages, kernel.outputs)
+    found = None if epilogue is None else convolution_of(epilogue.anchor)
+    if epilogue is None or found is None or epilogue.branches or epilogue.picks:
+        return None
+    kind = epilogue.anchor.value.type.dtype
+    image, weights = found.image(kind), found.weights(kernel, stages, kind, kind)
+    if image is None or weights is None or kind not in FLOATS:
+        return None
+    window = found.window
+    columns = window.groups if window.is_depthwise else window.outputs
+    tile = next(tile for _, tile in ranked_tiles(USUAL, columns, kind, target) if tile.rows <= MOST_PIXELS)
+    if window.is_depthwise:
+        tile = Tile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
+    panels = _Panels.of(weights, window, tile)
+    loops = _Loops(epilogue, found, image, panels, tile, target.machine)
+    inputs = (panels.buffer if buffer is weights else buffer for buffer in kernel.inputs)
+    body = instantiate(simplify_statement(lower_loops(simplify_statement(loops.body()))), {})
+    function = Function(kernel.name, (*inputs, *kernel.outputs), len(kernel.outputs), body, kernel.origin)
+    packed = {weights: panels.packed(kernel.constants[weights])}
+    return Scheduled(function, packed, knobs={"pixels": tile.rows, "vectors": tile.vectors})
+
+
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """The weights as ``[group, panel, window, input channel, channels of the panel]``, zeros behind the last channel.
+
+    To a depthwise convolution all channels are one group of one input channel.
+    """
+
+    buffer: Buffer
+    groups: int
+    outputs: int
+    inputs: int
+    window: int
+    width: int
+
+    @classmethod
+    def of(cls, weights: Buffer, window: Window, tile: Tile) -> _Panels:
+        """Return the panels for a window's weights in a tile."""
+        groups, outputs = (1, window.groups) if window.is_depthwise else (window.groups, window.outputs)
+        size, count = prod(window.windows.kernel), -(-outputs // tile.columns)
+        elements = b.index(groups * count * size * window.inputs * tile.columns)
+        buffer = Buffer(f"{weights.name}_panels", weights.dtype, (elements,), None, "host", 64)
+        return cls(buffer, groups, outputs, window.inputs, size, tile.columns)
+
+    @property
+    def size(self) -> int:
+        """The elements of a panel."""
+        return self.window * self.inputs * self.width
+
+    @property
+    def count(self) -> int:
+        """The panels of a group."""
+        return -(-self.outputs // self.width)
+
+    def packed(self, weights: np.ndarray) -> np.ndarray:
+        """Return the contents from those of weights ``[output channel, input channel, window ...]``."""
+        flat = weights.reshape(self.groups, self.outputs, self.inputs, self.window)
+        padded = np.pad(flat, ((0, 0), (0, self.count * self.width - self.outputs), (0, 0), (0, 0)))
+        blocks = padded.reshape(self.groups, self.count, self.width, self.inputs, self.window)
+        return np.ascontiguousarray(blocks.transpose(0, 1, 4, 3, 2)).reshape(-1)
+
+
+class _Loops:
+    """Writes the loops of one convolution."""
+
+    def __init__(
+        self, epilogue: Epilogue, found: Convolution, image: Buffer, panels: _Panels, tile: Tile, machine: Machine
+    ) -> None:
+        self.epilogue, self.window, self.panels, self.tile, self.machine = epilogue, found.window, panels, tile, machine
+        self.image, self.kind = image, epilogue.anchor.value.type
+        place = {number: axis for axis, number in enumerate(self.window.result)}
+        shape = epilogue.anchor.buffer.shape
+        self.extents = {axis: shape[place[axis]] for axis in range(len(shape)) if axis != 1}
+        """The extents of the result by the numbers of an image's axes."""
+        self.pixels: Expression = b.index(1)
+        for extent in self.extents.values():
+            self.pixels = b.multiply(self.pixels, extent)
+        self.padded = self._padded() if self.windows.leaves or not self.window.reads_channels_last else None
+
+    @property
+    def windows(self) -> Windows:
+        return self.window.windows
+
+    def body(self) -> Statement:
+        """Return the copy of the image, if it needs one, and the loops over tiles of pixels and panels of weights."""
+        near = self.panels.groups * self.panels.count * self.panels.size * element_bits(self.kind.dtype) // 8
+        is_near = near <= NEAR_SHARE * self.machine.working_set(1)
+        body = self._by_tiles() if self.window.is_depthwise or is_near else self._by_panels()
+        if self.padded is None:
+            return body
+        return Allocate(self.padded, Block((self._copy(self.padded), body)))
+
+    # ---- The image with a border ----
+
+    def _padded(self) -> Buffer:
+        """Return the image that windows read: channels last, as much of each axis as they see."""
+        w, shape = self.windows, [self.extents[0]]
+        for d in range(w.rank):
+            reach = (w.kernel[d] - 1) * w.dilations[d] + 1
+            last = b.multiply(b.subtract(self.extents[2 + d], 1), w.strides[d])
+            shape.append(b.maximum(b.add(last, reach), 0))
+        channels = b.index(self.window.groups * self.window.inputs)
+        return Buffer(f"{self.image.name}_padded", self.kind.dtype, (*shape, channels), None, "scratch", 64)
+
+    def _copy(self, padded: Buffer) -> Statement:
+        axes = b.variables(len(padded.shape), "p")
+        w, extents = self.windows, dict(zip(self.window.layout, self.image.shape, strict=True))
+        places: Place = {0: axes[0], 1: axes[-1]}
+        conditions: list[Expression] = []
+        for d in range(w.rank):
+            place = places[2 + d] = b.subtract(axes[1 + d], w.begins[d])
+            conditions += [b.greater_equal(place, 0)] if w.begins[d] > 0 else []
+            conditions += [b.less(place, extents[2 + d])] if w.passes(d) else []
+        element = b.masked_load(self.image, [places[number] for number in self.window.layout], conditions)
+        return Nests(self.machine).nest(Stage(padded, axes, b.cast(element, self.kind.dtype)), 0)
+
+    # ---- Tiles ----
+
+    def _by_tiles(self) -> Statement:
+        """Return tiles of pixels, each with all panels: the weights stay in the nearest cache."""
+        return self._tiles(b.index(0), self.pixels, self._panels, "parallel")
+
+    def _by_panels(self) -> Statement:
+        """Return blocks of pixels, in each all panels, for each all tiles of the block."""
+        tile, panels = self.tile, self.panels
+        each = panels.groups * panels.inputs * prod(self.windows.strides) * element_bits(self.kind.dtype) // 8
+        tiles = max(LEAST_TILES, int(BLOCK_SHARE * self.machine.working_set(2)) // (each * tile.rows))
+        height = tiles * tile.rows
+        block, group, panel = Variable("block"), Variable("group"), Variable("panel")
+        first = b.multiply(block, height)
+        count = b.minimum(b.subtract(self.pixels, first), b.index(height))
+        whole, rest = divmod(panels.outputs, panels.width)
+        parts: list[Statement] = []
+        if whole:
+            tiles_of = self._tiles(first, count, lambda pixels: self._panel(pixels, group, panel, None))
+            parts.append(For(panel, b.index(whole), "parallel", tiles_of))
+        if rest:
+            last = self._tiles(first, count, lambda pixels: self._panel(pixels, group, b.index(whole), rest))
+            parts.append(last)
+        body: Statement = Block(tuple(parts)) if len(parts) > 1 else parts[0]
+        body = self._over_groups(group, body)
+        return For(block, b.divide(b.add(self.pixels, height - 1), height), "parallel", body)
+
+    def _over_groups(self, group: Variable, body: Statement) -> Statement:
+        if self.panels.groups == 1:
+            return Let(group, b.index(0), body)
+        return For(group, b.index(self.panels.groups), "serial", body)
+
+    def _panels(self, pixels: _Pixels) -> Statement:
+        """Return all panels of a tile of pixels."""
+        whole, rest = divmod(self.panels.outputs, self.panels.width)
+        group, panel = Variable("group"), Variable("panel")
+        parts: list[Statement] = []
+        if whole:
+            parts.append(For(panel, b.index(whole), "serial", self._panel(pixels, group, panel, None)))
+        if rest:
+            parts.append(self._panel(pixels, group, b.index(whole), rest))
+        return self._over_groups(group, Block(tuple(parts)))
+
+    def _tiles(
+        self, first: Expression, count: Expression, body: Callable[[_Pixels], Statement], kind: LoopKind = "serial"
+    ) -> Statement:
+        """Return tiles of the pixels from ``first`` on; the last one ends where all pixels end.
+
+        Some are then computed twice, which is cheaper than one by one; an image of fewer than a tile is.
+        """
+        number, pixel, height = Variable("tile"), Variable("pixel"), self.tile.rows
+        begin = b.minimum(b.add(first, b.multiply(number, height)), b.subtract(self.pixels, height))
+        tiles = For(number, b.divide(b.add(count, height - 1), height), kind, self._placed(begin, height, body))
+        single = For(pixel, count, kind, self._placed(b.add(first, pixel), 1, body))
+        return tiles if height == 1 else If(b.greater_equal(self.pixels, height), tiles, single)
+
+    def _placed(self, begin: Expression, count: int, body: Callable[[_Pixels], Statement]) -> Statement:
+        """Return the body with the places of ``count`` pixels from number ``begin`` on: only the first is divided."""
+        axes = [axis for axis, extent in self.extents.items() if extent != b.index(1)]
+        known: list[tuple[Variable, Expression]] = []
+
+        def named(name: str, value: Expression) -> Variable:
+            variable = Variable(name)
+            known.append((variable, value))
+            return variable
+
+        first = named("at", begin)
+        place: Place = {axis: named(f"x{axis}", index) for axis, index in self._divided(first).items()}
+        places = [place]
+        for _ in range(1, count):
+            place = dict(place)
+            carry: Expression = b.index(1)
+            for axis in reversed(axes):
+                moved = b.add(place[axis], carry)
+                if axis == axes[0]:
+                    place[axis] = named(f"x{axis}", moved)
+                    break
+                moved = named("moved", moved)
+                is_over = b.equal(moved, self.extents[axis])
+                place[axis] = named(f"x{axis}", b.select(is_over, b.index(0), moved))
+                carry = named("carry", b.select(is_over, b.index(1), b.index(0)))
+            places.append(place)
+        inner = body(_Pixels(first, tuple(places)))
+        for variable, value in reversed(known):
+            inner = Let(variable, value, inner)
+        return inner
+
+    def _divided(self, number: Expression) -> Place:
+        """Return the place of a pixel from its number."""
+        place: Place = dict.fromkeys(self.extents, b.index(0))
+        axes = [axis for axis, extent in self.extents.items() if extent != b.index(1)]
+        for axis in reversed(axes):
+            is_first = axis == axes[0]
+            place[axis] = number if is_first else b.modulo(number, self.extents[axis])
+            number = number if is_first else b.divide(number, self.extents[axis])
+        return place
+
+    def _panel(self, pixels: _Pixels, group: Expression, panel: Expression, rest: int | None) -> Statement:
+        """Return the sums of some pixels for one panel of weights, of whose channels ``rest`` exist (None: all)."""
+        lanes = self.tile.lanes
+        if rest is not None and lanes > 1 and not self.machine.masks and rest % lanes:
+            return self._one_by_one(pixels, group, panel, rest)
+        vectors = self.tile.vectors if rest is None else -(-rest // lanes)
+        tile = replace(self.tile, rows=len(pixels.places), vectors=vectors)
+        return self._sums(tile, pixels, (group, panel), b.index(0), rest)
+
+    def _one_by_one(self, pixels: _Pixels, group: Expression, panel: Expression, rest: int) -> Statement:
+        """Return the channels of a panel that are left over on a machine without masks."""
+        whole = rest // self.tile.lanes
+        column, single = Variable("column"), Tile(len(pixels.places), 1, 1, self.tile.unroll)
+        parts: list[Statement] = []
+        if whole:
+            tile = replace(self.tile, rows=len(pixels.places), vectors=whole)
+            parts.append(self._sums(tile, pixels, (group, panel), b.index(0), None))
+        begin = b.add(column, whole * self.tile.lanes)
+        left = rest - whole * self.tile.lanes
+        parts.append(For(column, b.index(left), "serial", self._sums(single, pixels, (group, panel), begin, None)))
+        return Block(tuple(parts))
+
+    def _sums(
+        self, tile: Tile, pixels: _Pixels, of: tuple[Expression, Expression], first: Expression, rest: int | None
+    ) -> Statement:
+        """Return one tile of sums for the channels of a panel from ``first`` on."""
+        (group, panel), w, panels, lanes = of, self.windows, self.panels, tile.lanes
+        offset = b.add(b.multiply(panel, panels.width), first)
+        column = b.add(b.multiply(group, panels.outputs), offset)
+        start = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.size), first)
+        taps = [Reduced(Variable(f"k{d}"), w.kernel[d]) for d in range(w.rank)]
+        term = Reduced(Variable("c"), panels.inputs)
+
+        def left(row: int) -> Expression:
+            channel = b.add(b.multiply(group, panels.inputs), term.variable)
+            if self.window.is_depthwise:
+                channel = ramp(column, lanes)
+            return self._pixel(pixels.places[row], [tap.variable for tap in taps], channel, mask(0))
+
+        def right(vector: int) -> Expression:
+            number: Expression = b.index(0)
+            for tap in (*taps, term):
+                number = b.add(b.multiply(number, tap.extent), tap.variable)
+            begin = b.add(b.add(start, b.multiply(number, panels.width)), vector * lanes)
+            return Load(panels.buffer, (ramp(begin, lanes),))
+
+        def mask(vector: int) -> Expression | None:
+            is_whole = rest is None or (vector + 1) * lanes <= rest
+            return None if is_whole or rest is None else column_mask(b.index(vector * lanes), rest, lanes)
+
+        def point(row: Expression, ahead: Expression) -> list[Expression]:
+            place = pixels.places[int(row.value)] if isinstance(row, Constant) else divided(row)
+            channels = ramp(b.add(column, ahead), lanes)
+            return [channels if axis == 1 else place[axis] for axis in self.window.result]
+
+        def divided(row: Expression) -> Place:
+            return self._divided(b.add(pixels.first, row))
+
+        def finish(totals: Buffer) -> Statement:
+            return finish_tile(self.epilogue, tile, totals, point, mask)
+
+        reduction = self.epilogue.anchor.reduction
+        assert reduction is not None, self.epilogue.anchor.buffer.name
+        return accumulate(tile, self.kind, clear(tile, reduction.initial), (*taps, term), left, right, finish)
+
+    def _pixel(
+        self, place: Place, taps: Sequence[Expression], channel: Expression, mask: Expression | None
+    ) -> Expression:
+        """Return what a window at a place sees."""
+        w, copied = self.windows, self.padded is not None
+        spatial: list[Expression] = []
+        for d, tap in enumerate(taps):
+            moved = b.add(b.multiply(place[2 + d], w.strides[d]), b.multiply(tap, w.dilations[d]))
+            spatial.append(moved if copied else b.subtract(moved, w.begins[d]))
+        own = mask if channel.type.lanes > 1 else None
+        loaded = Load(self.padded or self.image, (place[0], *spatial, channel), own)
+        return b.cast(loaded, self.kind.dtype)
+
+
+def _prefers(window: Window, target: Target) -> Preference | None:
+    """Channels last, but for the image of a network's first convolution, which is copied anyway."""
+    if window.windows.rank != 2:
+        return None
+    return Preference("first" if window.is_first else "last", "last", gains=True)
+
+
+STRATEGY = Strategy("varying_convolution", CONVOLUTIONS, of_stages(schedule_images), prefers=_prefers, varies=True)
+"""Takes convolutions of floats by constant weights in any layout; where channels are not last, copies or scatters."""

@@ -1,0 +1,45 @@
+"""Convolution networks with a symbolic batch, height and width: one program, without a node in Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graft
+from benchmarks import zoo
+
+MODELS = {
+    "light_squeezenet": [(1, 224, 224), (2, 65, 131), (3, 96, 64)],
+    "mobilenet_v2": [(1, 224, 224), (1, 65, 33), (1, 96, 160)],
+}
+"""Batches and sizes of images; mobilenet_v2 states its batch once more in a Reshape."""
+pytestmark = pytest.mark.slow
+
+
+def with_symbols(name: str) -> tuple[ir.Model, str]:
+    model = zoo.model(name).clone()
+    image = next(value for value in model.graph.inputs if value.const_value is None)
+    image.shape = ir.Shape(["n", 3, "h", "w"])
+    dependent = {image}
+    for node in model.graph:
+        if not dependent.isdisjoint(node.inputs):
+            dependent.update(node.outputs)
+            for value in node.outputs:
+                value.shape = None
+    return model, image.name or ""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_network_takes_images_of_every_size(name: str) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    model, image = with_symbols(name)
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+    plan = graft.plan(model, backends=["llvm", "reference"])
+    assert {placement.backend for placement in plan.placements} == {"llvm"}
+    program = graft.compile(model, backends=["llvm", "reference"])
+    for batch, height, width in MODELS[name]:
+        x = np.random.default_rng(0).standard_normal((batch, 3, height, width)).astype(np.float32)
+        (wanted,), found = session.run(None, {image: x}), program.run({image: x})
+        (result,) = found.values() if isinstance(found, dict) else found
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5 * float(np.abs(wanted).max()))

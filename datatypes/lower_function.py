@@ -313,9 +313,11 @@ class LoweredFunction:
 
 
 def lower_function(
-    function: Function, registry: DatatypeRegistry = DATATYPES, backend: str | None = None
+    function: Function, registry: DatatypeRegistry = DATATYPES, backend: str | None = None, *, is_plain: bool = False
 ) -> LoweredFunction:
-    """Return a scheduled function without custom types."""
+    """Return a scheduled function without custom types; with ``is_plain`` it is known to have none."""
+    if is_plain:
+        return LoweredFunction(function, {}, frozenset(), frozenset())
     lowering = FunctionLowering(registry, backend)
     body = lowering.statement(function.body)
     inputs = tuple(map(lowering.buffer, function.input_buffers))

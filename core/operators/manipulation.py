@@ -12,7 +12,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.varying import Check, anything, broadcast_to_result, fixed_attribute, is_static
+from graft.core.operators.varying import Check, anything, broadcast_to_result, fixed_attribute, varying_axis
 from graft.core.operators.views import reshaped_indices
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
@@ -143,47 +143,67 @@ def _lower_split(lowering: Lowering) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _slice(source: Buffer, target: Buffer, steps: dict[int, tuple[Expression, int]]) -> Stage:
+def _slice(
+    source: Buffer, target: Buffer, steps: dict[int, tuple[Expression, int]], *, is_checked: bool = False
+) -> Stage:
+    """Where it ``is_checked``, no position leaves the source, whatever the starts are."""
+
     def value(axes: Indices) -> Expression:
         moved_axes = list(axes)
         for axis, (start, step) in steps.items():
-            moved_axes[axis] = b.add(b.multiply(axes[axis], step), start)
+            place = b.add(b.multiply(axes[axis], step), start)
+            moved_axes[axis] = b.clamp(place, b.extents(source)[axis]) if is_checked else place
         return b.load(source, *moved_axes)
 
     return b.compute(target, value)
 
 
-def _first(start: int, end: int, step: int, extent: b.Extent) -> Expression:
+def _first(start: int, step: int, extent: b.Extent) -> Expression:
     """The position of the first element of a slice, whose length the result's shape says."""
     if isinstance(extent, int):
-        return b.index(slice(start, end, step).indices(extent)[0])
+        return b.index(slice(start, None, step).indices(extent)[0])
     place = b.index(start) if start >= 0 else b.maximum(b.add(extent, start), 0)
     return place if step > 0 else b.minimum(place, b.subtract(extent, 1))
 
 
 def _accept_slice(node: NodeView) -> Reject | None:
-    """Where a slice ends need not be a constant if the shape of the result says it."""
-    return constants_required(*((1, 2, 3, 4) if is_static(node) else (1, 3, 4)))(node)
+    """Where a slice begins and ends need not be constants: how long it is, the shape of the result says."""
+    return constants_required(3, 4)(node)
+
+
+def _slice_varies(node: NodeView) -> Reject | None:
+    """Take every shape, if it is known along how many axes is cut."""
+    starts = node.input(1)
+    return None if starts is None or starts.static_shape is not None else varying_axis(node, starts, 0)
 
 
 def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
     shape = b.extents(source)
-    starts, ends = integers(lowering.constant(1)), integers(lowering.constant(2))
-    assert starts is not None
-    ends = starts if ends is None else ends  # how long a slice is, the shape of the result says
-    axes = integers(lowering.constant(3)) or list(range(len(starts)))
-    steps = integers(lowering.constant(4)) or [1] * len(starts)
+    starts, given = integers(lowering.constant(1)), lowering.input(1)
+    (count,) = (len(starts),) if starts is not None else b.dims(given)
+    axes = integers(lowering.constant(3)) or list(range(count))
+    steps = integers(lowering.constant(4)) or [1] * count
     moves = {}
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for number, (axis, step) in enumerate(zip(axes, steps, strict=True)):
         place = normal_axis(axis, len(shape))
-        moves[place] = (_first(start, end, step, shape[place]), step)
-    return (_slice(source, lowering.output(), moves),)
+        if starts is None:
+            moves[place] = (_computed_first(b.cast(b.load(given, number), "int64"), step, shape[place]), step)
+        else:
+            moves[place] = (_first(starts[number], step, shape[place]), step)
+    return (_slice(source, lowering.output(), moves, is_checked=starts is None),)
+
+
+def _computed_first(start: Expression, step: int, extent: b.Extent) -> Expression:
+    """The position of the first element of a slice whose start is known only when it is computed."""
+    place = b.maximum(b.select(b.less(start, 0), b.add(start, extent), start), 0)
+    last = b.extent(extent) if step > 0 else b.subtract(b.extent(extent), 1)
+    return b.minimum(place, last)
 
 
 _add("Concat", _lower_concat, traits=MOVEMENT, varies=anything)
 _add("Split", _lower_split, 1, traits=MOVEMENT, varies=fixed_attribute("axis", 0))
-OPERATORS.add(Operator("Slice", MOVEMENT, _lower_slice, moved, _accept_slice, varies=anything))
+OPERATORS.add(Operator("Slice", MOVEMENT, _lower_slice, moved, _accept_slice, varies=_slice_varies))
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
 from graft.core.model.view import NodeView
 from graft.core.operators.table import Trait
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Buffer, Function, Stage
+from graft.core.tensor_ir.ir import Buffer, Function, Stage, Statement
 from graft.runtime.procedure import Schedule
 
 
@@ -38,6 +39,11 @@ class Kernel:
     anchor_stage: int = 0
     constants: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
+
+    def function(self, body: Statement, replaced: Mapping[Buffer, Buffer] = MappingProxyType({})) -> Function:
+        """Return the kernel with its loops; ``replaced`` gives the buffers that stand for some of the inputs."""
+        inputs = (replaced.get(buffer, buffer) for buffer in self.inputs)
+        return Function(self.name, (*inputs, *self.outputs), len(self.outputs), body, self.origin)
 
 
 @dataclass(frozen=True, slots=True)

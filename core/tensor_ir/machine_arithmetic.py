@@ -42,14 +42,7 @@ from graft.core.tensor_ir.ir import (
     access_lanes,
     level_of,
 )
-from graft.core.tensor_ir.machine_operations import (
-    INDEX_OPERATIONS,
-    active_lanes,
-    as_array,
-    as_python,
-    elements,
-    pure,
-)
+from graft.core.tensor_ir.machine_operations import INDEX_OPERATIONS, active_lanes, as_array, as_python, elements, pure
 from graft.core.tensor_ir.numerics import Array
 from graft.core.tensor_ir.visit import children, statement_children, unknown, walk_statements
 from graft.core.types import BOOL, INT64, Type
@@ -338,7 +331,7 @@ class _Machine:
                 numerics.check_bounds(buffer.name, map(np.asarray, active), array.shape)
                 if tracked:
                     self.context.touch(buffer, array, elements(active, lanes), store, True)
-                array[tuple(active)] = value if on is None else value[on]
+                array[tuple(active)] = value if on is None else np.broadcast_to(value, on.shape)[on]
 
         return write
 

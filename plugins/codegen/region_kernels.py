@@ -215,7 +215,8 @@ class RegionKernels:
     def _define(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Add a function, custom datatypes lowered; what they look up in tables are its last inputs."""
         function = on_one_thread(function) if "threads" in self.target.without else function
-        lowered = lower_function(function, backend=self.choices.name)
+        is_plain = structure is not None and "custom[" not in structure
+        lowered = lower_function(function, backend=self.choices.name, is_plain=is_plain)
         self.functions.append(lowered.function)
         if self.code is not None and not lowered.missing:
             self.code.add(lowered.function, structure, shared)

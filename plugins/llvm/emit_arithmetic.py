@@ -5,73 +5,75 @@ No operation here may become a library call: where a target lacks an instruction
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graft.core.tensor_ir.ir import COMPARISONS, BinaryOperator, UnaryOperator
-from graft.core.types import SIGNED, Type, element_bits
-from graft.plugins.llvm.emit_builder import Builder, Value, literal, register_type
+from graft.core.types import SIGNED, element_bits
+from graft.plugins.llvm.emit_builder import Builder, Value, literal, mangled, register_type
 from graft.plugins.llvm.emit_cast import cast
 
 _FLOAT_INSTRUCTION = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FOLDED: dict[str, Callable[[int, int], int]] = {
+    "add": int.__add__,
+    "sub": int.__sub__,
+    "mul": int.__mul__,
+    "min": min,
+    "max": max,
+}
 _FLOAT_COMPARISON = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
 def unary(builder: Builder, operator: UnaryOperator, value: Value) -> Value:
     """Apply a unary operator to a scalar or vector."""
     type = value.type
-    kind = register_type(type)
     match operator:
+        case "neg" if type.is_float:
+            return Value(builder.let(f"fneg {register_type(type)} {value.text}"), type)
         case "neg":
-            return Value(
-                builder.let(
-                    f"fneg {kind} {value.text}" if type.is_float else f"sub {kind} {literal(0, type)}, {value.text}"
-                ),
-                type,
-            )
+            return builder.operate("sub", Value(literal(0, type), type), value)
+        case "abs" if type.is_float:
+            return builder.call("fabs", value)
         case "abs":
-            if type.is_float:
-                return Value(builder.intrinsic("fabs", kind, [(kind, value.text)], [kind]), type)
-            if type.dtype not in SIGNED:
-                return value
-            return Value(builder.intrinsic("abs", kind, [(kind, value.text), ("i1", "false")], [kind]), type)
-        case "not":
-            return Value(builder.let(f"xor {kind} {value.text}, {literal(True, type)}"), type)
-        case "bitnot":
-            return Value(builder.let(f"xor {kind} {value.text}, {literal(-1, type)}"), type)
+            return _with_flag(builder, "abs", value) if type.dtype in SIGNED else value
+        case "not" | "bitnot":
+            return builder.operate("xor", value, True if operator == "not" else -1)
         case "sqrt":
-            return Value(builder.intrinsic("sqrt", kind, [(kind, value.text)], [kind]), type)
+            return builder.call("sqrt", value)
         case "floor" | "ceil" | "trunc" | "round_even":
             return _round(builder, operator, value)
         case "clz":
-            return Value(builder.intrinsic("ctlz", kind, [(kind, value.text), ("i1", "false")], [kind]), type)
+            return _with_flag(builder, "ctlz", value)
         case "popcount":
-            return Value(builder.intrinsic("ctpop", kind, [(kind, value.text)], [kind]), type)
+            return builder.call("ctpop", value)
+
+
+def _with_flag(builder: Builder, name: str, value: Value) -> Value:
+    """Call an intrinsic whose second operand says that no operand gives an undefined result."""
+    kind = register_type(value.type)
+    return Value(builder.intrinsic(name, kind, [(kind, value.text), ("i1", "false")], [kind]), value.type)
 
 
 def _round(builder: Builder, operator: str, value: Value) -> Value:
-    type, kind = value.type, register_type(value.type)
     if (name := builder.module.instruction(operator)) is not None:
-        return Value(builder.intrinsic(name, kind, [(kind, value.text)], [kind]), type)
-    condition = register_type(Type("bool", type.lanes))
-    limit = literal(2.0**23 if type.dtype == "float32" else 2.0**52, type)
-    magnitude = builder.intrinsic("fabs", kind, [(kind, value.text)], [kind])
-    nearest = builder.let(f"fsub {kind} {builder.let(f'fadd {kind} {magnitude}, {limit}')}, {limit}")
+        return builder.call(name, value)
+    limit = 2.0**23 if value.type.dtype == "float32" else 2.0**52
+    magnitude = builder.call("fabs", value)
+    nearest = builder.operate("fsub", builder.operate("fadd", magnitude, limit), limit)
     if operator == "trunc":
-        nearest = _step(builder, nearest, "ogt", magnitude, -1.0, type)
-    rounded = builder.intrinsic("copysign", kind, [(kind, nearest), (kind, value.text)], [kind])
+        nearest = _step(builder, nearest, "ogt", magnitude, -1.0)
+    rounded = builder.call("copysign", nearest, value)
     if operator == "floor":
-        rounded = _step(builder, rounded, "ogt", value.text, -1.0, type)
+        rounded = _step(builder, rounded, "ogt", value, -1.0)
     elif operator == "ceil":
-        rounded = _step(builder, rounded, "olt", value.text, 1.0, type)
-    signed = builder.intrinsic("copysign", kind, [(kind, rounded), (kind, value.text)], [kind])
-    small = builder.let(f"fcmp olt {kind} {magnitude}, {limit}")
-    return Value(builder.let(f"select {condition} {small}, {kind} {signed}, {kind} {value.text}"), type)
+        rounded = _step(builder, rounded, "olt", value, 1.0)
+    signed = builder.call("copysign", rounded, value)
+    return builder.select(builder.compare("fcmp olt", magnitude, limit), signed, value)
 
 
-def _step(builder: Builder, number: str, comparison: str, other: str, step: float, type: Type) -> str:
+def _step(builder: Builder, number: Value, comparison: str, other: Value, step: float) -> Value:
     """Return ``number + step`` where ``number`` compares to ``other`` so, else ``number``."""
-    kind, condition = register_type(type), register_type(Type("bool", type.lanes))
-    wrong = builder.let(f"fcmp {comparison} {kind} {number}, {other}")
-    moved = builder.let(f"fadd {kind} {number}, {literal(step, type)}")
-    return builder.let(f"select {condition} {wrong}, {kind} {moved}, {kind} {number}")
+    wrong = builder.compare(f"fcmp {comparison}", number, other)
+    return builder.select(wrong, builder.operate("fadd", number, step), number)
 
 
 def binary(builder: Builder, operator: BinaryOperator, left: Value, right: Value) -> Value:
@@ -87,22 +89,16 @@ def binary(builder: Builder, operator: BinaryOperator, left: Value, right: Value
 
 
 def _compare(builder: Builder, operator: str, left: Value, right: Value) -> Value:
-    kind = register_type(left.type)
     if left.type.is_float:
-        instruction = f"fcmp {_FLOAT_COMPARISON[operator]}"
-    else:
-        sign = "" if operator in ("eq", "ne") else "s" if left.type.dtype in SIGNED else "u"
-        instruction = f"icmp {sign}{operator}"
-    return Value(builder.let(f"{instruction} {kind} {left.text}, {right.text}"), Type("bool", left.type.lanes))
+        return builder.compare(f"fcmp {_FLOAT_COMPARISON[operator]}", left, right)
+    sign = "" if operator in ("eq", "ne") else "s" if left.type.dtype in SIGNED else "u"
+    return builder.compare(f"icmp {sign}{operator}", left, right)
 
 
 def _float_binary(builder: Builder, operator: str, left: Value, right: Value) -> Value:
-    kind = register_type(left.type)
     if operator in _FLOAT_INSTRUCTION:
-        instruction = _FLOAT_INSTRUCTION[operator]
-        if operator != "div" and not builder.module.is_exact:
-            instruction += " contract"
-        return Value(builder.let(f"{instruction} {kind} {left.text}, {right.text}"), left.type)
+        flags = "" if operator == "div" or builder.module.is_exact else " contract"
+        return builder.operate(f"{_FLOAT_INSTRUCTION[operator]}{flags}", left, right)
     if operator in ("min", "max"):
         return _float_extremum(builder, operator, left, right)
     assert operator == "fmod", operator
@@ -111,17 +107,14 @@ def _float_binary(builder: Builder, operator: str, left: Value, right: Value) ->
 
 def _float_extremum(builder: Builder, operator: str, left: Value, right: Value) -> Value:
     """One ``maxps`` returns its second operand if either is NaN: that is all a constant first operand needs."""
-    kind, condition = register_type(left.type), register_type(Type("bool", left.type.lanes))
     if _is_number(right):
         left, right = right, left
     if not _is_number(left):
-        lanes = f"v{left.type.lanes}" if left.type.lanes > 1 else ""
-        full = f"llvm.{operator}imum.{lanes}f{element_bits(left.type.dtype)}"
+        kind = register_type(left.type)
+        full = f"llvm.{operator}imum.{mangled(kind)}"
         builder.module.declarations.setdefault(full, f"declare {kind} @{full}({kind}, {kind})")
         return Value(builder.let(f"call nsz {kind} @{full}({kind} {left.text}, {kind} {right.text})"), left.type)
-    comparison = "ogt" if operator == "max" else "olt"
-    chosen = builder.let(f"fcmp {comparison} {kind} {left.text}, {right.text}")
-    return Value(builder.let(f"select {condition} {chosen}, {kind} {left.text}, {kind} {right.text}"), left.type)
+    return builder.select(builder.compare("fcmp ogt" if operator == "max" else "fcmp olt", left, right), left, right)
 
 
 def _is_number(value: Value) -> bool:
@@ -132,18 +125,13 @@ def _fmod(builder: Builder, left: Value, right: Value) -> Value:
     """Long division of one lane at a time, exact for every quotient."""
     dtype, lanes = left.type.dtype, left.type.lanes
     builder.module.declarations.setdefault("graft.fmod", _FMOD)
-    dividend, divisor = cast(builder, left, "float64"), cast(builder, right, "float64")
-    vector = register_type(dividend.type)
-    if lanes == 1:
-        text = builder.let(f"call double @graft.fmod(double {dividend.text}, double {divisor.text})")
-        return cast(builder, Value(text, dividend.type), dtype)
-    result = "poison"
-    for lane in range(lanes):
-        one = builder.let(f"extractelement {vector} {dividend.text}, i64 {lane}")
-        other = builder.let(f"extractelement {vector} {divisor.text}, i64 {lane}")
-        element = builder.let(f"call double @graft.fmod(double {one}, double {other})")
-        result = builder.let(f"insertelement {vector} {result}, double {element}, i64 {lane}")
-    return cast(builder, Value(result, dividend.type), dtype)
+    operands = [cast(builder, left, "float64"), cast(builder, right, "float64")]
+
+    def divided(lane: int) -> Value:
+        one, other = (builder.element(operand, lane) for operand in operands)
+        return Value(builder.let(f"call double @graft.fmod(double {one.text}, double {other.text})"), one.type)
+
+    return cast(builder, builder.in_lanes(lanes, divided), dtype)
 
 
 _FMOD = """\
@@ -229,19 +217,12 @@ def _fold(operator: str, left: Value, right: Value) -> Value | None:
     if left.type.dtype not in SIGNED:
         return None
     if a is not None and b is not None:
-        match operator:
-            case "add":
-                return Value(literal(a + b, left.type), left.type)
-            case "sub":
-                return Value(literal(a - b, left.type), left.type)
-            case "mul":
-                return Value(literal(a * b, left.type), left.type)
-            case "min" | "max":
-                return Value(str(min(a, b) if operator == "min" else max(a, b)), left.type)
-            case "div" | "mod" if b != 0:
-                quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-                return Value(literal(quotient if operator == "div" else a - quotient * b, left.type), left.type)
-        return None
+        if operator in ("div", "mod"):
+            quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else None
+            number = quotient if operator == "div" or quotient is None else a - quotient * b
+        else:
+            number = _FOLDED[operator](a, b) if operator in _FOLDED else None
+        return None if number is None else Value(literal(number, left.type), left.type)
     if (operator in ("add", "sub") and b == 0) or (operator in ("mul", "div") and b == 1):
         return left
     if (operator == "add" and a == 0) or (operator == "mul" and a == 1):
@@ -252,57 +233,46 @@ def _fold(operator: str, left: Value, right: Value) -> Value | None:
 
 
 def _integer_binary(builder: Builder, operator: str, left: Value, right: Value) -> Value:
-    type = left.type
-    kind = register_type(type)
-    signed = type.dtype in SIGNED
     match operator:
         case "add" | "sub" | "mul" | "and" | "or" | "xor":
-            return Value(builder.let(f"{operator} {kind} {left.text}, {right.text}"), type)
+            return builder.operate(operator, left, right)
         case "div" | "mod":
             return _divide(builder, operator, left, right)
         case "min" | "max":
-            name = f"{'s' if signed else 'u'}{operator}"
-            return Value(builder.intrinsic(name, kind, [(kind, left.text), (kind, right.text)], [kind]), type)
+            return builder.call(f"{'s' if left.type.dtype in SIGNED else 'u'}{operator}", left, right)
         case "shl" | "shr":
             return _shift(builder, operator, left, right)
-    raise AssertionError(f"{operator} is not for {type}")
+    raise AssertionError(f"{operator} is not for {left.type}")
 
 
 def _divide(builder: Builder, operator: str, left: Value, right: Value) -> Value:
     """Divisor 0, and -1 (which overflows on the smallest integer), must not trap: 0 divides as 1, -1 negates."""
-    type, kind = left.type, register_type(left.type)
-    condition = register_type(Type("bool", type.lanes))
+    type = left.type
     signed = type.dtype in SIGNED
-    instruction = {("div", True): "sdiv", ("div", False): "udiv", ("mod", True): "srem", ("mod", False): "urem"}
-    name = instruction[operator, signed]
+    name = f"{'s' if signed else 'u'}{'div' if operator == 'div' else 'rem'}"
     if not right.text.startswith("%") and right.text not in (literal(0, type), literal(-1, type)):
-        return Value(builder.let(f"{name} {kind} {left.text}, {right.text}"), type)
-    zero = builder.let(f"icmp eq {kind} {right.text}, {literal(0, type)}")
-    safe = builder.let(f"select {condition} {zero}, {kind} {literal(1, type)}, {kind} {right.text}")
+        return builder.operate(name, left, right)
+    one = Value(literal(1, type), type)
+    safe = builder.select(builder.compare("icmp eq", right, 0), one, right)
     if not signed:
-        return Value(builder.let(f"{name} {kind} {left.text}, {safe}"), type)
-    negates = builder.let(f"icmp eq {kind} {right.text}, {literal(-1, type)}")
-    divisor = builder.let(f"select {condition} {negates}, {kind} {literal(1, type)}, {kind} {safe}")
-    result = builder.let(f"{name} {kind} {left.text}, {divisor}")
+        return builder.operate(name, left, safe)
+    negates = builder.compare("icmp eq", right, -1)
+    result = builder.operate(name, left, builder.select(negates, one, safe))
     if operator == "mod":
-        return Value(result, type)
-    negative = builder.let(f"sub {kind} {literal(0, type)}, {left.text}")
-    return Value(builder.let(f"select {condition} {negates}, {kind} {negative}, {kind} {result}"), type)
+        return result
+    negative = builder.operate("sub", Value(literal(0, type), type), left)
+    return builder.select(negates, negative, result)
 
 
 def _shift(builder: Builder, operator: str, left: Value, right: Value) -> Value:
     """A shift by the width or more gives 0 (or the sign), where LLVM's is undefined."""
-    type, kind = left.type, register_type(left.type)
+    type = left.type
     bits = element_bits(type.dtype)
     arithmetic = operator == "shr" and type.dtype in SIGNED
     name = "shl" if operator == "shl" else "ashr" if arithmetic else "lshr"
     if any(right.text == literal(amount, type) for amount in range(bits)):
-        return Value(builder.let(f"{name} {kind} {left.text}, {right.text}"), type)
-    top = literal(bits - 1, type)
-    amount = builder.intrinsic("umin", kind, [(kind, right.text), (kind, top)], [kind])
-    shifted = builder.let(f"{name} {kind} {left.text}, {amount}")
+        return builder.operate(name, left, right)
+    shifted = builder.operate(name, left, builder.call("umin", right, bits - 1))
     if arithmetic:
-        return Value(shifted, type)
-    condition = register_type(Type("bool", type.lanes))
-    large = builder.let(f"icmp ugt {kind} {right.text}, {top}")
-    return Value(builder.let(f"select {condition} {large}, {kind} {literal(0, type)}, {kind} {shifted}"), type)
+        return shifted
+    return builder.select(builder.compare("icmp ugt", right, bits - 1), Value(literal(0, type), type), shifted)

@@ -7,6 +7,8 @@ tests compare.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from ctypes import c_float
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -32,8 +34,10 @@ class Value(NamedTuple):
     @property
     def integer(self) -> int | None:
         """The number, if this is a literal scalar integer."""
-        digits = self.text[1:] if self.text.startswith("-") else self.text
-        return int(self.text) if digits.isdigit() and self.type.lanes == 1 else None
+        text = self.text
+        if text[0] == "%" or self.type.lanes > 1:
+            return None
+        return int(text) if (text[1:] if text[0] == "-" else text).isdigit() else None
 
 
 @cache
@@ -78,7 +82,7 @@ def literal(value: int | float | bool, type: Type) -> str:
         case "float32" | "float64":
             number = float(value)
             if type.dtype == "float32":
-                number = _round_to_float32(number)
+                number = c_float(number).value
             return f"0x{struct.unpack('>Q', struct.pack('>d', number))[0]:016X}"
         case "float16" | "bfloat16":
             return str(bits_of(float(value), type.dtype))
@@ -87,16 +91,6 @@ def literal(value: int | float | bool, type: Type) -> str:
     bits = element_bits(type.dtype)
     wrapped = int(value) & ((1 << bits) - 1)
     return str(wrapped - (1 << bits) if type.dtype.startswith("int") and wrapped >> (bits - 1) else wrapped)
-
-
-def _round_to_float32(number: float) -> float:
-    if number != number or number in (float("inf"), float("-inf")):
-        return number
-    try:
-        rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
-    return rounded
 
 
 @dataclass(slots=True)
@@ -184,6 +178,50 @@ class Builder:
         for key in self._scopes.pop():
             del self._known[key]
 
+    def operate(self, instruction: str, left: Value, right: Value | float) -> Value:
+        """Return ``left instruction right``; a number takes the type of the left operand."""
+        return Value(self.let(f"{instruction} {_operands(left, right)}"), left.type)
+
+    def compare(self, instruction: str, left: Value, right: Value | float) -> Value:
+        """Return the bool of ``icmp`` or ``fcmp`` with a predicate; a number takes the type of the left operand."""
+        return Value(self.let(f"{instruction} {_operands(left, right)}"), Type("bool", left.type.lanes))
+
+    def select(self, condition: Value, on_true: Value, on_false: Value | float) -> Value:
+        """Return ``on_true`` where the condition holds, else ``on_false``, which takes its type if it is a number."""
+        kind = register_type(on_true.type)
+        operands = f"{kind} {on_true.text}, {kind} {_text(on_false, on_true.type)}"
+        return Value(self.let(f"select {register_type(condition.type)} {condition.text}, {operands}"), on_true.type)
+
+    def convert(self, instruction: str, value: Value, to: Type) -> Value:
+        """Return a value changed to another type by an instruction, ``bitcast`` for one."""
+        return Value(self.let(f"{instruction} {register_type(value.type)} {value.text} to {register_type(to)}"), to)
+
+    def call(self, name: str, first: Value, *others: Value | float) -> Value:
+        """Return an intrinsic of operands and a result of one type; numbers take that of the first."""
+        kind = register_type(first.type)
+        operands = [(kind, _text(one, first.type)) for one in (first, *others)]
+        return Value(self.intrinsic(name, kind, operands, [kind]), first.type)
+
+    def element(self, vector: Value, lane: int) -> Value:
+        """Return one lane of a vector; a scalar is its own only lane."""
+        if vector.type.lanes == 1:
+            return vector
+        text = self.let(f"extractelement {register_type(vector.type)} {vector.text}, i64 {lane}")
+        return Value(text, vector.type.with_lanes(1))
+
+    def in_lanes(self, lanes: int, element: Callable[[int], Value]) -> Value:
+        """Return the vector of ``element(lane)`` of every lane, made one after another; a scalar of one."""
+        if lanes == 1:
+            return element(0)
+        text = "poison"
+        for lane in range(lanes):
+            one = element(lane)
+            type = one.type.with_lanes(lanes)
+            text = self.let(
+                f"insertelement {register_type(type)} {text}, {register_type(one.type)} {one.text}, i64 {lane}"
+            )
+        return Value(text, type)
+
     def let_entry(self, instruction: str) -> str:
         """Append an instruction to the entry block (allocas) and return the name of its result."""
         name = f"%{self.fresh()}"
@@ -219,3 +257,11 @@ class Builder:
         first = self.let(f"insertelement {vector} poison, {scalar} {value.text}, i64 0")
         text = self.let(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
         return Value(text, value.type.with_lanes(lanes))
+
+
+def _text(value: Value | float, type: Type) -> str:
+    return value.text if isinstance(value, Value) else literal(value, type)
+
+
+def _operands(left: Value, right: Value | float) -> str:
+    return f"{register_type(left.type)} {left.text}, {_text(right, left.type)}"

@@ -25,15 +25,14 @@ def cast(builder: Builder, value: Value, dtype: str) -> Value:
 
 def _convert(builder: Builder, value: Value, to: Type) -> Value:
     source = value.type
-    kind, result = register_type(source), register_type(to)
     if to.dtype == "bool":
-        compare = f"fcmp une {kind}" if source.is_float else f"icmp ne {kind}"
-        return Value(builder.let(f"{compare} {value.text}, {literal(0, source)}"), to)
+        return builder.compare("fcmp une" if source.is_float else "icmp ne", value, 0)
     if source.is_float and to.is_float:
         operation = "fpext" if to.dtype == "float64" else "fptrunc"
     elif source.is_float and element_bits(to.dtype) < 32:
         return _narrowed(builder, value, to)
     elif source.is_float:
+        kind, result = register_type(source), register_type(to)
         name = "fptosi.sat" if to.dtype in SIGNED else "fptoui.sat"
         return Value(builder.intrinsic(name, result, [(kind, value.text)], [result, kind]), to)
     elif to.is_float:
@@ -46,7 +45,7 @@ def _convert(builder: Builder, value: Value, to: Type) -> Value:
         if value.integer is not None and to_bits >= from_bits:
             return Value(literal(value.integer, to), to)
         operation = "trunc" if to_bits < from_bits else "sext" if source.dtype in SIGNED else "zext"
-    return Value(builder.let(f"{operation} {kind} {value.text} to {result}"), to)
+    return builder.convert(operation, value, to)
 
 
 def _narrowed(builder: Builder, value: Value, to: Type) -> Value:
@@ -54,18 +53,12 @@ def _narrowed(builder: Builder, value: Value, to: Type) -> Value:
 
     LLVM's own saturating conversion to such an integer takes vectors apart.
     """
-    source, wide = value.type, Type("int32", to.lanes)
-    kind, bits = register_type(source), element_bits(to.dtype)
+    bits = element_bits(to.dtype)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.dtype in SIGNED else (0, (1 << bits) - 1)
-    number = value.text
     if low:  # otherwise NaN becomes the lower bound, which is 0
-        ordered = builder.let(f"fcmp ord {kind} {number}, {number}")
-        condition = register_type(Type("bool", to.lanes))
-        number = builder.let(f"select {condition} {ordered}, {kind} {number}, {kind} {literal(0.0, source)}")
-    for name, bound in (("maxnum", low), ("minnum", high)):
-        number = builder.intrinsic(name, kind, [(kind, number), (kind, literal(float(bound), source))], [kind])
-    whole = builder.let(f"fptosi {kind} {number} to {register_type(wide)}")
-    return Value(builder.let(f"trunc {register_type(wide)} {whole} to {register_type(to)}"), to)
+        value = builder.select(builder.compare("fcmp ord", value, value), value, 0.0)
+    bounded = builder.call("minnum", builder.call("maxnum", value, low), high)
+    return builder.convert("trunc", builder.convert("fptosi", bounded, Type("int32", to.lanes)), to)
 
 
 def _half(builder: Builder, value: Value, to: Type) -> Value:

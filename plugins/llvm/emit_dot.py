@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from graft.core.machine.instructions import DOTS
 from graft.core.types import Type, element_bits
-from graft.plugins.llvm.emit_builder import Builder, Value, literal, register_type
+from graft.plugins.llvm.emit_builder import Builder, Value, register_type
 
 Fused = Callable[[Value, Value, Value], Value]
 
@@ -29,7 +29,10 @@ def dot(builder: Builder, name: str, operands: Sequence[Value], fma: Fused) -> V
     a, b = _words(builder, left), _words(builder, right)
     for number in range(kinds.width):
         factors = _element(builder, a, kinds.left, number), _element(builder, b, kinds.right, number)
-        total = fma(*factors, total) if total.type.is_float else _multiply_add(builder, *factors, total)
+        if total.type.is_float:
+            total = fma(*factors, total)
+        else:
+            total = builder.operate("add", total, builder.operate("mul", *factors))
     return total
 
 
@@ -46,64 +49,39 @@ def _call(builder: Builder, text: str, total: Value, *operands: Value) -> Value:
     kind = register_type(total.type)
     given = [(kind, total.text)]
     for side in operands:
-        own = register_type(side.type)
-        native = own.replace("i16", "bfloat") if side.type.dtype == "bfloat16" else own
-        given.append((own, side.text) if native == own else _cast(builder, side, native))
+        own, number = register_type(side.type), side.text
+        if side.type.dtype == "bfloat16":
+            native = own.replace("i16", "bfloat")
+            own, number = native, builder.let(f"bitcast {own} {number} to {native}")
+        given.append((own, number))
     name = text.format(bits=total.type.lanes * element_bits(total.type.dtype))
     return Value(builder.intrinsic(name, kind, given, []), total.type)
 
 
 def _byte_pairs(builder: Builder, name: str, total: Value, left: Value, right: Value) -> Value:
-    lanes = total.type.lanes
-    halves = Type("int16", 2 * lanes)
+    halves = Type("int16", 2 * total.type.lanes)
     kind, wide = register_type(halves), register_type(total.type)
-    a = _cast(builder, left, kind)[1]
-    b = _cast(builder, right, kind)[1]
-    eight = literal(8, halves)
-    even = builder.let(f"and {kind} {a}, {literal(255, halves)}")
-    odd = builder.let(f"lshr {kind} {a}, {eight}")
-    even_signed = builder.let(f"ashr {kind} {builder.let(f'shl {kind} {b}, {eight}')}, {eight}")
-    odd_signed = builder.let(f"ashr {kind} {b}, {eight}")
-    text = total.text
+    a, b = builder.convert("bitcast", left, halves), builder.convert("bitcast", right, halves)
+    even, odd = builder.operate("and", a, 255), builder.operate("lshr", a, 8)
+    even_signed = builder.operate("ashr", builder.operate("shl", b, 8), 8)
+    odd_signed = builder.operate("ashr", b, 8)
     for unsigned, signed in ((even, even_signed), (odd, odd_signed)):
-        products = builder.intrinsic(name, wide, [(kind, unsigned), (kind, signed)], [])
-        text = builder.let(f"add {wide} {text}, {products}")
-    return Value(text, total.type)
+        products = builder.intrinsic(name, wide, [(kind, unsigned.text), (kind, signed.text)], [])
+        total = builder.operate("add", total, Value(products, total.type))
+    return total
 
 
 def _element(builder: Builder, words: Value, dtype: str, number: int) -> Value:
     """Return one element of each word, as wide as the word; the high half of a float32 is a bfloat16."""
-    kind, bits = register_type(words.type), element_bits(dtype)
+    bits = element_bits(dtype)
     if dtype == "bfloat16":
-        place = (
-            f"and {kind} {words.text}, {_int(-65536, words)}"
-            if number
-            else f"shl {kind} {words.text}, {_int(16, words)}"
-        )
-        to = Type("float32", words.type.lanes)
-        return Value(builder.let(f"bitcast {kind} {builder.let(place)} to {register_type(to)}"), to)
+        place = builder.operate("and", words, -65536) if number else builder.operate("shl", words, 16)
+        return builder.convert("bitcast", place, Type("float32", words.type.lanes))
     if dtype.startswith("u"):
-        low = builder.let(f"lshr {kind} {words.text}, {_int(bits * number, words)}")
-        return Value(builder.let(f"and {kind} {low}, {_int((1 << bits) - 1, words)}"), words.type)
-    high = builder.let(f"shl {kind} {words.text}, {_int(32 - bits * (number + 1), words)}")
-    return Value(builder.let(f"ashr {kind} {high}, {_int(32 - bits, words)}"), words.type)
-
-
-def _multiply_add(builder: Builder, left: Value, right: Value, total: Value) -> Value:
-    kind = register_type(total.type)
-    product = builder.let(f"mul {kind} {left.text}, {right.text}")
-    return Value(builder.let(f"add {kind} {total.text}, {product}"), total.type)
+        return builder.operate("and", builder.operate("lshr", words, bits * number), (1 << bits) - 1)
+    return builder.operate("ashr", builder.operate("shl", words, 32 - bits * (number + 1)), 32 - bits)
 
 
 def _words(builder: Builder, value: Value) -> Value:
     """Return a group of neighbouring lanes as one int32 each."""
-    to = Type("int32", value.type.lanes * element_bits(value.type.dtype) // 32)
-    return Value(_cast(builder, value, register_type(to))[1], to)
-
-
-def _cast(builder: Builder, value: Value, kind: str) -> tuple[str, str]:
-    return kind, builder.let(f"bitcast {register_type(value.type)} {value.text} to {kind}")
-
-
-def _int(number: int, like: Value) -> str:
-    return literal(number, like.type)
+    return builder.convert("bitcast", value, Type("int32", value.type.lanes * element_bits(value.type.dtype) // 32))

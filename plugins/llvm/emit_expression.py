@@ -30,12 +30,7 @@ from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.llvm import emit_arithmetic, emit_dot, emit_memory
-from graft.plugins.llvm.emit_builder import (
-    ModuleText,
-    Value,
-    literal,
-    register_type,
-)
+from graft.plugins.llvm.emit_builder import ModuleText, Value, literal, register_type
 from graft.plugins.llvm.emit_cast import cast
 
 
@@ -76,8 +71,9 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
         match expression:
             case Constant(value, type):
                 return Value(literal(value, type), type)
-            case Variable():
-                return self._variable(expression)
+            case Variable(name):
+                assert expression in self.variables, f"variable '{name}' is not bound here"
+                return self.variables[expression]
             case Load():
                 return emit_memory.load(self, expression)
             case Ramp(base, stride, lanes):
@@ -106,11 +102,6 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
             case _:
                 assert_never(expression)
 
-    def _variable(self, variable: Variable) -> Value:
-        value = self.variables.get(variable)
-        assert value is not None, f"variable '{variable.name}' is not bound here"
-        return value
-
     def _ramp(self, base: Expression, stride: int, lanes: int) -> Value:
         type = INT64.with_lanes(lanes)
         steps = ", ".join(f"i64 {lane * stride}" for lane in range(lanes))
@@ -121,21 +112,15 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
         return Value(self.let(f"add {register_type(type)} {self.splat(start, lanes).text}, <{steps}>"), type)
 
     def _select(self, condition: Value, on_true: Value, on_false: Value) -> Value:
-        lanes = on_true.type.lanes
-        kind, test = register_type(on_true.type), register_type(condition.type)
-        assert condition.type.lanes in (1, lanes), (condition.type, on_true.type)
-        text = self.let(f"select {test} {condition.text}, {kind} {on_true.text}, {kind} {on_false.text}")
-        return Value(text, on_true.type)
+        assert condition.type.lanes in (1, on_true.type.lanes), (condition.type, on_true.type)
+        return self.select(condition, on_true, on_false)
 
     def _bitcast(self, value: Value, to: Type) -> Value:
-        source, target = register_type(value.type), register_type(to)
-        if source == target:
+        if register_type(value.type) == register_type(to):
             return Value(value.text, to)
-        if value.type.dtype == "bool":
-            return Value(self.let(f"zext {source} {value.text} to {target}"), to)
         if to.dtype == "bool":
-            return Value(self.let(f"icmp ne {source} {value.text}, {literal(0, value.type)}"), to)
-        return Value(self.let(f"bitcast {source} {value.text} to {target}"), to)
+            return self.compare("icmp ne", value, 0)
+        return self.convert("zext" if value.type.dtype == "bool" else "bitcast", value, to)
 
     def _intrinsic(self, expression: Intrinsic) -> Value:
         arguments = [self.value(argument) for argument in expression.arguments]
@@ -157,22 +142,17 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
     def _extern(self, address: int, type: Type, arguments: list[Value]) -> Value:
         """Call a C function of this process by its address, once for every lane."""
         scalar = type.with_lanes(1)
-        result = "poison"
-        for lane in range(type.lanes):
+
+        def called(lane: int) -> Value:
             parts = [self._element([argument], lane) if type.lanes > 1 else argument for argument in arguments]
             given = ", ".join(f"{_c_type(part.type)} {part.text}" for part in parts)
-            kind = register_type(scalar)
-            called = self.let(f"call {_c_type(scalar, before=True)} inttoptr (i64 {address} to ptr)({given})")
-            if type.lanes == 1:
-                return Value(called, type)
-            result = self.let(f"insertelement {register_type(type)} {result}, {kind} {called}, i64 {lane}")
-        return Value(result, type)
+            call = f"call {_c_type(scalar, before=True)} inttoptr (i64 {address} to ptr)({given})"
+            return Value(self.let(call), scalar)
+
+        return self.in_lanes(type.lanes, called)
 
     def _fma(self, left: Value, right: Value, addend: Value) -> Value:
-        kind = register_type(left.type)
-        name = self.module.instruction("fma") or "fmuladd"
-        arguments = [(kind, value.text) for value in (left, right, addend)]
-        return Value(self.intrinsic(name, kind, arguments, [kind]), left.type)
+        return self.call(self.module.instruction("fma") or "fmuladd", left, right, addend)
 
     def _shuffle(self, vectors: list[Value], lanes: tuple[int, ...]) -> Value:
         to = vectors[0].type.with_lanes(len(lanes))
@@ -184,20 +164,12 @@ class ExpressionEmitter(emit_memory.MemoryBuilder):
             mask = f"<{len(lanes)} x i32> <{chosen}>"
             return Value(self.let(f"shufflevector {kind} {vectors[0].text}, {kind} {second}, {mask}"), to)
         elements = [self._element(vectors, lane) for lane in lanes]
-        if len(lanes) == 1:
-            return elements[0]
-        kind, scalar, text = register_type(to), register_type(to.with_lanes(1)), "poison"
-        for lane, element in enumerate(elements):
-            text = self.let(f"insertelement {kind} {text}, {scalar} {element.text}, i64 {lane}")
-        return Value(text, to)
+        return self.in_lanes(len(lanes), lambda lane: elements[lane])
 
     def _element(self, vectors: list[Value], lane: int) -> Value:
         for vector in vectors:
             if lane < vector.type.lanes:
-                if vector.type.lanes == 1:
-                    return vector
-                text = self.let(f"extractelement {register_type(vector.type)} {vector.text}, i64 {lane}")
-                return Value(text, vector.type.with_lanes(1))
+                return self.element(vector, lane)
             lane -= vector.type.lanes
         raise AssertionError(f"lane {lane} is past the end of the vectors")
 

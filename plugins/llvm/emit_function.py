@@ -175,13 +175,8 @@ class FunctionEmitter(ExpressionEmitter):
     def _call(self, call: CallExtern) -> None:
         match call:
             case CallExtern("prefetch", (Load() as place, Constant(level))):
-                operands = [
-                    ("ptr", emit_memory.address_of(self, place)),
-                    ("i32", "0"),
-                    ("i32", str(level)),
-                    ("i32", "1"),
-                ]
-                self.intrinsic("prefetch", "void", operands, ["ptr"])
+                address = ("ptr", emit_memory.address_of(self, place))
+                self.intrinsic("prefetch", "void", [address, *(("i32", str(n)) for n in (0, level, 1))], ["ptr"])
                 return
             case CallExtern("fail_index", arguments):
                 self._fail(INDEX_TEXT, [self.value(argument) for argument in arguments])
@@ -196,14 +191,16 @@ class FunctionEmitter(ExpressionEmitter):
         """Return the status of the runtime's ``fail`` with a message: a format and int64 numbers."""
         size = len(text) + 1
         self.module.declarations[text] = f'@index_text = private constant [{size} x i8] c"{text}\\00"'
-        api = self.let("load ptr, ptr %context, align 8")
-        slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_FAIL}")
-        fail = self.let(f"load ptr, ptr {slot}, align 8")
+        fail = self._of_runtime(_API_FAIL)
         operands = ", ".join(f"i64 {argument.text}" for argument in arguments)
         status = self.fresh("failed")
         self.emit(f"%{status} = call i32 (ptr, ptr, ...) {fail}(ptr %context, ptr @index_text, {operands})")
         self.emit(f"ret i32 %{status}")
         self.label(self.fresh("after"))
+
+    def _of_runtime(self, offset: int) -> str:
+        """Return one of the runtime's functions, by its place in the table that the context begins with."""
+        return _field(self, self.let("load ptr, ptr %context, align 8"), offset, "ptr")
 
     # ---- Memory ----
 
@@ -213,12 +210,11 @@ class FunctionEmitter(ExpressionEmitter):
         if count is None:
             return self._scratch(self._symbolic_bytes(buffer).text, at_entry=False)
         size = max(count, 1) * (element_bits(buffer.dtype) // 8)
-        if buffer.memory == "register":
-            return self.let_entry(f"alloca [{max(count, 1)} x {element}], align 64")
-        if self._stack + size <= STACK_BYTES:
+        if buffer.memory != "register":
+            if self._stack + size > STACK_BYTES:
+                return self._scratch(str(size), at_entry=True)
             self._stack += size
-            return self.let_entry(f"alloca [{max(count, 1)} x {element}], align 64")
-        return self._scratch(str(size), at_entry=True)
+        return self.let_entry(f"alloca [{max(count, 1)} x {element}], align 64")
 
     def _symbolic_bytes(self, buffer: Buffer) -> Value:
         total = Value(str(element_bits(buffer.dtype) // 8), INT64)
@@ -293,9 +289,7 @@ class FunctionEmitter(ExpressionEmitter):
         task.task(variable, body, captures)
         closure = self._closure(captures)
         grain = max(1, self._task // self.module.work(body))
-        api = self.let("load ptr, ptr %context, align 8")
-        slot = self.let(f"getelementptr inbounds i8, ptr {api}, i64 {_API_PARALLEL_FOR}")
-        run = self.let(f"load ptr, ptr {slot}, align 8")
+        run = self._of_runtime(_API_PARALLEL_FOR)
         arguments = f"ptr %context, i64 {self.value(extent).text}, i64 {grain}, ptr @{name}, ptr {closure}"
         self.return_unless_ok(self.let(f"call i32 {run}({arguments})"))
 
@@ -376,7 +370,7 @@ def emit_function(module: ModuleText, function: Function) -> None:
         is_output = number >= len(function.parameters) - function.outputs
         tensors = "%outputs" if is_output else "%inputs"
         position = number - (len(function.parameters) - function.outputs) if is_output else number
-        tensor = _tensor(outer, tensors, position)
+        tensor = _field(outer, tensors, position, "ptr", of="ptr")
         attributes = pointer_attributes(buffer, is_output, buffer in module.overlapping)
         emitter.pointers[buffer] = f"%p{number}"
         parameters.append(f"ptr {attributes} %p{number}")
@@ -393,24 +387,21 @@ def emit_function(module: ModuleText, function: Function) -> None:
     emitter.finish(f"{function.name}.body", parameters)
 
 
-def _tensor(builder: Builder, tensors: str, position: int) -> str:
-    slot = builder.let(f"getelementptr inbounds ptr, ptr {tensors}, i64 {position}")
-    return builder.let(f"load ptr, ptr {slot}, align 8")
+def _field(builder: Builder, structure: str, place: int, kind: str, of: str = "i8") -> str:
+    """Load a pointer or 64-bit integer at a place in memory: in bytes, or in elements ``of`` a type."""
+    slot = builder.let(f"getelementptr inbounds {of}, ptr {structure}, i64 {place}")
+    return builder.let(f"load {kind}, ptr {slot}, align 8")
 
 
 def _data(builder: Builder, tensor: str) -> str:
     """Return ``tensor->data + tensor->byte_offset``."""
     data = builder.let(f"load ptr, ptr {tensor}, align 8")
-    slot = builder.let(f"getelementptr inbounds i8, ptr {tensor}, i64 {_TENSOR_OFFSET}")
-    offset = builder.let(f"load i64, ptr {slot}, align 8")
+    offset = _field(builder, tensor, _TENSOR_OFFSET, "i64")
     return builder.let(f"getelementptr inbounds i8, ptr {data}, i64 {offset}")
 
 
 def _extent(builder: Builder, tensor: str, axis: int) -> str:
-    slot = builder.let(f"getelementptr inbounds i8, ptr {tensor}, i64 {_TENSOR_SHAPE}")
-    shape = builder.let(f"load ptr, ptr {slot}, align 8")
-    element = builder.let(f"getelementptr inbounds i64, ptr {shape}, i64 {axis}")
-    return builder.let(f"load i64, ptr {element}, align 8")
+    return _field(builder, _field(builder, tensor, _TENSOR_SHAPE, "ptr"), axis, "i64", of="i64")
 
 
 def _identifier(name: str) -> str:

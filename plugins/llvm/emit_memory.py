@@ -48,6 +48,8 @@ class MemoryBuilder(Builder, ABC):
         self.forms: dict[Variable, Linear | None] = {}
         """The linear forms of let-bound vectors of indices."""
         self.pointers: dict[Buffer, str] = {}
+        self.strides: dict[Buffer, list[Value]] = {}
+        """The strides of buffers of constant shape, which are numbers everywhere."""
         self._dummies: dict[tuple[str, str], str] = {}
 
     @abstractmethod
@@ -114,12 +116,17 @@ def scalar(emitter: MemoryBuilder, form: Linear, with_constant: bool = True) -> 
 
 def row_major_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[Value]:
     """Return the element strides of a buffer's dimensions."""
+    if buffer in emitter.strides:
+        return emitter.strides[buffer]
     if buffer.strides is not None:
         return [emitter.value(stride) for stride in buffer.strides]
     strides = [Value("1", INT64)]
     for extent in reversed(buffer.shape[1:]):
         strides.append(binary(emitter, "mul", strides[-1], emitter.value(extent)))
-    return strides[::-1][: len(buffer.shape)]
+    strides = strides[::-1][: len(buffer.shape)]
+    if element_count(buffer) is not None:
+        emitter.strides[buffer] = strides
+    return strides
 
 
 def _offset(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression]) -> Linear | None:
@@ -212,9 +219,8 @@ def load(emitter: MemoryBuilder, expression: Load) -> Value:
     else:
         addresses = _pointers(emitter, expression.buffer, expression.indices, type.lanes)
         text = _gather(emitter, memory, addresses, mask, type, align)
-    if type.dtype == "bool":
-        return Value(emitter.let(f"icmp ne {memory} {text}, {literal(0, _stored(type))}"), type)
-    return Value(text, type)
+    value = Value(text, _stored(type))
+    return emitter.compare("icmp ne", value, 0) if type.dtype == "bool" else value
 
 
 def _stored(type: Type) -> Type:
@@ -238,14 +244,15 @@ def _strided(emitter: MemoryBuilder, address: str, stride: int, type: Type, mask
     return emitter.let(f"shufflevector {memory} {loaded}, {memory} poison, <{lanes} x i32> <{chosen}>")
 
 
+def _all_on(lanes: int) -> Value:
+    type = Type("bool", lanes)
+    return Value(literal(True, type), type)
+
+
 def _gather(emitter: MemoryBuilder, memory: str, addresses: str, mask: Value | None, type: Type, align: int) -> str:
-    mask = mask or Value(literal(True, Type("bool", type.lanes)), Type("bool", type.lanes))
-    pointers = f"<{type.lanes} x ptr>"
-    arguments = [
-        (f"{pointers} align {align}", addresses),
-        (register_type(mask.type), mask.text),
-        (memory, "zeroinitializer"),
-    ]
+    mask, pointers = mask or _all_on(type.lanes), f"<{type.lanes} x ptr>"
+    switches = (register_type(mask.type), mask.text)
+    arguments = [(f"{pointers} align {align}", addresses), switches, (memory, "zeroinitializer")]
     return emitter.intrinsic("masked.gather", memory, arguments, [memory, pointers])
 
 
@@ -258,14 +265,11 @@ def store(
     value = emitter.splat(value, lanes)
     condition = _mask(emitter, mask, lanes)
     memory, align = memory_type(type), _bytes(buffer)
-    text = value.text
-    if type.dtype == "bool":
-        text = emitter.let(f"zext {register_type(type)} {text} to {memory}")
+    text = (emitter.convert("zext", value, _stored(type)) if type.dtype == "bool" else value).text
     offset = _offset(emitter, buffer, indices)
     if offset is None or (lanes > 1 and offset.lane != 1):
         addresses = _pointers(emitter, buffer, indices, lanes)
-        condition = condition or Value(literal(True, Type("bool", lanes)), Type("bool", lanes))
-        pointers = f"<{lanes} x ptr>"
+        condition, pointers = condition or _all_on(lanes), f"<{lanes} x ptr>"
         arguments = [(memory, text), (f"{pointers} align {align}", addresses), (f"<{lanes} x i1>", condition.text)]
         emitter.intrinsic("masked.scatter", "void", arguments, [memory, pointers])
         return

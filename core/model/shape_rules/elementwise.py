@@ -14,10 +14,11 @@ _LIKE_FIRST = """
     Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh
     TensorScatter ThresholdedRelu Trilu
 """
-_BROADCAST = """
-    Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod
-    Mul Or Pow Sub Sum Where Xor
-"""
+BROADCAST = frozenset({
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
+    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
+})  # fmt: skip
+"""The operators that broadcast all of their inputs."""
 
 
 def _like_first(facts: Facts) -> list[Shape | None]:
@@ -52,7 +53,7 @@ def _layer_normalization(facts: Facts) -> list[Shape | None]:
 
 RULES: Mapping[str, ShapeRule] = {
     **dict.fromkeys(_LIKE_FIRST.split(), _like_first),
-    **dict.fromkeys(_BROADCAST.split(), _broadcast),
+    **dict.fromkeys(BROADCAST, _broadcast),
     "BatchNormalization": _batch_normalization,
     "Dropout": _like_first_twice,
     "DynamicQuantizeLinear": _dynamic_quantize,

@@ -121,7 +121,7 @@ def reordered(stages: Sequence[Stage]) -> list[Stage]:
     result: list[Stage] = []
     for stage in stages:
         before = result[-1] if result else None
-        if before is not None and before.reduction is not None and (order := _permuted(stage, before)) is not None:
+        if before is not None and before.reduction is not None and (order := permuted(stage, before)) is not None:
             readers = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is before.buffer]
             if len(readers) == 1:
                 origin = tuple(dict.fromkeys((*before.origin, *stage.origin)))
@@ -131,8 +131,8 @@ def reordered(stages: Sequence[Stage]) -> list[Stage]:
     return result
 
 
-def _permuted(stage: Stage, before: Stage) -> tuple[int, ...] | None:
-    """The axes of ``before`` in the order of a stage that does nothing but load its buffer; None for any other."""
+def permuted(stage: Stage, before: Stage) -> tuple[int, ...] | None:
+    """Return the axes of ``before`` in the order of a stage that only loads its buffer; None for any other."""
     load = stage.value
     if stage.reduction is not None or not isinstance(load, Load) or load.buffer is not before.buffer or load.mask:
         return None

@@ -66,6 +66,8 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
 
     def along(stage: FlatStage, axis: LoopAxis, threads: bool) -> Statement:
         loops = (*(other for other in stage.axes if other is not axis), axis)
+        if axis.extent == 1:  # its place is known, so nothing differs from lane to lane
+            return outer_loops(loops, _element(stage), threads, machine)
         return taken(nested(loops, _element(stage)), blocked(loops, step, lanes, machine, threads))
 
     whole = axis.extent // step * step

@@ -6,12 +6,15 @@ cut into spans, between which the sums of a group of panels wait in memory (Goto
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.schedule.products.statements import column_mask
 from graft.core.schedule.products.tiling import Split, Tile, split_evenly
-from graft.core.tensor_ir.ir import Buffer, Expression
+from graft.core.tensor_ir.ir import Buffer, Expression, For, If, LoopKind, Statement, Variable
 
 BLOCK_SHARE = 0.75
 """Rows of the left factor are taken in blocks of this part of the second-level cache, which stay there."""
@@ -62,6 +65,43 @@ class Range:
 
     first: Expression
     count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a product in panels as wide as a tile; the last may be narrower, and its last vector cut off."""
+
+    width: int
+    tile: Tile
+
+    @property
+    def panels(self) -> int:
+        """The number of panels."""
+        return -(-self.width // self.tile.columns)
+
+    @property
+    def padded(self) -> int:
+        """The columns in whole vectors."""
+        return -(-self.width // self.tile.lanes) * self.tile.lanes
+
+    def over(self, kind: LoopKind, body: Callable[[Panel], Statement], panels: Range | None = None) -> Statement:
+        """Return the loop over some of the panels, all if None."""
+        panels = panels or Range(b.index(0), b.index(self.panels))
+        step = b.index(0) if panels.count == b.index(1) else Variable("panel")
+        number = b.add(panels.first, step)
+        begin = b.multiply(number, self.tile.columns)
+        full = self.width // self.tile.columns
+        tail = self.padded // self.tile.lanes - full * self.tile.vectors
+        bodies = [body(Panel(number, begin, self.tile.vectors, False))] if full else []
+        bodies += [body(Panel(number, begin, tail, self.padded > self.width))] if tail else []
+        chosen = bodies[0] if len(bodies) == 1 else If(b.less(number, full), *bodies)
+        return For(step, panels.count, kind, chosen) if isinstance(step, Variable) else chosen
+
+    def mask(self, panel: Panel, vector: int) -> Expression | None:
+        """Return which lanes of a vector of a panel are columns; None if all are."""
+        if not panel.cut or vector != panel.vectors - 1:
+            return None
+        return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.width, self.tile.lanes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
@@ -37,6 +38,12 @@ class Epilogue:
     """If there are any, columns take turns, and each of these stages picks its own; the followers have their shape."""
     lanes: int = 1
     """The columns of one turn."""
+
+    @property
+    def initial(self) -> Expression:
+        """What the sums start from."""
+        assert self.anchor.reduction is not None, f"'{self.anchor.buffer.name}' is no sum"
+        return self.anchor.reduction.initial
 
     @property
     def turns(self) -> int:
@@ -211,7 +218,7 @@ def _first_column(stage: Stage, sums: Buffer) -> int | None:
     if not stage.axes or stage.buffer.shape[:-1] != sums.shape[:-1] or stage.buffer.shape == sums.shape:
         return None
     *leading, column = load.indices
-    if not all(map(_same, leading, stage.axes[:-1])):
+    if not all(map(is_, leading, stage.axes[:-1])):
         return None
     match column:
         case Binary("add", Variable() as axis, Constant(begin)) if axis is stage.axes[-1]:
@@ -225,14 +232,10 @@ def _is_pointwise(stage: Stage, known: set[Buffer]) -> bool:
     """Whether a stage reads what was computed before it only at its own index."""
     for node in walk_expressions(stage.value):
         if isinstance(node, Load) and node.buffer in known:
-            own = len(node.indices) == len(stage.axes) and all(map(_same, node.indices, stage.axes))
+            own = len(node.indices) == len(stage.axes) and all(map(is_, node.indices, stage.axes))
             if not own or node.mask is not None:
                 return False
     return True
-
-
-def _same(index: Expression, axis: Variable) -> bool:
-    return index is axis
 
 
 def _at(

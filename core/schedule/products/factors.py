@@ -12,31 +12,14 @@ from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import ContractionParameters, Packing
-from graft.core.schedule.products.blocking import Blocking, Panel, Range, choose_blocking, wanted_tasks
+from graft.core.schedule.products.blocking import Blocking, Columns, Panel, Range, choose_blocking, wanted_tasks
 from graft.core.schedule.products.dot_grouping import Sum
 from graft.core.schedule.products.factor_packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_words
 from graft.core.schedule.products.product_axes import Contraction
-from graft.core.schedule.products.tiling import (
-    adjusted_tile,
-    choose_tile,
-    column_mask,
-    ramp,
-    ranked_tiles,
-    split_evenly,
-    wide,
-)
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Load,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.schedule.products.statements import ramp, wide
+from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, ranked_tiles, split_evenly
+from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type, element_bits
 
@@ -93,8 +76,8 @@ class Factors:
         if not parts.epilogue.allows(self.tile.columns):
             self.tile = replace(self.tile, vectors=chosen.vectors)
         self.split = split_evenly(parts.height, self.tile.rows)
-        self.panels = -(-parts.width // self.tile.columns)
-        self.padded = -(-parts.width // self.tile.lanes) * self.tile.lanes
+        self.columns = Columns(parts.width, self.tile)
+        self.panels, self.padded = self.columns.panels, self.columns.padded
         self.is_streamed = self.split.count == 1
         """Whether each element of the right factor is used by one tile only: then memory is the limit."""
         self.blocking: Blocking
@@ -229,7 +212,7 @@ class Factors:
         lanes = self.tile.lanes
         statements: list[Statement] = []
         for vector in range(panel.vectors):
-            value = self._right_at(outer, b.add(panel.begin, vector * lanes), self._mask(panel, vector))
+            value = self._right_at(outer, b.add(panel.begin, vector * lanes), self.columns.mask(panel, vector))
             statements.append(Store(self.buffer, (self.panel_place(panel, vector * lanes),), wide(value, lanes)))
         return self.over_depth(Block(tuple(statements)))
 
@@ -252,8 +235,3 @@ class Factors:
         if self.parts.rows is not None:
             places[self.parts.axes[self.parts.rows]] = row
         return places
-
-    def _mask(self, panel: Panel, vector: int) -> Expression | None:
-        if not panel.cut or vector != panel.vectors - 1:
-            return None
-        return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.parts.width, self.tile.lanes)

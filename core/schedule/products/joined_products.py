@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 
 import numpy as np
 
@@ -128,11 +129,7 @@ def _alike(first: _Part, other: _Part) -> bool:
     names: dict[Variable, Expression] = dict(zip(theirs.axes, mine.axes, strict=True))
     names |= {a.variable: c.variable for a, c in zip(theirs.depth, mine.depth, strict=True)}
     same_left = substitute(theirs.left, names) == mine.left
-    return same_left and all(map(_same, (substitute(i, names) for i in other.right.indices), first.right.indices))
-
-
-def _same(one: Expression, other: Expression) -> bool:
-    return one is other
+    return same_left and all(map(is_, (substitute(i, names) for i in other.right.indices), first.right.indices))
 
 
 def _joined(parts: Sequence[_Part], name: str, lanes: int) -> Kernel:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from graft.core.machine.instructions import DOTS
+from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
-from graft.core.schedule.products.dot_grouping import Sum
+from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.factor_packing import PackedFactor
-from graft.core.schedule.products.product_axes import Multiply
-from graft.core.schedule.products.tiling import column_mask, over, ramp, wide
+from graft.core.schedule.products.product_axes import Contraction, Multiply, analyse
+from graft.core.schedule.products.statements import allocate, in_vectors, ramp, scratch, wide, word_at
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -65,6 +68,29 @@ class SmallRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Dots:
+    """A product of small numbers as one of words: its parts, the sums that it starts from, its left elements."""
+
+    parts: Contraction
+    sums: tuple[Sum, ...]
+    small: SmallRows | None
+    """None where terms go over several axes."""
+
+
+def in_words(plain: Contraction, constants: Mapping[Buffer, np.ndarray], target: Target) -> Dots | None:
+    """Return a product as one of dot products; None if it is not one of small numbers, or would turn round."""
+    grouped = group(plain.epilogue.anchor, constants, target)
+    parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
+    if grouped is None or parts is None or (parts.rows, parts.columns) != (plain.rows, plain.columns):
+        return None
+    small = None
+    if len(plain.depth) == 1:
+        value = grouped.factors[int(parts.multiply.turned)].value
+        small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
+    return Dots(parts, grouped.sums, small)
+
+
+@dataclass(frozen=True, slots=True)
 class CopiedRows:
     """Rows of a left factor as groups: in ``elements``, small ones, or in int32 words; perhaps with their sums."""
 
@@ -76,12 +102,11 @@ class CopiedRows:
         """Return a group as an int32."""
         if self.buffer.dtype == "int32":
             return Load(self.buffer, (row, place))
-        return Bitcast(Load(self.buffer, (row, ramp(b.multiply(place, self.width), self.width))), "int32")
+        return word_at(self.buffer, row, place, self.width)
 
     def around(self, body: Statement) -> Statement:
         """Return ``body`` with the memory that it needs."""
-        body = Allocate(self.buffer, body)
-        return body if self.sums is None else Allocate(self.sums, body)
+        return allocate([one for one in (self.sums, self.buffer) if one is not None], body)
 
 
 def copied_rows(
@@ -90,11 +115,10 @@ def copied_rows(
     """Return where ``count`` rows go: as small elements where these are vectors in memory, else as words."""
     width = DOTS[multiply.dot].width
     chunk = lanes * width
-    own = Buffer("row_sums", "int32", (b.index(count),), None, "scratch", 64) if sums else None
+    own = scratch("row_sums", "int32", count) if sums else None
     if small is None or not small.is_contiguous():
-        return CopiedRows(Buffer("rows", "int32", (b.index(count), b.index(words)), None, "scratch", 64), own, width)
-    length = -(-words // lanes) * chunk
-    return CopiedRows(Buffer("rows", small.dtype, (b.index(count), b.index(length)), None, "scratch", 64), own, width)
+        return CopiedRows(scratch("rows", "int32", count, words), own, width)
+    return CopiedRows(scratch("rows", small.dtype, count, -(-words // lanes) * chunk), own, width)
 
 
 def copy_elements(
@@ -107,33 +131,26 @@ def copy_elements(
 ) -> Statement:
     """Return what copies a row of small elements, whole vectors at a time, zeros behind the last."""
     chunk = lanes * rows.width
-    whole, rest = divmod(small.extent, chunk)
     value = substitute(small.value, places)
-    total = Buffer("total", "int32", (b.index(lanes),), memory="register")
+    total, own = Buffer("total", "int32", (b.index(lanes),), memory="register"), (ramp(0, lanes),)
 
-    def copy(step: Expression, mask: Expression | None) -> Statement:
-        place = ramp(b.multiply(step, chunk), chunk)
+    def copy(begin: Expression, mask: Expression | None) -> Statement:
+        place = ramp(begin, chunk)
         elements = wide(vectorize_expression(value, {small.variable: place}, mask), chunk)
         if mask is not None:
             elements = Select(mask, elements, wide(zero_of(Type(small.dtype)), chunk))
         stores: list[Statement] = [Store(rows.buffer, (row, place), elements)]
         if rows.sums is not None:
-            own = (ramp(b.index(0), lanes),)
             stores.append(Store(total, own, multiply.summed(elements, Load(total, own), of_left=True)))
         return Block(tuple(stores))
 
-    step = Variable("step") if whole > 1 else b.index(0)
-    statements = [over(step, whole, "serial", copy(step, None))] if whole else []
-    if rest:
-        end = b.index(whole)
-        statements.append(copy(end, column_mask(b.multiply(end, chunk), small.extent, chunk)))
+    copies = in_vectors("step", small.extent, chunk, copy)
     if rows.sums is None:
-        return Block(tuple(statements))
-    own = (ramp(b.index(0), lanes),)
+        return copies
     cleared = Store(total, own, wide(b.constant(0, "int32"), lanes))
     result = Load(total, own)
     kept = Store(rows.sums, (row,), result if lanes == 1 else Horizontal("add", result))
-    return Allocate(total, Block((cleared, *statements, kept)))
+    return Allocate(total, Block((cleared, copies, kept)))
 
 
 def copy_words(

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from graft.core.machine.instructions import DOTS
 from graft.core.operators import build as b
+from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import constant_shape
-from graft.core.schedule.products.epilogue import Epilogue
-from graft.core.schedule.products.tiling import Reduced, multiply_add
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
+from graft.core.schedule.products.statements import multiply_add
+from graft.core.schedule.products.tiling import Reduced
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Intrinsic, Variable
 from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
@@ -146,6 +148,13 @@ def analyse(epilogue: Epilogue) -> Contraction | None:
     rows = own[-1] if own else None
     outer = tuple(axis for axis in range(len(shape)) if axis not in (rows, columns))
     return Contraction(epilogue, left, right, rows, columns, outer, shape, depth, Multiply(dot, turned))
+
+
+def contraction_of(kernel: Kernel) -> Contraction | None:
+    """Return the sum of products that a kernel is around, with what is fused behind it; None if it is none."""
+    stages = fused_stages(kernel)
+    epilogue = stages and epilogue_of(stages, kernel.outputs)
+    return analyse(epilogue) if epilogue else None
 
 
 def _held(epilogue: Epilogue, columns: int, usual: int) -> int:

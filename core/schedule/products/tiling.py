@@ -18,21 +18,18 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.schedule.products.statements import bind, multiply_add, over, ramp, registers, scratch, wide
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
-    Broadcast,
     Buffer,
     CallExtern,
     Constant,
     Expression,
     For,
     If,
-    Intrinsic,
     Let,
     Load,
-    LoopKind,
-    Ramp,
     Statement,
     Store,
     Variable,
@@ -73,11 +70,14 @@ class Split:
 
     def length(self, piece: Expression) -> Expression:
         """Return the length of a piece."""
-        return (
-            b.select(b.less(piece, self.larger), b.index(self.size + 1), self.size)
-            if self.larger
-            else b.index(self.size)
-        )
+        if not self.larger:
+            return b.index(self.size)
+        return b.select(b.less(piece, self.larger), b.index(self.size + 1), self.size)
+
+    def choose(self, piece: Expression, body: Callable[[int], Statement]) -> Statement:
+        """Return ``body(size)`` for the size of a piece."""
+        bodies = [body(size) for _, size in self.sizes]
+        return bodies[0] if len(bodies) == 1 else If(b.less(piece, self.larger), *bodies)
 
 
 def split_evenly(length: int, most: int) -> Split:
@@ -209,6 +209,7 @@ class Ahead:
         return [CallExtern("prefetch", (Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]
 
 
+Place = tuple[Expression, ...]
 Factor = Callable[[int], Expression]
 Product = Callable[[Expression, Expression, Expression], Expression]
 
@@ -234,8 +235,7 @@ def accumulate(
     ``span`` says which part of the last loop is summed: all of it if None. A long sum in float32 is summed in parts of
     ``exact`` terms.
     """
-    shape = (b.index(tile.rows), b.index(tile.columns))
-    totals = Buffer("totals", kind.dtype, shape, memory="register", alignment=64)
+    totals = accumulators(tile, kind.dtype)
     *outer, inner = loops or (Reduced(Variable("once"), 1),)
 
     def step(place: Expression) -> Statement:
@@ -250,7 +250,8 @@ def accumulate(
 
     def around(loops: Sequence[Reduced], body: Statement) -> Statement:
         for loop in reversed(loops):
-            body = For(loop.variable, b.index(loop.extent), "serial", body) if loop.extent > 1 else _once(loop, body)
+            once = Let(loop.variable, b.index(0), body)
+            body = For(loop.variable, b.index(loop.extent), "serial", body) if loop.extent > 1 else once
         return body
 
     if span is not None or kind.dtype != "float32" or math.prod(loop.extent for loop in loops) < 2 * exact:
@@ -267,7 +268,7 @@ def accumulate(
         first = b.multiply(part, terms)
         count = b.minimum(b.index(terms), b.subtract(b.index(loops[cut].extent), first))
         body = For(number, count, "serial", Let(loops[cut].variable, b.add(first, number), body))
-    sums = Buffer("sums", kind.dtype, (b.index(tile.rows * tile.columns),), None, "scratch", 64)
+    sums = scratch("sums", kind.dtype, tile.rows * tile.columns)
     kept, zero = Partial(sums, b.index(0), tile), clear(tile, b.constant(0.0, kind.dtype))
     counts = (*(loop.extent for loop in loops[:cut]), -(-loops[cut].extent // terms))
     numbers = (*(loop.variable for loop in loops[:cut]), part)
@@ -319,6 +320,11 @@ def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahe
     return Block(tuple(statements))
 
 
+def accumulators(tile: Tile, dtype: str) -> Buffer:
+    """Return the registers of a tile."""
+    return registers("totals", dtype, tile.rows, tile.columns)
+
+
 def clear(tile: Tile, initial: Expression) -> Callable[[Buffer], Statement]:
     """Return what sets all accumulators of a tile to one number."""
     start = wide(initial, tile.lanes)
@@ -327,13 +333,18 @@ def clear(tile: Tile, initial: Expression) -> Callable[[Buffer], Statement]:
 
 def begin_with(tile: Tile, start: Callable[[int, int], Expression]) -> Callable[[Buffer], Statement]:
     """Return what sets the accumulators of a tile to ``start(row, vector)``."""
-    return lambda totals: Block(
-        tuple(
-            Store(totals, place, start(row, vector))
-            for row in range(tile.rows)
-            for vector, place in enumerate(_places(tile, row))
-        )
-    )
+    return lambda totals: each(tile, lambda row, vector, place: Store(totals, place, start(row, vector)))
+
+
+def store_into(tile: Tile, buffer: Buffer, at: Callable[[int, int], Place]) -> Callable[[Buffer], Statement]:
+    """Return what stores each vector of accumulators at ``at(row, vector)`` of a buffer."""
+    return lambda totals: each(tile, lambda row, vector, place: Store(buffer, at(row, vector), Load(totals, place)))
+
+
+def each(tile: Tile, body: Callable[[int, int, Place], Statement]) -> Statement:
+    """Return ``body(row, vector, its place among the accumulators)`` for each vector of a tile."""
+    rows = [enumerate(_places(tile, row)) for row in range(tile.rows)]
+    return Block(tuple(body(row, vector, place) for row, vectors in enumerate(rows) for vector, place in vectors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,47 +357,34 @@ class Partial:
 
     def gather(self, totals: Buffer) -> Statement:
         """Return what adds the sums so far to the accumulators."""
-        pairs = self._pairs()
-        return Block(
-            tuple(
-                Store(totals, place, joined("add", Load(self.buffer, own), Load(totals, place))) for place, own in pairs
-            )
-        )
+        return self._each(lambda own, place: Store(totals, place, self._joined(own, totals, place)))
 
     def load(self, totals: Buffer) -> Statement:
         """Return what sets the accumulators to the sums so far."""
-        return Block(tuple(Store(totals, place, Load(self.buffer, own)) for place, own in self._pairs()))
+        return self._each(lambda own, place: Store(totals, place, Load(self.buffer, own)))
 
     def add(self, totals: Buffer) -> Statement:
         """Return what adds the accumulators to the sums."""
-        pairs = self._pairs()
-        return Block(
-            tuple(
-                Store(self.buffer, own, joined("add", Load(self.buffer, own), Load(totals, place)))
-                for place, own in pairs
-            )
-        )
+        return self._each(lambda own, place: Store(self.buffer, own, self._joined(own, totals, place)))
 
     def store(self, totals: Buffer) -> Statement:
         """Return what keeps the sums."""
-        return Block(tuple(Store(self.buffer, own, Load(totals, place)) for place, own in self._pairs()))
+        return self._each(lambda own, place: Store(self.buffer, own, Load(totals, place)))
 
-    def _pairs(self) -> list[tuple[tuple[Expression, ...], tuple[Expression, ...]]]:
+    def _joined(self, own: Place, totals: Buffer, place: Place) -> Expression:
+        return joined("add", Load(self.buffer, own), Load(totals, place))
+
+    def _each(self, body: Callable[[Place, Place], Statement]) -> Statement:
         tile = self.tile
-        pairs: list[tuple[tuple[Expression, ...], tuple[Expression, ...]]] = []
-        for row in range(tile.rows):
-            for vector, place in enumerate(_places(tile, row)):
-                own = b.add(self.begin, row * tile.columns + vector * tile.lanes)
-                pairs.append((place, (ramp(own, tile.lanes),)))
-        return pairs
+
+        def own(row: int, vector: int) -> Place:
+            return (ramp(b.add(self.begin, row * tile.columns + vector * tile.lanes), tile.lanes),)
+
+        return each(tile, lambda row, vector, place: body(own(row, vector), place))
 
 
-def _once(loop: Reduced, body: Statement) -> Statement:
-    return Let(loop.variable, b.index(0), body)
-
-
-def _places(tile: Tile, row: int) -> list[tuple[Expression, ...]]:
-    return [(b.index(row), ramp(b.index(v * tile.lanes), tile.lanes)) for v in range(tile.vectors)]
+def _places(tile: Tile, row: int) -> list[Place]:
+    return [(b.index(row), ramp(vector * tile.lanes, tile.lanes)) for vector in range(tile.vectors)]
 
 
 def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:
@@ -401,41 +399,7 @@ def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Pro
             for place, vector in zip(_places(tile, row), vectors, strict=True)
         ]
         statements.append(Let(scalar, value, Block(tuple(updates))))
-    body: Statement = Block(tuple(statements))
-    for vector, value in reversed(list(zip(vectors, values, strict=True))):
-        body = Let(vector, value, body)
-    return body
-
-
-def multiply_add(left: Expression, right: Expression, addend: Expression) -> Expression:
-    """Return ``left * right + addend``, fused for floats."""
-    if left.type.is_float:
-        return Intrinsic("fma", (left, right, addend), addend.type)
-    return b.add(b.multiply(left, right), addend)
-
-
-def wide(value: Expression, lanes: int) -> Expression:
-    """Return a scalar in every lane; a scalar stays one where there is one lane."""
-    if lanes == 1 or value.type.lanes == lanes:
-        return value
-    if isinstance(value, Constant):
-        return Constant(value.value, value.type.with_lanes(lanes))
-    return Broadcast(value, lanes)
-
-
-def ramp(base: Expression, lanes: int) -> Expression:
-    """Return ``base, base + 1, ...``; the base itself where there is one lane."""
-    return base if lanes == 1 else Ramp(base, 1, lanes)
-
-
-def column_mask(base: Expression, columns: int, lanes: int) -> Expression:
-    """Return which lanes of the vector of columns that begins at ``base`` are below ``columns``."""
-    return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
-
-
-def over(index: Expression, extent: int, kind: LoopKind, body: Statement) -> Statement:
-    """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
-    return For(index, b.index(extent), kind, body) if isinstance(index, Variable) else body
+    return bind(zip(vectors, values, strict=True), Block(tuple(statements)))
 
 
 def finish_tile(
@@ -456,7 +420,7 @@ def finish_tile(
     def row(number: Expression, source: Buffer) -> list[Store]:
         stores: list[Store] = []
         for vector in range(first, first + tile.vectors, turns):
-            columns = (ramp(b.index((vector + turn) * lanes), lanes) for turn in range(turns))
+            columns = (ramp((vector + turn) * lanes, lanes) for turn in range(turns))
             total, *others = (Load(source, (number, column)) for column in columns)
             place = point(number, b.index(vector // turns * lanes))
             stores += epilogue.stores(place, total, mask(vector), *others)
@@ -464,7 +428,7 @@ def finish_tile(
 
     if not epilogue.is_heavy:
         return Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
-    spilled = Buffer("sums", totals.dtype, totals.shape, memory="scratch", alignment=64)
+    spilled = scratch("sums", totals.dtype, *totals.shape)
     copies = [
         Store(spilled, place, Load(totals, place))
         for number in range(tile.rows)

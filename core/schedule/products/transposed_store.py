@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from graft.core.operators import build as b
 from graft.core.schedule.products.blocking import Panel, Part, Place, Range
+from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
-from graft.core.schedule.products.tiling import Tile, column_mask, ramp, wide
-from graft.core.schedule.strategies.blocked_product import ContractionScheduler
-from graft.core.schedule.strategies.winograd_transform import interleave
+from graft.core.schedule.products.statements import column_mask, interleave, ramp, scratch, wide
+from graft.core.schedule.products.tiling import Tile, store_into
 from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 
 SUMS_SHARE = 1 / 8
@@ -43,8 +43,7 @@ class TurnedScheduler(ContractionScheduler):
     def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
         if not self._turns():
             return super()._rows(outer, panel, tiles, part)
-        shape = (b.index(self._waiting_rows()), b.index(panel.vectors * self.tile.lanes))
-        self.sums = Buffer("sums", "float32", shape, None, "scratch", 64)
+        self.sums = scratch("sums", "float32", self._waiting_rows(), panel.vectors * self.tile.lanes)
         self.first = self.split.begin(tiles.first)
         end = self.split.begin(b.add(tiles.first, tiles.count))
         sums = super()._rows(outer, panel, tiles, part)
@@ -55,12 +54,11 @@ class TurnedScheduler(ContractionScheduler):
         if self.sums is None:
             return super().store(outer, place, tile, totals)
         begin = b.subtract(self.split.begin(place.number), self.first)
-        stores = []
-        for row in range(tile.rows):
-            for vector in range(tile.vectors):
-                columns = ramp(b.index(vector * tile.lanes), tile.lanes)
-                stores.append(Store(self.sums, (b.add(begin, row), columns), Load(totals, (b.index(row), columns))))
-        return Block(tuple(stores))
+
+        def waiting(row: int, vector: int) -> tuple[Expression, ...]:
+            return b.add(begin, row), ramp(vector * tile.lanes, tile.lanes)
+
+        return store_into(tile, self.sums, waiting)(totals)
 
     def _turned(self, outer: Outer, panel: Panel, sums: Buffer, end: Expression) -> Statement:
         """Return the loops over squares of sums: the epilogue of a run of pixels for each channel of a square."""
@@ -88,8 +86,7 @@ class TurnedScheduler(ContractionScheduler):
     ) -> Statement:
         lanes, rows = self.tile.lanes, self.parts.rows
         assert rows is not None, "a product without rows"
-        turned = Buffer("turned", "float32", (b.index(lanes), b.index(lanes)), None, "scratch", 64)
-        lane, own = ramp(b.index(0), lanes), Variable("channel")
+        turned, lane, own = scratch("turned", "float32", lanes, lanes), ramp(0, lanes), Variable("channel")
         vectors: list[Expression] = [Load(sums, (b.add(row, n), ramp(channel, lanes))) for n in range(lanes)]
         stores = [Store(turned, (b.index(n), lane), value) for n, value in enumerate(interleave(vectors))]
         places = {

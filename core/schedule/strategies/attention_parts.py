@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops.inline import inline_into, stage_expressions
+from graft.core.schedule.loops.inline import inline_into, permuted, stage_expressions
 from graft.core.schedule.products.epilogue import epilogue_of, indexed_by_axes
 from graft.core.schedule.products.product_axes import Contraction, analyse
-from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.ir import Buffer, Load, Stage
 from graft.core.tensor_ir.visit import loads
 
 OPERATORS = ["add", "max", "add", "add"]
@@ -93,12 +93,4 @@ def _order(stages: Sequence[Stage], output: Buffer) -> tuple[int, ...] | None:
     product, *rest = stages
     if not rest:
         return tuple(range(len(product.axes))) if product.buffer is output else None
-    if len(rest) != 1 or rest[0].buffer is not output or not isinstance(rest[0].value, Load):
-        return None
-    load: Load = rest[0].value
-    places: list[Expression] = list(load.indices)
-    if load.buffer is not product.buffer or load.mask is not None or len(set(map(id, places))) != len(rest[0].axes):
-        return None
-    if not all(isinstance(place, Variable) for place in places):
-        return None
-    return tuple(places.index(axis) for axis in rest[0].axes)
+    return permuted(rest[0], product) if len(rest) == 1 and rest[0].buffer is output else None

@@ -3,76 +3,25 @@
 What is scheduled is the anchor's stage, ``out[..., m, ..., n] = sum over k of left * right``, however it came about:
 ``n`` is the output's innermost axis and becomes vectors, ``right`` is the factor that depends on it, ``m`` is an axis
 of the other factor, and all other axes are outer loops. Leading axes that all stages go through in step are one axis of
-rows first, so that the right factor is read for all of them at one time. The right factor is packed into panels as wide
-as a register tile (at compile time if it is constant), unless its rows can be read as they lie; a constant left factor
-is packed into columns as high as a tile.
+rows first, so that the right factor is read for all of them at one time. (Its loops:
+`graft.core.schedule.products.contraction`.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
-import numpy as np
-
-from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
-from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
-from graft.core.schedule.products.blocking import Panel as Panel
-from graft.core.schedule.products.blocking import Part, Place, Range
-from graft.core.schedule.products.branch_stores import finish_branches
-from graft.core.schedule.products.dot_grouping import Grouped, group
-from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
-from graft.core.schedule.products.factor_packing import PackedFactor
-from graft.core.schedule.products.factors import Factors
-from graft.core.schedule.products.factors import Outer as Outer
-from graft.core.schedule.products.packed_dot import SmallRows, copied_rows
-from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.contraction import ContractionScheduler
+from graft.core.schedule.products.packed_dot import Dots, in_words
+from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tile_candidates import product_candidates
-from graft.core.schedule.products.tiling import (
-    Ahead,
-    Partial,
-    Span,
-    Split,
-    Tile,
-    accumulate,
-    begin_with,
-    clear,
-    finish_tile,
-    over,
-    part_span,
-    ramp,
-    wide,
-)
 from graft.core.schedule.strategies.generic_nest import schedule_generic
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Bitcast,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    If,
-    Load,
-    LoopKind,
-    Statement,
-    Store,
-    Variable,
-)
-from graft.core.tensor_ir.visit import loads, substitute
-
-AHEAD_SHARE = 0.25
-"""A packed factor of so much of the second-level cache is fetched there ahead of use."""
-
-Totals = Callable[[Buffer], Statement]
+from graft.core.tensor_ir.visit import loads
 
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
@@ -81,363 +30,34 @@ def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters 
     return with_sources(_scheduled(collapsed, target, parameters) or schedule_generic(kernel, target), sources)
 
 
-def _parts_of(kernel: Kernel) -> Contraction | None:
-    stages = fused_stages(kernel)
-    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    return None if epilogue is None else analyse(epilogue)
-
-
 def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
-    parts = _parts_of(kernel)
+    parts = contraction_of(kernel)
     if parts is None:
         return None
     wanted = of_family(parameters, ContractionParameters)
     return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
 
 
-def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> tuple[Grouped, Contraction] | None:
+def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> Dots | None:
     """Return a product as a sum of dot products; None if it is not one of small numbers."""
-    grouped = group(plain.epilogue.anchor, kernel.constants, target)
-    parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
-    if grouped is None or parts is None or (parts.rows, parts.columns) != (plain.rows, plain.columns):
+    dots = in_words(plain, kernel.constants, target)
+    if dots is None:
         return None
-    if parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(parts.right)):
+    if dots.parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(dots.parts.right)):
         return None  # the right factor would be packed for a single use
-    return grouped, parts
+    return dots
 
 
 def _in_groups(
     kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
 ) -> Scheduled | None:
     """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
-    found = _grouped(kernel, plain, target)
-    if found is None:
+    dots = _grouped(kernel, plain, target)
+    if dots is None:
         return None
-    (grouped, parts), small = found, None
-    if len(plain.depth) == 1:
-        value = grouped.factors[int(parts.multiply.turned)].value
-        small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
-    scheduler = ContractionScheduler(kernel, parts, target, wanted, grouped.sums, small)
+    scheduler = ContractionScheduler(kernel, dots.parts, target, wanted, dots.sums, dots.small)
     scheduled = scheduler.scheduled()
     return scheduled if scheduler.starts.are_known else None
-
-
-class ContractionScheduler(Factors):
-    """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
-
-    # ---- The whole function ----
-
-    def scheduled(self) -> Scheduled:
-        """Decide where the factors come from, and build the function."""
-        self.pack_constants()
-        self.blocking = self._blocked()
-        self.mode = self.choose_mode()
-        needs_copy = self._needs_groups()
-        if self.mode == "packed by panel" and needs_copy:
-            self.mode = "packed at once"
-        if self.mode == "packed by panel":
-            one = Split(1, self.split.count, 0)
-            self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
-        if needs_copy:
-            count = self.blocking.largest_block * self.tile.rows
-            sums = self.starts.of_left is not None
-            self.grouped_rows = copied_rows(
-                self.small, count, self.parts.terms, self.parts.multiply, self.tile.lanes, sums
-            )
-        if self.mode != "packed by panel" and self._rows_conflict():
-            rows = self.blocking.largest_block * self.tile.rows
-            shape = (b.index(rows), b.index(self.parts.terms + self.tile.lanes))
-            self.copied_rows = Buffer("rows", self.kind.dtype, shape, None, "scratch", 64)
-        packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
-        replaced = {factor.source: factor.buffer for factor in packed}
-        parameters = (*(replaced.get(buffer, buffer) for buffer in self.kernel.inputs), *self.kernel.outputs)
-
-        def build() -> Function:
-            return Function(self.kernel.name, parameters, len(self.kernel.outputs), self._body(), self.kernel.origin)
-
-        knobs: dict[str, int | str] = {
-            "rows": self.tile.rows, "vectors": self.tile.vectors, "unroll": self.tile.unroll, "factor": self.mode,
-        }  # fmt: skip
-        if self.parts.multiply.dot:
-            knobs["dot"] = self.parts.multiply.dot
-        return Scheduled(build, {factor.source: factor.stored for factor in packed}, knobs=knobs)
-
-    def _body(self) -> Statement:
-        if self.mode in ("in place", "packed before"):
-            return self._over_outer("parallel", self._blocks)
-        width = self.tile.columns if self.mode == "packed by panel" else self.padded
-        self.buffer = Buffer("panels", self.kind.dtype, (b.index(width * self.parts.terms),), None, "scratch", 64)
-        if self.starts.of_right is not None:
-            self.starts.columns = Buffer("column_sums", "int32", (b.index(width),), None, "scratch", 64)
-        match self.mode:
-            case "packed by panel":
-                return self._over_outer(
-                    "parallel", lambda outer: self._over_panels("parallel", outer, self._packed_panel)
-                )
-            case "packed by product":
-                return self._over_outer("parallel", lambda outer: self._allocated(self._packed_product(outer)))
-        return self._allocated(self._over_outer("serial", self._packed_product))
-
-    def _allocated(self, body: Statement) -> Statement:
-        assert self.buffer is not None
-        body = Allocate(self.buffer, body)
-        return body if self.starts.columns is None else Allocate(self.starts.columns, body)
-
-    def _packed_product(self, outer: Outer) -> Statement:
-        return Block((self._over_panels("parallel", outer, self._filled), self._blocks(outer)))
-
-    def _filled(self, outer: Outer, panel: Panel) -> Statement:
-        """Return what fills a panel and sums its columns if that is wanted."""
-        fill, columns, lanes = self.pack(outer, panel), self.starts.columns, self.tile.lanes
-        if columns is None or self.buffer is None:
-            return fill
-        begin = b.index(0) if self.mode == "packed by panel" else panel.begin
-        kind = self.parts.multiply.kind(of_left=False)
-        totals = Buffer("sums", "int32", (b.index(panel.vectors * lanes),), memory="register")
-        places = [ramp(b.index(vector * lanes), lanes) for vector in range(panel.vectors)]
-        clearing = [Store(totals, (place,), wide(b.constant(0, "int32"), lanes)) for place in places]
-        adding = []
-        for vector, place in enumerate(places):
-            elements = Bitcast(Load(self.buffer, (self.panel_place(panel, vector * lanes),)), kind)
-            total = self.parts.multiply.summed(elements, Load(totals, (place,)), of_left=False)
-            adding.append(Store(totals, (place,), total))
-        storing = [
-            Store(columns, (ramp(b.add(begin, vector * lanes), lanes),), Load(totals, (place,)))
-            for vector, place in enumerate(places)
-        ]
-        summing = instantiate(Block((*clearing, self.over_depth(Block(tuple(adding))), *storing)), {})
-        return Block((fill, Allocate(totals, summing)))
-
-    def _packed_panel(self, outer: Outer, panel: Panel) -> Statement:
-        tiles = Range(b.index(0), b.index(self.split.count))
-        if self.blocking.spans == 1:
-            rows = self._rows(outer, panel, tiles)
-        else:
-            rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
-        return self._allocated(Block((self._filled(outer, panel), rows)))
-
-    def _blocks(self, outer: Outer) -> Statement:
-        """Return the loops over blocks of rows and groups of panels."""
-        rows, groups = self.blocking.rows, self.blocking.groups
-        block = Variable("block") if rows.count > 1 else b.index(0)
-        tiles = Range(rows.begin(block), rows.length(block))
-        if self.blocking.spans == 1:
-            body = self._over_panels("parallel", outer, lambda outer, panel: self._rows(outer, panel, tiles))
-        else:
-            group = Variable("group") if groups.count > 1 else b.index(0)
-            body = self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
-            body = over(group, groups.count, "parallel", body)
-        return over(block, rows.count, "parallel", self._with_copied_rows(outer, tiles, body))
-
-    def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:
-        """Return the loops over the spans of the sums of a group of panels, and over those panels."""
-        blocking, number = self.blocking, Variable("span")
-        sums = blocking.largest_group * blocking.largest_block * self.tile.rows * self.tile.columns
-        partial = Buffer("partial", self.parts.total.dtype, (b.index(sums),), None, "scratch", 64)
-        part = Part(number, panels, partial)
-        body = self._over_panels("serial", outer, lambda outer, panel: self._rows(outer, panel, tiles, part), panels)
-        return Allocate(partial, For(number, b.index(blocking.spans), "serial", body))
-
-    # ---- Loops ----
-
-    def _over_outer(self, kind: LoopKind, body: Callable[[Outer], Statement]) -> Statement:
-        """Return the loops over the outer axes around ``body``."""
-        indices: Outer = {
-            axis: Variable(f"outer{axis}") if self.parts.shape[axis] > 1 else b.index(0) for axis in self.parts.outer
-        }
-        statement = body(indices)
-        for axis, index in reversed(indices.items()):
-            statement = over(index, self.parts.shape[axis], kind, statement)
-        return statement
-
-    def _over_panels(
-        self, kind: LoopKind, outer: Outer, body: Callable[[Outer, Panel], Statement], panels: Range | None = None
-    ) -> Statement:
-        """Return the loop over the panels, of which the last may be narrower and its last vector cut off."""
-        panels = panels or Range(b.index(0), b.index(self.panels))
-        step = b.index(0) if panels.count == b.index(1) else Variable("panel")
-        number = b.add(panels.first, step)
-        begin = b.multiply(number, self.tile.columns)
-        full = self.parts.width // self.tile.columns
-        tail = self.padded // self.tile.lanes - full * self.tile.vectors
-        last = body(outer, Panel(number, begin, tail, self.padded > self.parts.width)) if tail else None
-        whole = body(outer, Panel(number, begin, self.tile.vectors, False)) if full else None
-        statement = last or whole
-        if whole is not None and last is not None:
-            statement = If(b.less(number, full), whole, last)
-        assert statement is not None, "a product without columns"
-        return For(step, panels.count, kind, statement) if isinstance(step, Variable) else statement
-
-    def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
-        """Return the loop over tiles of a panel; tiles are of one or two heights."""
-        step = b.index(0) if tiles.count == b.index(1) else Variable("tile")
-        number = b.add(tiles.first, step)
-        bodies = [self._tile(outer, Place(number, step, tiles, panel, part), size) for _, size in self.split.sizes]
-        body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
-        return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
-
-    # ---- One tile ----
-
-    def _tile(self, outer: Outer, place: Place, height: int) -> Statement:
-        panel = place.panel
-        tile = replace(self.tile, rows=height, vectors=panel.vectors)
-        begin = self.split.begin(place.number)
-        reduction = self.parts.epilogue.anchor.reduction
-        assert reduction is not None
-
-        def left(row: int) -> Expression:
-            if self.left_packed is not None:
-                start = b.add(self.left_packed.begin(outer), b.multiply(begin, self.parts.terms))
-                step = b.add(b.multiply(self.parts.term(), height), row)
-                return Load(self.left_packed.buffer, (b.add(start, step),))
-            if self.grouped_rows is not None:
-                own = b.subtract(begin, self.split.begin(place.tiles.first))
-                return self.grouped_rows.word(b.add(own, row), self.parts.term())
-            if self.small is not None:
-                width = DOTS[self.parts.multiply.dot].width
-                word = self.small.word(self.parts.depth[0].variable, width)
-                return substitute(word, self._places(outer, b.add(begin, row)))
-            if self.copied_rows is not None:
-                own = b.subtract(begin, self.split.begin(place.tiles.first))
-                return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))
-            return self._left_at(outer, b.add(begin, row))
-
-        def right(vector: int) -> Expression:
-            offset = vector * tile.lanes
-            if self.right_packed is not None:
-                place = b.add(self.right_packed.begin(outer), b.multiply(panel.begin, self.parts.terms))
-                if self.is_streamed:
-                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.lanes), offset * self.parts.terms))
-                else:
-                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
-                return Load(self.right_packed.buffer, (ramp(place, tile.lanes),))
-            if self.buffer is not None:
-                return Load(self.buffer, (self.panel_place(panel, offset),))
-            return self._right_at(outer, b.add(panel.begin, offset), self._mask(panel, vector))
-
-        def store(totals: Buffer) -> Statement:
-            return self.store(outer, place, tile, totals)
-
-        start: Totals = clear(tile, reduction.initial)
-        if self.starts.sums:
-            start = begin_with(tile, lambda row, vector: self._initial(outer, place, tile, row, vector))
-        finish: Totals = store
-        span = None
-        if place.part is not None:
-            span = self._span(place.part)
-            start, finish = self._continued(place, tile, start, finish)
-        ahead = self._ahead(outer, place, height)
-        multiply = self.parts.multiply
-        return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
-
-    def store(self, outer: Outer, place: Place, tile: Tile, totals: Buffer) -> Statement:
-        """Return the stores of a tile of sums, behind the epilogue."""
-        panel, begin = place.panel, self.split.begin(place.number)
-
-        def point(row: Expression, column: Expression) -> list[Expression]:
-            places = dict(outer)
-            if self.parts.rows is not None:
-                places[self.parts.rows] = b.add(begin, row)
-            first = b.multiply(panel.number, self.tile.columns // self.parts.epilogue.turns)
-            places[self.parts.columns] = ramp(b.add(first, column), tile.lanes)
-            return [places[axis] for axis in range(len(self.parts.shape))]
-
-        if self.parts.epilogue.branches:
-            return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
-        return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self._mask(panel, vector))
-
-    def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
-        """Return what the sums of a vector of a tile start from, where that is not one number."""
-        reduction, panel = self.parts.epilogue.anchor.reduction, place.panel
-        assert reduction is not None
-        begin, offset = self.split.begin(place.number), vector * tile.lanes
-        columns = b.index(0) if self.mode == "packed by panel" else panel.begin
-        column = ramp(b.add(columns, offset), tile.lanes)
-        own = b.add(b.subtract(begin, self.split.begin(place.tiles.first)), row)
-        value, sums = self.starts.read(reduction.initial, self.grouped_rows, own, column)
-        places = {**self._places(outer, b.add(begin, row)), **sums}
-        places[self.parts.column] = ramp(b.add(panel.begin, offset), tile.lanes)
-        return wide(vectorize_expression(value, places, self._mask(panel, vector)), tile.lanes)
-
-    # ---- Parts of sums ----
-
-    def _span(self, part: Part) -> Span:
-        """Return the terms of a part; the last part may be shorter."""
-        return part_span(self.parts.terms, self.blocking.span, self.tile.unroll, part.number)
-
-    def _continued(self, place: Place, tile: Tile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
-        """Return how a tile starts and finishes whose sums are kept between parts: each part is a sum of its own."""
-        assert place.part is not None
-        part, blocking = place.part, self.blocking
-        slot = b.subtract(place.panel.number, part.panels.first)
-        slot = b.add(b.multiply(slot, blocking.largest_block), place.step)
-        sums = Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
-        zero = clear(tile, b.constant(0, self.parts.total.dtype))
-        is_first, is_last = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
-        if self.parts.total.dtype != "float32":  # exact, or rounded in an order that its definition says
-            return (
-                lambda totals: If(is_first, start(totals), sums.load(totals)),
-                lambda totals: If(is_last, finish(totals), sums.store(totals)),
-            )
-        return (
-            lambda totals: If(is_first, start(totals), zero(totals)),
-            lambda totals: If(
-                is_last,
-                Block((sums.gather(totals), finish(totals))),
-                If(is_first, sums.store(totals), sums.add(totals)),
-            ),
-        )
-
-    def _ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
-        """Return what to fetch of constants while a tile of ``height`` rows is summed."""
-        return self._right_ahead(outer, place) or self._left_ahead(outer, place, height)
-
-    @property
-    def line(self) -> int:
-        """The bytes of a line of the cache into which constants are fetched."""
-        return self.target.machine.cache(2).line
-
-    def _is_near(self, packed: PackedFactor) -> bool:
-        """Whether a factor is so small that it stays in that cache."""
-        return packed.contents.nbytes < AHEAD_SHARE * self.target.machine.working_set(2)
-
-    def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
-        """Return what to fetch of the left factor: the rows of the next tile."""
-        packed = self.left_packed
-        if packed is None or self._is_near(packed) or not self.parts.depth:
-            return None
-        term = substitute(self.parts.term(), {self.parts.depth[-1].variable: b.index(0)})
-        if place.part is not None:
-            term = b.multiply(place.part.number, self.blocking.span)
-        row = b.multiply(b.add(self.split.begin(place.number), height), self.parts.terms)
-        begin = b.add(b.add(packed.begin(outer), row), b.multiply(term, height))
-        return Ahead(packed.buffer, begin, self.tile.unroll * height, self.line)
-
-    def _right_ahead(self, outer: Outer, place: Place) -> Ahead | None:
-        """Return what to fetch of the right factor: a tile's share of the panel, or part of one, that is read next."""
-        packed, panel, part = self.right_packed, place.panel, place.part
-        if packed is None or self.is_streamed or self._is_near(packed) or len(self.parts.depth) != 1:
-            return None
-        following = b.add(panel.number, 1)
-        row: Expression = b.index(0)
-        if part is not None:
-            wraps = b.less_equal(b.add(part.panels.first, part.panels.count), following)
-            again = b.less(part.number, self.blocking.spans - 1)
-            row = b.select(wraps, b.select(again, b.add(part.number, 1), 0), part.number)
-            row = b.multiply(row, self.blocking.span)
-            following = b.select(b.both(wraps, again), part.panels.first, following)
-        begin = b.multiply(b.add(b.multiply(following, self.parts.terms), row), self.tile.columns)
-        line = self.line // self.bytes
-        lines = -(-self.tile.unroll * self.tile.columns // (self.blocking.largest_block * line))
-        advance = lines * line
-        share = self.blocking.span // self.tile.unroll * advance
-        begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
-        return Ahead(packed.buffer, begin, advance, self.line)
-
-
-def packed_constants(scheduled: Scheduled, originals: dict[Buffer, Buffer]) -> dict[Buffer, np.ndarray]:
-    """Return ``scheduled.packed`` keyed by the buffers that ``originals`` gives for its keys."""
-    return {originals.get(buffer, buffer): contents for buffer, contents in scheduled.packed.items()}
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -449,7 +69,7 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
 def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     """Return what to measure for a product in a stage of tuning."""
     kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
-    parts = _parts_of(kernel)
+    parts = contraction_of(kernel)
     if parts is None or parts.total.is_integer:
         return []
     own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()
@@ -459,9 +79,9 @@ def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 def rounds(anchor: Anchor, target: Target) -> bool | None:
     """Return whether the factors of a product are rounded to bfloat16; None if it is no product."""
     kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
-    plain = _parts_of(kernel)
+    plain = contraction_of(kernel)
     found = None if plain is None else _grouped(kernel, plain, target)
-    return None if plain is None else found is not None and found[1].multiply.dot == "dot2_bf16"
+    return None if plain is None else found is not None and found.parts.multiply.dot == "dot2_bf16"
 
 
 STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates, rounds=rounds)

@@ -7,7 +7,6 @@ whose windows stay inside the input, nearly all, have loops of their own in whic
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,21 +18,13 @@ from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
+from graft.core.schedule.products.convolution import written_out
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.tiling import column_mask, lanes_of, multiply_add, over, ramp, wide
+from graft.core.schedule.products.statements import bind, column_mask, loop, multiply_add, nest, ramp, wide
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import image_and_weights
-from graft.core.tensor_ir.ir import (
-    Block,
-    Constant,
-    Expression,
-    For,
-    Function,
-    Let,
-    Stage,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Expression, For, Let, Stage, Statement, Variable
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 
@@ -61,11 +52,9 @@ def schedule_depthwise(
     parts = None if epilogue is None else _analyse(epilogue, target, wanted or DepthwiseParameters())
     if parts is None:
         return None
-    parameters = (*kernel.inputs, *kernel.outputs)
-    function = Function(kernel.name, parameters, len(kernel.outputs), parts.body(), kernel.origin)
     knobs = parts.parameters
     chosen = {"rows": knobs.rows or MAX_ROWS, "sums": knobs.sums or MAX_SUMS, "chains": knobs.chains or MIN_CHAINS}
-    return Scheduled(function, knobs=chosen)
+    return Scheduled(kernel.function(parts.body()), knobs=chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +75,13 @@ class _Depthwise:
 
     def body(self) -> Statement:
         """Return the loops over planes, then rows inside and rows at the border."""
-        outer: list[Expression] = [
-            Variable(f"i{axis}") if extent > 1 else b.index(0)
-            for axis, extent in enumerate(self.shape[: self._row_axis])
-        ]
         first, count = self._interior()
-        body: Statement = Block((*self._inner_rows(outer, first, count), *self._border_rows(outer, first, count)))
-        for axis in reversed(range(len(outer))):
-            body = over(outer[axis], self.shape[axis], "parallel", body)
-        return body
+
+        def plane(indices: dict[int, Expression]) -> Statement:
+            outer = list(indices.values())
+            return Block((*self._inner_rows(outer, first, count), *self._border_rows(outer, first, count)))
+
+        return nest("i", dict(enumerate(self.shape[: self._row_axis])), "parallel", plane)
 
     @property
     def _row_axis(self) -> int:
@@ -130,17 +117,15 @@ class _Depthwise:
             return []
         most = max(1, MAX_TERMS // (len(self.terms) * self._vectors))
         height = max(1, min(self.parameters.rows or MAX_ROWS, self._sums // self._vectors, most, count))
-        steps = -(-count // height)
-        step = Variable("rows") if steps > 1 else b.index(0)
-        begin = b.multiply(step, height)
-        begin = b.minimum(begin, count - height) if count % height else begin
         row = Variable("row")
-        body = Let(
-            row,
-            b.add(begin, first),
-            Block(tuple(self._pieces(outer, row, height, {row: (first, first + count - height)}))),
-        )
-        return [over(step, steps, "serial", body)]
+
+        def rows(step: Expression) -> Statement:
+            begin = b.multiply(step, height)
+            begin = b.minimum(begin, count - height) if count % height else begin
+            pieces = self._pieces(outer, row, height, {row: (first, first + count - height)})
+            return Let(row, b.add(begin, first), Block(tuple(pieces)))
+
+        return [loop("rows", -(-count // height), "serial", rows)]
 
     def _border_rows(self, outer: list[Expression], first: int, count: int) -> list[Statement]:
         """Return the loop over the rows before and after the inner ones."""
@@ -186,17 +171,14 @@ class _Depthwise:
         sums: list[tuple[Variable, Expression]] = []
         stores: list[Statement] = []
         for place, terms, vector in parts:
-            column = ramp(b.index(vector * self.lanes), self.lanes)
+            column = ramp(vector * self.lanes, self.lanes)
             cut = (vector + 1) * self.lanes > self.shape[-1]
-            mask = column_mask(b.index(vector * self.lanes), self.shape[-1], self.lanes) if cut else None
+            mask = column_mask(vector * self.lanes, self.shape[-1], self.lanes) if cut else None
             factors = [(weight, vectorize_expression(pixel, {self.axes[-1]: column}, mask)) for weight, pixel in terms]
             total = self._total(factors, max(1, (self.parameters.chains or MIN_CHAINS) // len(parts)))
             sums.append((Variable(f"sum{len(sums)}", total.type), total))
             stores += self.epilogue.stores([*place, column], sums[-1][0], mask)
-        body: Statement = Block(tuple(stores))
-        for variable, total in reversed(sums):
-            body = Let(variable, total, body)
-        return body
+        return bind(sums, Block(tuple(stores)))
 
     def _total(self, factors: list[tuple[Expression, Expression]], chains: int) -> Expression:
         """Return the sum of products, as so many sums side by side that multiply-adds need not wait for each other."""
@@ -217,16 +199,9 @@ def _analyse(epilogue: Epilogue, target: Target, parameters: DepthwiseParameters
     if parts is None or reduction.is_ordered:
         return None  # one sum has no use for a window that is written out, and roundings are long code
     pixel, weight = parts
-    extents = [int(axis.extent.value) for axis in reduction.axes if isinstance(axis.extent, Constant)]
-    places = list(itertools.product(*map(range, extents)))
-    if anchor.axes[-1] in free_variables(weight) or len(extents) != len(reduction.axes) or len(places) > MAX_WINDOW:
-        return None
-    terms = []
-    for place in places:
-        values = {axis.variable: b.index(number) for axis, number in zip(reduction.axes, place, strict=True)}
-        terms.append((simplify(substitute(weight, values)), simplify(substitute(pixel, values))))
+    terms = None if anchor.axes[-1] in free_variables(weight) else written_out(anchor, pixel, weight, MAX_WINDOW)
     lanes = lanes_of(weight.type.dtype, target)
-    return _Depthwise(epilogue, shape, tuple(terms), reduction.initial, lanes, parameters)
+    return None if terms is None else _Depthwise(epilogue, shape, terms, reduction.initial, lanes, parameters)
 
 
 def is_direct(anchor: Anchor) -> bool:

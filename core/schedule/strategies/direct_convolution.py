@@ -18,49 +18,28 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import with_sources
 from graft.core.schedule.loops.flat_images import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.loops.vectorize import vectorize_expression
-from graft.core.schedule.parameters import (
-    COLUMNS,
-    Columns,
-    ContractionParameters,
-    Parameters,
-    of_family,
-)
+from graft.core.schedule.parameters import COLUMNS, Columns, ContractionParameters, Parameters, of_family
+from graft.core.schedule.products.blocking import Panel
+from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factor_packing import evaluate
+from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.statements import allocate, bind, column_mask, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
-from graft.core.schedule.products.tiling import Reduced, column_mask, lanes_of, ramp, wide
+from graft.core.schedule.products.tiling import Reduced, lanes_of
 from graft.core.schedule.products.transposed_store import TurnedScheduler
-from graft.core.schedule.strategies.blocked_product import (
-    ContractionScheduler,
-    Outer,
-    Panel,
-    packed_constants,
-)
 from graft.core.schedule.strategies.depthwise_nchw import is_direct
 from graft.core.schedule.strategies.winograd_cost import direct_cycles
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import Window, weakened
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Let,
-    Load,
-    Reduction,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Load, Reduction, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, substitute
 
@@ -77,12 +56,10 @@ def schedule_direct(
 ) -> Scheduled | None:
     """Return a convolution as a product of weights and patches; None if it is none."""
     anchor = channels_innermost(stages[0], window)
+    plain = (anchor, *stages[1:])
     grouped = group(anchor, kernel.constants, target)
-    if grouped is not None:
-        scheduled = _product(kernel, (grouped.anchor, *stages[1:]), window.groups, target, wanted, grouped.sums)
-        if scheduled is not None:
-            return scheduled
-    return _product(kernel, (anchor, *stages[1:]), window.groups, target, wanted)
+    words = grouped and _product(kernel, (grouped.anchor, *plain[1:]), window.groups, target, wanted, grouped.sums)
+    return words or _product(kernel, plain, window.groups, target, wanted)
 
 
 def _product(
@@ -111,7 +88,7 @@ def _product(
         if not scheduler.starts.are_known:
             return None
     knobs = {**scheduled.knobs, "columns": "channels" if is_wide else "pixels"}
-    return replace(scheduled, packed=packed_constants(scheduled, flat.original), knobs=knobs)
+    return replace(with_sources(scheduled, flat.original), knobs=knobs)
 
 
 def _flat_product(kernel: Kernel, stages: tuple[Stage, ...], groups: int) -> tuple[Flattened, Contraction] | None:
@@ -154,7 +131,7 @@ def _channels_wide(
     scheduled = scheduler.scheduled()
     if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
         return None
-    return replace(scheduled, packed=packed_constants(scheduled, {weights: source}))
+    return with_sources(scheduled, {weights: source})
 
 
 def channels_innermost(anchor: Stage, window: Window) -> Stage:
@@ -206,7 +183,7 @@ class _PatchScheduler(ContractionScheduler):
             limit = Variable(f"limit{run}")
             limits.append((limit, self._limit(b.add(row, run), first, offset, width)))
             for start in range(0, min(length, width), lanes):
-                mask = None if runs == 1 else Binary("lt", ramp(b.index(start), lanes), wide(limit, lanes))
+                mask = None if runs == 1 else b.less(ramp(start, lanes), wide(limit, lanes))
                 value = self.patch(outer, b.add(row, run), b.add(first, start), mask)
                 place = self.panel_place(panel, b.add(offset, start))
                 stores.append(Store(self.buffer, (place,), value, mask))
@@ -214,12 +191,8 @@ class _PatchScheduler(ContractionScheduler):
             # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
             last = self.panel_place(panel, width - lanes)
             stores.insert(0, Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
-        body = self.over_depth(Block(tuple(stores)))
-        if runs > 1:
-            for variable, limit_value in reversed(limits):
-                body = Let(variable, limit_value, body)
-        body = Let(column, b.modulo(panel.begin, length), body)
-        return Let(row, b.divide(panel.begin, length), body)
+        places = [(row, b.divide(panel.begin, length)), (column, b.modulo(panel.begin, length))]
+        return bind([*places, *(limits if runs > 1 else ())], self.over_depth(Block(tuple(stores))))
 
     def _limit(self, row: Expression, first: Expression, offset: Expression, width: int) -> Expression:
         """Return how many pixels of a run lie in its row, in the panel and in the image."""
@@ -259,8 +232,7 @@ class _CopiedPatches(TurnedScheduler):
     ) -> None:
         self.origin = _PatchScheduler(flat, parts, target)
         width = parts.width + self.origin.tile.lanes
-        shape = (b.index(parts.terms), b.index(width))
-        self.patches = Buffer("patches", parts.right.type.dtype, shape, None, "scratch", 64)
+        self.patches = scratch("patches", parts.right.type.dtype, parts.terms, width)
         assert parts.rows is not None
         term, places = Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
         product = replace(
@@ -277,7 +249,7 @@ class _CopiedPatches(TurnedScheduler):
         super().__init__(kernel, product, target, wanted, sums)
 
     def _blocks(self, outer: Outer) -> Statement:
-        return Allocate(self.patches, Block((self._copy_patches(outer), super()._blocks(outer))))
+        return allocate((self.patches,), Block((self._copy_patches(outer), super()._blocks(outer))))
 
     def _copy_patches(self, outer: Outer) -> Statement:
         """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""
@@ -286,7 +258,7 @@ class _CopiedPatches(TurnedScheduler):
         group = {axis: index for axis, index in outer.items() if axis < 2}
         stores: list[Statement] = []
         for start in range(0, length, lanes):
-            mask = column_mask(b.index(start), length, lanes) if start + lanes > length else None
+            mask = column_mask(start, length, lanes) if start + lanes > length else None
             place = ramp(b.add(b.multiply(row, length), start), lanes)
             value = origin.patch(group, row, b.index(start), mask)
             stores.append(Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))

@@ -20,23 +20,13 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import both, broadcast
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.products.convolution import convolution_of, is_read
-from graft.core.schedule.products.tiling import column_mask, lanes_of, ramp, wide
+from graft.core.schedule.products.patches import plain_convolution
+from graft.core.schedule.products.statements import between, column_mask, ramp
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies import first_convolution
 from graft.core.schedule.strategies.im2col_bf16 import Window, candidates_of, rounds, schedule_window
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    If,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Load, Stage, Statement, Store, Variable
 
 RUN_CYCLES = 4
 """Cycles to copy a run."""
@@ -53,10 +43,6 @@ def schedule_planes(
 @dataclass(frozen=True, slots=True)
 class _Planes(Window):
     """A convolution taken apart: images ``[n, c, h, w]``, and the rest as behind any window."""
-
-    @property
-    def channels(self) -> int:
-        return b.dims(self.source)[1]
 
     @property
     def is_pixel(self) -> bool:
@@ -84,15 +70,12 @@ class _Planes(Window):
     ) -> list[Statement]:
         (down, across), lanes = self.windows.kernel, self.width
         place = ramp(start, lanes)
-        sides: Expression | None = None
-        if masked:
-            sides = Binary("ge", place, wide(b.index(0), lanes))
-            sides = both(sides, column_mask(start, self.windows.source[1], lanes))
+        sides = between(place, self.windows.source[1]) if masked else None
         statements: list[Statement] = []
         for number in range(self.channels * down):
             line, inside = self.position(0, at[1], number % down)
             end = number == self.channels * down - 1 and lanes > across
-            last = column_mask(b.index(0), across, lanes) if end else None
+            last = column_mask(0, across, lanes) if end else None
             own = ramp(b.index(number * across), lanes)
             value = rounded(Load(self.source, (at[0], b.index(number // down), line, place), both(sides, last)))
             run: Statement = Store(rows, (row, own), value, last)
@@ -105,17 +88,12 @@ class _Planes(Window):
 
 def _planes_of(kernel: Kernel, stages: Sequence[Stage]) -> _Planes | None:
     """Take apart ``out[n, y, x, o] = sum over c, window of source[n, c, window at y, x] * weights[o, c, window]``."""
-    found = convolution_of(stages[0], 4)
-    if found is None or found.window.groups != 1 or found.anchor.epilogue is not None:
+    plain = plain_convolution(kernel, stages, "float32", "float32", "float32")
+    if plain is None or plain[0].windows.dilations[1] != 1:
         return None
-    source, weights = found.image("float32", "float32"), found.weights(kernel, stages, "float32", "float32")
-    if source is None or weights is None or is_read(stages[1:], source) or found.windows.dilations[1] != 1:
-        return None
-    if not found.window.reads_channels_first or not found.window.stores_channels_last:
-        return None
-    extents = (b.index(math.prod(found.window.extents)), b.index(found.shape[3]))
-    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, extents)
-    return _Planes(source, weights, found.shape, found.windows, matrix, source)
+    found, source, _, _ = plain
+    is_first = found.window.reads_channels_first and found.window.stores_channels_last
+    return _Planes(*plain, source) if is_first else None
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

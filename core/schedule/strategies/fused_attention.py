@@ -8,7 +8,7 @@ there, and the weights times the values leave as the result. The scores of a who
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from graft.core.machine.target import Target
@@ -19,9 +19,11 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
+from graft.core.schedule.products.blocking import Columns, Panel
 from graft.core.schedule.products.dot_grouping import word
-from graft.core.schedule.products.factors import EMULATED_REGISTERS
+from graft.core.schedule.products.factors import EMULATED_REGISTERS, Outer
 from graft.core.schedule.products.product_axes import Contraction, Multiply
+from graft.core.schedule.products.statements import allocate, bind, in_vectors, loop, nest, ramp, scratch, wide, word_at
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
@@ -30,28 +32,20 @@ from graft.core.schedule.products.tiling import (
     adjusted_tile,
     choose_tile,
     clear,
-    column_mask,
-    over,
-    ramp,
+    each,
     split_evenly,
-    wide,
 )
 from graft.core.schedule.strategies.attention_parts import Attention, analyse_attention
-from graft.core.schedule.strategies.blocked_product import Outer, Panel
 from graft.core.schedule.strategies.softmax_row import softmax_row
 from graft.core.schedule.strategies.tiled_transpose import transpose
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import (
-    Allocate,
     Bitcast,
     Block,
     Buffer,
     Constant,
     Expression,
     For,
-    Function,
-    If,
-    Let,
     Load,
     Select,
     Statement,
@@ -68,8 +62,15 @@ SCORE_SHARES = (1 / 4, 1 / 2, 2, 4, 8)
 MIN_HEADS = 8
 """From so many heads on the heads are spread over threads, else the blocks of rows of each head."""
 
-TileMaker = Callable[[Expression, int, Panel], Statement]
-"""From the first row, the height and the panel to the statement of a tile."""
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A block of rows of one head: the tiles from ``first`` on, whose first row is ``start``."""
+
+    outer: Outer
+    start: Expression
+    first: Expression
+    count: Expression
 
 
 def schedule_attention(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled | None:
@@ -85,24 +86,11 @@ class Panels:
 
     def __init__(self, name: str, parts: Contraction, tile: Tile, *, words: bool) -> None:
         self.parts, self.tile, self.words = parts, tile, words
+        self.columns = Columns(parts.width, tile)
         self.terms = -(-parts.terms // 2) if words else parts.terms
         """The rows of a panel: a row of words holds two terms in bfloat16."""
-        self.count = -(-parts.width // tile.columns)
-        self.full = parts.width // tile.columns
-        self.padded = -(-parts.width // tile.lanes) * tile.lanes
         dtype = "int32" if words else parts.right.type.dtype
-        self.buffer = Buffer(name, dtype, (b.index(self.padded * self.terms),), memory="scratch", alignment=64)
-
-    def loop(self, body: Callable[[Panel], Statement]) -> Statement:
-        """Return the loop over the panels."""
-        lanes = self.tile.lanes
-        number = Variable("panel") if self.count > 1 else b.index(0)
-        begin = b.multiply(number, self.tile.columns)
-        tail = self.padded // lanes - self.full * self.tile.vectors
-        bodies = [body(Panel(number, begin, self.tile.vectors, False))] if self.full else []
-        bodies += [body(Panel(number, begin, tail, self.padded > self.parts.width))] if tail else []
-        chosen = bodies[0] if len(bodies) == 1 else If(b.less(number, self.full), *bodies)
-        return over(number, self.count, "parallel", chosen)
+        self.buffer = scratch(name, dtype, self.columns.padded * self.terms)
 
     def column(self, panel: Panel, vector: int) -> Expression:
         """Return the first column of a vector of a panel."""
@@ -114,19 +102,12 @@ class Panels:
         row = b.multiply(term, panel.vectors * self.tile.lanes)
         return ramp(b.add(b.add(begin, row), vector * self.tile.lanes), self.tile.lanes)
 
-    def mask(self, panel: Panel, vector: int) -> Expression | None:
-        """Return which lanes of a vector are columns; None if all are."""
-        if not panel.cut or vector != panel.vectors - 1:
-            return None
-        return column_mask(self.column(panel, vector), self.parts.width, self.tile.lanes)
-
     # ---- Filling ----
 
     def fill(self, outer: Outer) -> Statement:
         """Return the loops that copy the factor of one head into the panels."""
-        if self._is_transposed():
-            return self.loop(lambda panel: self._turned(outer, panel))
-        return self.loop(lambda panel: self._copied(outer, panel))
+        copy = self._turned if self._is_transposed() else self._copied
+        return self.columns.over("parallel", lambda panel: copy(outer, panel))
 
     def _is_transposed(self) -> bool:
         """Whether the factor is contiguous along the terms, in whole vectors."""
@@ -148,7 +129,7 @@ class Panels:
         stores = []
         for vector in range(panel.vectors):
             places = {**self._outer(outer), self.parts.column: ramp(self.column(panel, vector), lanes)}
-            value = vectorize_expression(row, places, self.mask(panel, vector))
+            value = vectorize_expression(row, places, self.columns.mask(panel, vector))
             stores.append(Store(self.buffer, (self.place(panel, fresh, vector),), wide(value, lanes)))
         return For(fresh, b.index(self.terms), "serial", Block(tuple(stores)))
 
@@ -162,7 +143,7 @@ class Panels:
             rows = []
             for lane in range(lanes):
                 column = b.add(self.column(panel, vector), lane)
-                if self.mask(panel, vector) is not None:
+                if self.columns.mask(panel, vector) is not None:
                     column = b.minimum(column, b.index(self.parts.width - 1))
                 along = ramp(b.multiply(block, run), run)
                 places = {**self._outer(outer), self.parts.depth[0].variable: along, self.parts.column: column}
@@ -175,10 +156,7 @@ class Panels:
                 Store(self.buffer, (self.place(panel, b.add(b.multiply(block, lanes), step), vector),), value)
                 for step, value in enumerate(turned)
             ]
-            body: Statement = Block(tuple(stores))
-            for variable, value in reversed(bindings):
-                body = Let(variable, value, body)
-            statements.append(body)
+            statements.append(bind(bindings, Block(tuple(stores))))
         return For(block, b.index(self.parts.terms // run), "serial", Block(tuple(statements)))
 
     def _outer(self, outer: Outer) -> dict[Variable, Expression]:
@@ -209,47 +187,35 @@ class AttentionScheduler:
         wider = replace(self.tile, vectors=min(self.tile.vectors, -(-scores.width // self.tile.lanes)))
         self.keys = Panels("keys", scores, wider, words=self.words)
         self.features = Panels("values", values, self.tile, words=self.words)
-        row_bytes = self.keys.padded * element_bits(self.kind.dtype) // 8
+        row_bytes = self.keys.columns.padded * element_bits(self.kind.dtype) // 8
         highest = self.rows.size + (self.rows.larger > 0)
         most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.working_set(1))
         self.blocks = split_evenly(self.rows.count, max(1, most_bytes // (row_bytes * highest)))
         most = highest * (self.blocks.size + (self.blocks.larger > 0))
-        shape = (b.index(most), b.index(self.keys.padded))
-        self.scores = Buffer("scores", self.kind.dtype, shape, memory="scratch", alignment=64)
-        self.factors = Buffer("factors", self.kind.dtype, (b.index(most),), memory="scratch", alignment=64)
-        length = -(-scores.terms // self.tile.lanes) * self.tile.lanes
-        shapes = {"queries": (most, length), "weights": (most, self.keys.padded)}
-        self.queries, self.weights = (
-            Buffer(name, "bfloat16", tuple(map(b.index, shape)), memory="scratch", alignment=64)
-            for name, shape in shapes.items()
-        )
+        self.scores = scratch("scores", self.kind.dtype, most, self.keys.columns.padded)
+        self.factors = scratch("factors", self.kind.dtype, most)
+        self.queries = scratch("queries", "bfloat16", most, -(-scores.terms // self.tile.lanes) * self.tile.lanes)
+        self.weights = scratch("weights", "bfloat16", most, self.keys.columns.padded)
 
     def scheduled(self) -> Scheduled:
         """Build the function."""
-        body = instantiate(self._heads(), {})
-        parameters = (*self.kernel.inputs, *self.kernel.outputs)
         knobs = {"rows": self.tile.rows, "vectors": self.tile.vectors, "blocks": self.blocks.count}
-        return Scheduled(Function(self.kernel.name, parameters, 1, body, self.kernel.origin), knobs=knobs)
+        return Scheduled(self.kernel.function(instantiate(self._heads(), {})), knobs=knobs)
 
     def _heads(self) -> Statement:
-        parts = self.parts.scores
-        outer: Outer = {axis: Variable(f"outer{axis}") if parts.shape[axis] > 1 else b.index(0) for axis in parts.outer}
-        statement = self._head(outer)
-        kind = "parallel" if prod(parts.shape[axis] for axis in parts.outer) >= MIN_HEADS else "serial"
-        for axis, index in reversed(outer.items()):
-            statement = over(index, parts.shape[axis], kind, statement)  # type: ignore[arg-type]
-        return statement
+        extents = {axis: self.parts.scores.shape[axis] for axis in self.parts.scores.outer}
+        return nest("outer", extents, "parallel" if prod(extents.values()) >= MIN_HEADS else "serial", self._head)
 
     def _head(self, outer: Outer) -> Statement:
-        block = Variable("block") if self.blocks.count > 1 else b.index(0)
-        first = self.blocks.begin(block)
-        count = b.subtract(self.blocks.begin(b.add(block, 1)), first)
-        one: Statement = Allocate(self.scores, Allocate(self.factors, self._block(outer, first, count)))
-        if self.words:
-            one = Allocate(self.queries, Allocate(self.weights, one))
-        whole = over(block, self.blocks.count, "parallel", one)
+        def block(number: Expression) -> Statement:
+            first = self.blocks.begin(number)
+            rounded_rows = (self.queries, self.weights) if self.words else ()
+            memory = (*rounded_rows, self.scores, self.factors)
+            return allocate(memory, self._block(outer, first, b.subtract(self.blocks.begin(b.add(number, 1)), first)))
+
+        whole = loop("block", self.blocks.count, "parallel", block)
         filled = Block((self.keys.fill(outer), self.features.fill(outer), whole))
-        return Allocate(self.keys.buffer, Allocate(self.features.buffer, filled))
+        return allocate((self.keys.buffer, self.features.buffer), filled)
 
     def _block(self, outer: Outer, first: Expression, count: Expression) -> Statement:
         """The scores of a block of tiles, Softmax of its rows, and their product with the values."""
@@ -266,20 +232,13 @@ class AttentionScheduler:
             before = (For(query, height, "serial", self._rounded(self.queries, query, value, term, scores.terms)),)
             term = Variable("term")
             value = Load(self.scores, (row, term))
-            softmax = Block((softmax, self._rounded(self.weights, row, value, term, self.keys.padded)))
-        return Block(
-            (
-                *before,
-                self._product(self.keys, first, count, self._score_tile(outer, start)),
-                For(row, height, "serial", softmax),
-                self._product(self.features, first, count, self._value_tile(outer, start)),
-            )
-        )
+            softmax = Block((softmax, self._rounded(self.weights, row, value, term, self.keys.columns.padded)))
+        block = _Rows(outer, start, first, count)
+        return Block((*before, self._scores(block), For(row, height, "serial", softmax), self._values(block)))
 
     def _rounded(self, rows: Buffer, row: Expression, value: Expression, term: Variable, terms: int) -> Statement:
         """Return what stores a row of ``terms`` values in bfloat16, zeros up to the end of the last vector."""
         lanes = self.tile.lanes
-        whole, rest = divmod(terms, lanes)
 
         def vector(begin: Expression, mask: Expression | None) -> Statement:
             place = ramp(begin, lanes)
@@ -288,123 +247,86 @@ class AttentionScheduler:
                 elements = Select(mask, elements, wide(Constant(0.0, self.kind), lanes))
             return Store(rows, (row, place), rounded(elements))
 
-        step, statements = Variable("step"), []
-        if whole:
-            statements.append(over(step, whole, "serial", vector(b.multiply(step, lanes), None)))
-        if rest:
-            begin = b.index(whole * lanes)
-            statements.append(vector(begin, column_mask(begin, terms, lanes)))
-        return Block(tuple(statements))
+        return in_vectors("step", terms, lanes, vector)
+
+    def _scores(self, block: _Rows) -> Statement:
+        """The product of queries and keys: what follows it is Softmax's, minus infinity behind the last key."""
+        parts, lanes = self.parts.scores, self.tile.lanes
+
+        def left(row: Expression, own: Expression) -> Expression:
+            if self.words:
+                return word_at(self.queries, own, parts.depth[0].variable)
+            return substitute(parts.left, self._point(parts, block.outer, row))
+
+        def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
+            score = wide(parts.epilogue.values(point, total, mask)[parts.epilogue.last], lanes)
+            if mask is not None:
+                score = Select(mask, score, wide(Constant(float("-inf"), self.kind), lanes))
+            return Store(self.scores, (own, point[-1]), score)
+
+        return self._product(self.keys, block, left, store)
+
+    def _values(self, block: _Rows) -> Statement:
+        """The product of weights and values, over the sum of the weights."""
+        parts, lanes = self.parts.values, self.tile.lanes
+        term = parts.depth[0].variable
+
+        def left(row: Expression, own: Expression) -> Expression:
+            return word_at(self.weights, own, term) if self.words else Load(self.scores, (own, term))
+
+        def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
+            total = b.multiply(total, wide(Load(self.factors, (own,)), lanes))
+            value = parts.epilogue.values(point, total, mask)[parts.epilogue.last]
+            return Store(self.parts.output, tuple(point[axis] for axis in self.parts.order), value, mask)
+
+        return self._product(self.features, block, left, store)
 
     def _product(
         self,
         panels: Panels,
-        first: Expression,
-        count: Expression,
-        tile: TileMaker,
+        block: _Rows,
+        left: Callable[[Expression, Expression], Expression],
+        store: Callable[[list[Expression], Expression, Expression, Expression | None], Statement],
     ) -> Statement:
-        """The loops over panels, then tiles of rows; one head and block."""
+        """Return the loops over panels, then tiles of the rows of a block.
+
+        ``left(row, own)`` is an element of a row, of which ``own`` is the number in the block;
+        ``store(point, own, total, mask)`` stores a vector of sums.
+        """
+        term, lanes = panels.parts.depth[0].variable, self.tile.lanes
+        start, depth = panels.parts.epilogue.initial, [Reduced(term, panels.terms)]
+        multiply = Multiply("dot2_bf16") if self.words else None
+
+        def tile(begin: Expression, height: int, panel: Panel) -> Statement:
+            shape = replace(panels.tile, rows=height, vectors=panel.vectors)
+            local = b.subtract(begin, block.start)
+
+            def right(vector: int) -> Expression:
+                return Load(panels.buffer, (panels.place(panel, term, vector),))
+
+            def stored(row: int, vector: int, place: tuple[Expression, ...], totals: Buffer) -> Statement:
+                point = [*block.outer.values(), b.add(begin, row), ramp(panels.column(panel, vector), lanes)]
+                mask = panels.columns.mask(panel, vector)
+                return store(point, b.add(local, row), Load(totals, place), mask)
+
+            return accumulate(
+                shape, self.kind, clear(shape, start), depth,
+                lambda row: left(b.add(begin, row), b.add(local, row)), right,
+                lambda totals: each(shape, lambda row, vector, place: stored(row, vector, place, totals)),
+                multiply=multiply,
+            )  # fmt: skip
 
         def rows(panel: Panel) -> Statement:
             step = Variable("tile")
-            number = b.add(first, step)
-            bodies = [tile(self.rows.begin(number), height, panel) for _, height in self.rows.sizes]
-            chosen = bodies[0] if len(bodies) == 1 else If(b.less(number, self.rows.larger), *bodies)
-            return For(step, count, "serial", chosen)
+            number = b.add(block.first, step)
+            chosen = self.rows.choose(number, lambda height: tile(self.rows.begin(number), height, panel))
+            return For(step, block.count, "serial", chosen)
 
-        return panels.loop(rows)
-
-    def _score_tile(self, outer: Outer, start: Expression) -> TileMaker:
-        parts, keys, lanes = self.parts.scores, self.keys, self.tile.lanes
-
-        def make(begin: Expression, height: int, panel: Panel) -> Statement:
-            tile = replace(keys.tile, rows=height, vectors=panel.vectors)
-
-            def left(row: int) -> Expression:
-                if self.words:
-                    return _word(self.queries, b.add(b.subtract(begin, start), row), parts.depth[0].variable)
-                return substitute(parts.left, self._point(parts, outer, b.add(begin, row)))
-
-            def finish(totals: Buffer) -> Statement:
-                stores = []
-                for row in range(height):
-                    for vector in range(panel.vectors):
-                        place = ramp(keys.column(panel, vector), lanes)
-                        point = self._at(outer, b.add(begin, row), place)
-                        mask = keys.mask(panel, vector)
-                        total = Load(totals, (b.index(row), ramp(b.index(vector * lanes), lanes)))
-                        score = wide(parts.epilogue.values(point, total, mask)[parts.epilogue.last], lanes)
-                        if mask is not None:
-                            score = Select(mask, score, wide(Constant(float("-inf"), self.kind), lanes))
-                        stores.append(Store(self.scores, (b.add(b.subtract(begin, start), row), place), score))
-                return Block(tuple(stores))
-
-            return self._accumulated(keys, tile, panel, left, finish)
-
-        return make
-
-    def _value_tile(self, outer: Outer, start: Expression) -> TileMaker:
-        parts, features, lanes = self.parts.values, self.features, self.tile.lanes
-
-        def make(begin: Expression, height: int, panel: Panel) -> Statement:
-            tile = replace(features.tile, rows=height, vectors=panel.vectors)
-            local = b.subtract(begin, start)
-
-            def left(row: int) -> Expression:
-                if self.words:
-                    return _word(self.weights, b.add(local, row), parts.depth[0].variable)
-                return Load(self.scores, (b.add(local, row), parts.depth[0].variable))
-
-            def finish(totals: Buffer) -> Statement:
-                stores = []
-                for row in range(height):
-                    factor = wide(Load(self.factors, (b.add(local, row),)), lanes)
-                    for vector in range(panel.vectors):
-                        place = ramp(features.column(panel, vector), lanes)
-                        point = self._at(outer, b.add(begin, row), place)
-                        mask = features.mask(panel, vector)
-                        total = Load(totals, (b.index(row), ramp(b.index(vector * lanes), lanes)))
-                        value = parts.epilogue.values(point, b.multiply(total, factor), mask)[parts.epilogue.last]
-                        target = tuple(point[axis] for axis in self.parts.order)
-                        stores.append(Store(self.parts.output, target, value, mask))
-                return Block(tuple(stores))
-
-            return self._accumulated(features, tile, panel, left, finish)
-
-        return make
-
-    def _accumulated(
-        self,
-        panels: Panels,
-        tile: Tile,
-        panel: Panel,
-        left: Callable[[int], Expression],
-        finish: Callable[[Buffer], Statement],
-    ) -> Statement:
-        parts = panels.parts
-        reduction = parts.epilogue.anchor.reduction
-        assert reduction is not None, "a product without a sum"
-        term = parts.depth[0].variable
-
-        def right(vector: int) -> Expression:
-            return Load(panels.buffer, (panels.place(panel, term, vector),))
-
-        multiply = Multiply("dot2_bf16") if self.words else None
-        depth = [Reduced(term, panels.terms)]
-        start = clear(tile, reduction.initial)
-        return accumulate(tile, self.kind, start, depth, left, right, finish, multiply=multiply)
+        return panels.columns.over("parallel", rows)
 
     def _point(self, parts: Contraction, outer: Outer, row: Expression) -> dict[Variable, Expression]:
         assert parts.rows is not None, "attention with a single row"
         return {**{parts.axes[axis]: index for axis, index in outer.items()}, parts.axes[parts.rows]: row}
-
-    def _at(self, outer: Outer, row: Expression, column: Expression) -> list[Expression]:
-        return [*(outer[axis] for axis in range(len(outer))), row, column]
-
-
-def _word(rows: Buffer, row: Expression, place: Expression) -> Expression:
-    """Return two neighbouring bfloat16 of a row."""
-    return Bitcast(Load(rows, (row, ramp(b.multiply(place, 2), 2))), "int32")
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

@@ -1,54 +1,35 @@
 """Convolutions in bfloat16 with channels last, as products of patches and weights.
 
-A patch is what one pixel of the output is computed from: for each row of the window, runs of channels that lie together
-in the image, zeros where it leaves the image. A block of patches at a time is copied into the second-level cache and
-multiplied there. A window of one pixel without strides needs no copy.
+A block of patches (`graft.core.schedule.products.patches`) at a time, with zeros where a window leaves the image, is
+copied into the second-level cache and multiplied there. A window of one pixel without strides needs no copy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import replace
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
-from graft.core.schedule.loops.narrowing import widened
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.blocking import Range
-from graft.core.schedule.products.convolution import convolution_of, is_read
-from graft.core.schedule.products.dot_grouping import group
-from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.products.contraction import ContractionScheduler
+from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factors import Outer
-from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows
-from graft.core.schedule.products.product_axes import Contraction, analyse
-from graft.core.schedule.products.tiling import column_mask, lanes_of, over, ramp
+from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, in_words
+from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
+from graft.core.schedule.products.product_axes import Contraction, contraction_of
+from graft.core.schedule.products.statements import bind, column_mask, loop, ramp, wide
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies import blocked_product
-from graft.core.schedule.strategies.blocked_product import ContractionScheduler, schedule_contraction
+from graft.core.schedule.strategies.blocked_product import schedule_contraction
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.tensor_ir import anchors
-from graft.core.tensor_ir.anchors import Windows
-from graft.core.tensor_ir.ir import (
-    Block,
-    Broadcast,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.visit import loads
 
 FETCHED_SHARE = 2 / 3
@@ -69,82 +50,32 @@ def schedule_window(
     kernel: Kernel, stages: Sequence[Stage], window: Window, target: Target, parameters: Parameters | None = None
 ) -> Scheduled | None:
     """Return a convolution that was taken apart as a product of patches; None if what follows is not elementwise."""
-    product = window.product(kernel, stages)
+    product = window.of_patches(kernel, stages)
     collapsed, sources = collapse_rows(product) or (product, {})
-    own = {window.weights: window.contents(kernel)}
     if window.is_pixel:
         scheduled = with_sources(schedule_contraction(collapsed, target, parameters), sources)
-        return replace(scheduled, packed={**own, **window.renamed(scheduled.packed)})
+        return replace(scheduled, packed=window.packed(kernel, scheduled.packed))
     wanted = of_family(parameters, ContractionParameters)
     scheduler = _patched(collapsed, window, target, wanted)
     if scheduler is None:
         return None
     scheduled = with_sources(scheduler.scheduled(), sources)
-
-    def build() -> Function:
-        inner, image = scheduled.function, window.image
-        pairs = zip((*kernel.inputs, *kernel.outputs), inner.parameters, strict=True)
-        return replace(inner, parameters=tuple(image if old is window.source else own for old, own in pairs))
-
-    return Scheduled(build, {**own, **window.renamed(scheduled.packed)}, knobs=scheduled.knobs)
+    packed = window.packed(kernel, scheduled.packed)
+    return Scheduled(lambda: window.reading(kernel, scheduled.function), packed, knobs=scheduled.knobs)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A convolution taken apart: images ``[n, h, w, c]``, weights ``[o, c, kh, kw]``, output ``[n, h, w, o]``."""
-
-    source: Buffer
-    weights: Buffer
-    shape: tuple[int, ...]
-    windows: Windows
-    matrix: Buffer
-    """The weights as ``[terms, outputs]``."""
-    image: Buffer
-    """The images as patches are copied from them: with the pixels of a row as one run of elements."""
-
-    @property
-    def channels(self) -> int:
-        """The channels of the image."""
-        return b.dims(self.source)[3]
-
-    @property
-    def terms(self) -> int:
-        """The number of products in each sum."""
-        return self.windows.kernel[0] * self.windows.kernel[1] * self.channels
+class Window(Patches):
+    """A convolution of which a block of patches at a time is copied."""
 
     @property
     def is_pixel(self) -> bool:
         """Whether each window is the pixel in its own place."""
         return self.windows.are_points and self.windows.source == self.windows.target
 
-    def product(self, kernel: Kernel, stages: Sequence[Stage]) -> Kernel:
-        """Return the kernel as the product of patches ``[n, h, w, terms]`` and the matrix of weights."""
-        matrix, anchor = self.matrix, stages[0]
+    def of_patches(self, kernel: Kernel, stages: Sequence[Stage]) -> Kernel:
+        """Return the product: of the image itself where it is made of patches."""
         extents = tuple(map(b.index, (*self.shape[:3], self.terms)))
-        patches = self.source if self.is_pixel else Buffer("patches", "bfloat16", extents)
-
-        def value(axes: Sequence[Expression], k: Sequence[Expression]) -> Expression:
-            return b.multiply(widened(Load(patches, (*axes[:-1], *k))), b.load(matrix, *k, axes[-1]))
-
-        product = replace(b.contract(anchor.buffer, [self.terms], value), origin=anchor.origin)
-        changed = {self.source: patches, self.weights: matrix}
-        others = {buffer: array for buffer, array in kernel.constants.items() if buffer is not self.weights}
-        return replace(
-            kernel,
-            inputs=tuple(changed.get(buffer, buffer) for buffer in kernel.inputs),
-            stages=(product, *stages[1:]),
-            anchor=Trait.CONTRACTION,
-            anchor_stage=0,
-            constants={**others, matrix: self.contents(kernel)},
-        )
-
-    def renamed(self, packed: Mapping[Buffer, np.ndarray]) -> dict[Buffer, np.ndarray]:
-        """Return packed constants by the buffers of the convolution."""
-        return {self.weights if buffer is self.matrix else buffer: array for buffer, array in packed.items()}
-
-    def contents(self, kernel: Kernel) -> np.ndarray:
-        """Return the matrix of weights."""
-        return np.ascontiguousarray(kernel.constants[self.weights].transpose(2, 3, 1, 0).reshape(self.terms, -1))
+        return self.product(kernel, stages, self.source if self.is_pixel else Buffer("patches", "bfloat16", extents))
 
     def copy(self, rows: Buffer, row: Expression, pixel: Expression, lanes: int) -> Statement:
         """Return what copies the patch of a pixel of the output, given by its number, into a row."""
@@ -153,10 +84,9 @@ class Window:
         runs = self.lines(rows, row, (n, y, x), lanes)
         if self.terms % 2:
             runs.append(Store(rows, (row, b.index(self.terms)), b.constant(0, "bfloat16")))
-        body: Statement = Let(x, b.modulo(pixel, width), Block(tuple(runs)))
         line = b.divide(pixel, width)
-        body = Let(y, b.modulo(line, height) if self.shape[0] > 1 else line, body)
-        return Let(n, b.divide(line, height) if self.shape[0] > 1 else b.index(0), body)
+        number, row_of = (b.divide(line, height), b.modulo(line, height)) if self.shape[0] > 1 else (b.index(0), line)
+        return bind(((n, number), (y, row_of), (x, b.modulo(pixel, width))), Block(tuple(runs)))
 
     def lines(self, rows: Buffer, row: Expression, at: Sequence[Variable], lanes: int) -> list[Statement]:
         """Return what copies each row of the window at pixel ``at``."""
@@ -201,19 +131,9 @@ class Window:
 
 def window_of(kernel: Kernel, stages: Sequence[Stage]) -> Window | None:
     """Take a convolution apart; None unless it has one group and reads a bfloat16 image with channels last."""
-    found = convolution_of(stages[0], 4)
-    if found is None or found.window.groups != 1 or found.anchor.epilogue is not None:
-        return None
-    source, weights = found.image("float32", "bfloat16"), found.weights(kernel, stages, "float32", "float32")
-    if source is None or weights is None or is_read(stages[1:], source):
-        return None
-    if not found.window.reads_channels_last or not found.window.stores_channels_last:
-        return None
-    terms, outputs = math.prod(found.window.extents), found.shape[3]
-    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, (b.index(terms), b.index(outputs)))
-    n, h, w, c = b.dims(source)
-    image = replace(source, shape=(b.index(n), b.index(h), b.index(w * c)))
-    return Window(source, weights, found.shape, found.windows, matrix, image)
+    plain = plain_convolution(kernel, stages, "float32", "bfloat16", "float32")
+    is_last = plain and plain[0].window.reads_channels_last and plain[0].window.stores_channels_last
+    return Window(*plain, with_rows(plain[1])) if plain and is_last else None
 
 
 def _copied(
@@ -227,21 +147,20 @@ def _copied(
     """Return what copies a run of an image, from ``source`` on, to ``at`` in a row; zeros where there is no image."""
 
     def piece(begin: Expression, mask: Expression | None) -> Statement:
-        value: Expression = Broadcast(b.constant(0, "bfloat16"), lanes)
+        value: Expression = wide(b.constant(0, "bfloat16"), lanes)
         if image is not None:
             value = Load(image, (*source[:-1], ramp(b.add(source[-1], begin), lanes)), mask)
         return Store(rows, (at[0], ramp(b.add(begin, at[1]), lanes)), value, mask)
 
     whole, rest = divmod(length, lanes)
     if whole > UNROLLED:
-        step = Variable("step")
-        statements = [over(step, whole, "serial", piece(b.multiply(step, lanes), None))]
+        statements = [loop("step", whole, "serial", lambda step: piece(b.multiply(step, lanes), None))]
     else:
         statements = [piece(b.index(number * lanes), None) for number in range(whole)]
     if rest and whole:
         statements.append(piece(b.index(length - lanes), None))
     elif rest:
-        statements.append(piece(b.index(0), column_mask(b.index(0), length, lanes)))
+        statements.append(piece(b.index(0), column_mask(0, length, lanes)))
     return Block(tuple(statements))
 
 
@@ -273,19 +192,11 @@ class _Patched(ContractionScheduler):
 
 def _patched(kernel: Kernel, window: Window, target: Target, wanted: ContractionParameters | None) -> _Patched | None:
     """Return the scheduler of a product of patches; None if what follows the product is not elementwise."""
-    stages = fused_stages(kernel)
-    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    plain = None if epilogue is None else analyse(epilogue)
-    grouped = None if plain is None else group(plain.epilogue.anchor, kernel.constants, target)
-    parts = None if plain is None or grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
-    if plain is None or grouped is None or parts is None:
+    plain = contraction_of(kernel)
+    dots = plain and in_words(plain, kernel.constants, target)
+    if not dots or dots.small is None or any(load.buffer is window.matrix for load in loads(dots.parts.left)):
         return None
-    pixels_are_columns = any(load.buffer is window.matrix for load in loads(parts.left))
-    if pixels_are_columns or (parts.rows, parts.columns) != (plain.rows, plain.columns):
-        return None
-    value = grouped.factors[int(parts.multiply.turned)].value
-    small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
-    return _Patched(kernel, parts, target, wanted, small, window)
+    return _Patched(kernel, dots.parts, target, wanted, dots.small, window)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
@@ -304,7 +215,7 @@ def candidates_of(window: Window | None, anchor: Anchor, target: Target, stage: 
     """Return what to measure for the product of patches that a convolution becomes."""
     if window is None or anchor.stages is None or target.precision != "bf16":
         return []
-    product = replace(anchor, kernel=window.product(anchor.kernel, anchor.stages))
+    product = replace(anchor, kernel=window.of_patches(anchor.kernel, anchor.stages))
     return blocked_product.candidates(product, target, stage)
 
 

@@ -6,7 +6,6 @@ and of the input. Any other is a product of patches and weights (`graft.core.sch
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,25 +16,14 @@ from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import vectorize_expression
-from graft.core.schedule.products.convolution import convolution_of
+from graft.core.schedule.products.convolution import convolution_of, written_out
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
-from graft.core.schedule.products.tiling import column_mask, lanes_of, multiply_add, over, ramp, split_evenly, wide
+from graft.core.schedule.products.statements import bind, bound, in_vectors, loop, multiply_add, nest, ramp, wide
+from graft.core.schedule.products.tiling import lanes_of, split_evenly
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.ir import (
-    Block,
-    Buffer,
-    Constant,
-    Expression,
-    Function,
-    Let,
-    Load,
-    Stage,
-    Statement,
-    Variable,
-)
-from graft.core.tensor_ir.simplify import simplify
-from graft.core.tensor_ir.visit import free_variables, loads, substitute
+from graft.core.tensor_ir.ir import Block, Buffer, Cast, Expression, Load, Stage, Statement, Variable
+from graft.core.tensor_ir.visit import free_variables, loads
 
 MAX_WINDOW = 49
 HELD_WINDOW = 9
@@ -51,13 +39,8 @@ def schedule_depthwise_last(kernel: Kernel, target: Target) -> Scheduled | None:
     parts = None if epilogue is None else _analyse(kernel, epilogue, target)
     if parts is None:
         return None
-    source, packed = parts.weights, parts.packed()
-    parameters = (*(packed[0] if one is source else one for one in kernel.inputs), *kernel.outputs)
-
-    def build() -> Function:
-        return Function(kernel.name, parameters, len(kernel.outputs), parts.body(packed[0]), kernel.origin)
-
-    return Scheduled(build, {source: packed[1]})
+    source, (packed, contents) = parts.weights, parts.packed()
+    return Scheduled(lambda: kernel.function(parts.body(packed), {source: packed}), {source: contents})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +68,14 @@ class _Depthwise:
 
     def body(self, weights: Buffer) -> Statement:
         """Return the loops: rows in parallel, vectors of channels, pixels."""
-        outer: list[Expression] = [
-            Variable(f"i{axis}") if extent > 1 else b.index(0) for axis, extent in enumerate(self.shape[:-2])
-        ]
-        channels, lanes = self.shape[-1], self.lanes
-        whole, rest = divmod(channels, lanes)
-        statements = []
-        if whole:
-            step = Variable("channels") if whole > 1 else b.index(0)
-            statements.append(over(step, whole, "serial", self._row(outer, b.multiply(step, lanes), None, weights)))
-        if rest:
-            begin = b.index(whole * lanes)
-            statements.append(self._row(outer, begin, column_mask(begin, channels, lanes), weights))
-        body: Statement = Block(tuple(statements))
-        for axis in reversed(range(len(outer))):
-            body = over(outer[axis], self.shape[axis], "parallel", body)
-        return body
+
+        def row(outer: dict[int, Expression]) -> Statement:
+            places = list(outer.values())
+            return in_vectors(
+                "channels", self.shape[-1], self.lanes, lambda begin, mask: self._row(places, begin, mask, weights)
+            )
+
+        return nest("i", dict(enumerate(self.shape[:-2])), "parallel", row)
 
     def _row(
         self, outer: Sequence[Expression], channel: Expression, mask: Expression | None, weights: Buffer
@@ -111,22 +86,24 @@ class _Depthwise:
             vectorize_expression(b.cast(Load(weights, (b.index(number), place)), "int32"), {}, mask)
             for number in range(len(self.terms))
         ]
-        held: list[Expression] = [Variable(f"w{number}", value.type) for number, value in enumerate(loaded)]
-        factors = held if len(loaded) <= HELD_WINDOW else loaded
+        if len(loaded) > HELD_WINDOW:
+            return self._pieces(outer, place, loaded, mask)
+        return bound("w", loaded, lambda held: self._pieces(outer, place, held, mask))
+
+    def _pieces(
+        self, outer: Sequence[Expression], place: Expression, weights: Sequence[Expression], mask: Expression | None
+    ) -> Statement:
         split = split_evenly(self.shape[-2], PIXELS)
         statements, begin = [], 0
         for count, size in split.sizes:
-            step = Variable("pixels") if count > 1 else b.index(0)
-            first = b.add(b.multiply(step, size), begin)
-            pixels = [[*outer, b.add(first, number), place] for number in range(size)]
-            statements.append(over(step, count, "serial", self._pixels(pixels, factors, mask)))
+
+            def pixels(step: Expression, size: int = size, begin: int = begin) -> Statement:
+                first = b.add(b.multiply(step, size), begin)
+                return self._pixels([[*outer, b.add(first, n), place] for n in range(size)], weights, mask)
+
+            statements.append(loop("pixels", count, "serial", pixels))
             begin += count * size
-        body: Statement = Block(tuple(statements))
-        if factors is held:
-            for variable, value in reversed(list(zip(held, loaded, strict=True))):
-                assert isinstance(variable, Variable)
-                body = Let(variable, value, body)
-        return body
+        return Block(tuple(statements))
 
     def _pixels(
         self, pixels: Sequence[list[Expression]], weights: Sequence[Expression], mask: Expression | None
@@ -143,10 +120,7 @@ class _Depthwise:
             variable = Variable(f"sum{number}", total.type)
             sums.append((variable, total))
             stores += self.epilogue.stores(point, variable, mask)
-        body: Statement = Block(tuple(stores))
-        for variable, total in reversed(sums):
-            body = Let(variable, total, body)
-        return body
+        return bind(sums, Block(tuple(stores)))
 
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _Depthwise | None:
@@ -157,31 +131,14 @@ def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _Depthwise |
     reduction = anchor.reduction
     if reduction is None or anchor.epilogue is not None or anchor.value.type.dtype != "int32":
         return None
-    sources = {load.buffer for load in loads(weight)}
-    read = {load.buffer for stage in epilogue.followers for load in loads(stage.value)} | {
-        load.buffer for load in loads(pixel)
-    }
-    if len(sources) != 1 or not sources <= kernel.constants.keys() or sources & read:
+    source = found.weights(kernel, (anchor, *epilogue.followers), "int32")
+    if source is None or not isinstance(weight, Cast) or any(load.buffer is source for load in loads(pixel)):
         return None
-    extents = [int(axis.extent.value) for axis in reduction.axes if isinstance(axis.extent, Constant)]
-    places = list(itertools.product(*map(range, extents)))
-    if len(extents) != len(reduction.axes) or len(places) > MAX_WINDOW:
-        return None
-    terms = []
-    for place in places:
-        numbers = {axis.variable: b.index(number) for axis, number in zip(reduction.axes, place, strict=True)}
-        terms.append((simplify(substitute(weight, numbers)), simplify(substitute(pixel, numbers))))
-    (source,) = sources
-    own = {anchor.axes[-1]}
-    if any(free_variables(part) - own or not _is_widened(part, source) for part, _ in terms):
+    terms = written_out(anchor, pixel, weight, MAX_WINDOW)
+    if terms is None or any(free_variables(part) - {anchor.axes[-1]} for part, _ in terms):
         return None
     lanes = lanes_of("int32", target)
-    return _Depthwise(epilogue, shape, tuple(terms), reduction.initial, source, kernel.constants[source], lanes)
-
-
-def _is_widened(weight: Expression, source: Buffer) -> bool:
-    """Whether a weight is an element of the constant made an int32."""
-    return weight == b.cast(next(iter(loads(weight))), "int32") and weight.type.dtype != source.dtype
+    return _Depthwise(epilogue, shape, terms, reduction.initial, source, kernel.constants[source], lanes)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

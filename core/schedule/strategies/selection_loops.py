@@ -19,7 +19,7 @@ from graft.core.operators.control_loops import block, let, loop
 from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
 from graft.core.schedule.loops.loop_frames import outer_loops
 from graft.core.schedule.loops.vectorize import vectorize_expression
-from graft.core.schedule.products.tiling import ramp, wide
+from graft.core.schedule.products.statements import ramp, wide
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,

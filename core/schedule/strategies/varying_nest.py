@@ -49,8 +49,8 @@ from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitution
 
-STRIDED = 4.0
-"""What a strided access costs beside a contiguous one of as many elements."""
+GATHERED, SCATTERED = 1.5, 4.0
+"""What each element of a strided load and store costs, where a whole vector of neighbours costs 1."""
 Place = Callable[[Expression, Expression | None], Statement]
 """Gives the code for one position, or a vector of positions, and the mask of those that exist."""
 
@@ -166,9 +166,9 @@ class _Nests:
         for loop in (*reversed(own), *(() if ordered else reversed(reduced))):
             if isinstance(loop.extent, Constant) and int(loop.extent.value) < lanes:
                 continue
-            costs = [_cost(load.indices, loop.variable, lanes) for load in loads(*stage_expressions(stage))]
+            costs = [_cost(load.indices, loop.variable, GATHERED * lanes) for load in loads(*stage_expressions(stage))]
             if loop in own:
-                costs.append(_cost(stage.axes, loop.variable, lanes))
+                costs.append(_cost(stage.axes, loop.variable, SCATTERED * lanes))
             cost = sum(costs) / len(costs) + (1.0 if loop in reduced else 0.0)
             if cost < best[0]:
                 best = (cost, loop)
@@ -236,13 +236,13 @@ def divided(extent: Expression, lanes: int) -> tuple[Expression, Expression]:
     return b.divide(extent, lanes), b.modulo(extent, lanes)
 
 
-def _cost(indices: Sequence[Expression], variable: Variable, lanes: int) -> float:
-    """Return what one access costs per element if a variable becomes vectors: 1 for one after another in memory."""
+def _cost(indices: Sequence[Expression], variable: Variable, apart: float) -> float:
+    """Return what one access costs if a variable becomes vectors: 1 for neighbours in memory, ``apart`` for others."""
     used = [place for place, index in enumerate(indices) if variable in free_variables(index)]
     if not used:
         return 0.5
     is_last = used == [len(indices) - 1]
-    return 1.0 if is_last and moves_by_one(indices[-1], variable) else STRIDED * lanes
+    return 1.0 if is_last and moves_by_one(indices[-1], variable) else apart
 
 
 def moves_by_one(index: Expression, variable: Variable) -> bool:

@@ -20,6 +20,7 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
+from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.products.tiling import (
     Ahead,
     Reduced,
@@ -30,8 +31,6 @@ from graft.core.schedule.products.tiling import (
     clear,
     finish_tile,
     lanes_of,
-    ramp,
-    wide,
 )
 from graft.core.schedule.strategies.varying_nest import divided, moves_by_one
 from graft.core.schedule.strategy import Strategy, of_kernel

@@ -21,6 +21,18 @@ from graft.core.schedule.loops.vectorize import both
 from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.statements import (
+    allocate,
+    between,
+    bind,
+    bound,
+    deinterleave,
+    in_pieces,
+    interleave,
+    ramp,
+    scratch,
+    wide,
+)
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Ahead,
@@ -28,12 +40,9 @@ from graft.core.schedule.products.tiling import (
     Tile,
     accumulate,
     clear,
-    column_mask,
     lanes_of,
-    over,
-    ramp,
     split_evenly,
-    wide,
+    store_into,
 )
 from graft.core.schedule.strategies.winograd_cost import (
     MIN_CHANNELS,
@@ -43,25 +52,10 @@ from graft.core.schedule.strategies.winograd_cost import (
     described_plan,
     ranked_plans,
 )
-from graft.core.schedule.strategies.winograd_transform import WINDOW, bound, deinterleave, interleave
+from graft.core.schedule.strategies.winograd_transform import WINDOW, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
 from graft.core.types import FLOAT32
 
 UNROLL = 4
@@ -86,16 +80,38 @@ def schedule_winograd(
     found = _analyse(kernel, stages)
     if found is None:
         return None
-    epilogue, source, weights, windows = found
     if plan is None and parameters is not None:
-        plan = described_plan(parameters, b.dims(weights)[0], windows, target)
-    plan = plan or choose_plan(b.dims(weights)[0], b.dims(source), windows, target)
-    line = target.machine.cache(2).line
-    return None if plan is None else _Scheduler(kernel, epilogue, source, weights, windows, plan, line).scheduled()
+        plan = described_plan(parameters, found.outputs, found.windows, target)
+    plan = plan or choose_plan(found.outputs, b.dims(found.source), found.windows, target)
+    return None if plan is None else _Scheduler(kernel, found, plan, target.machine.cache(2).line).scheduled()
 
 
-def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer, Buffer, Windows] | None:
-    """Return the epilogue, the image, the weights and the windows of a plain float32 convolution of 3 x 3 windows."""
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """A plain float32 convolution of 3 x 3 windows taken apart."""
+
+    epilogue: Epilogue
+    source: Buffer
+    weights: Buffer
+    windows: Windows
+
+    @property
+    def outputs(self) -> int:
+        """The output channels."""
+        return b.dims(self.weights)[0]
+
+    @property
+    def channels(self) -> int:
+        """The input channels."""
+        return b.dims(self.weights)[1]
+
+    def ranked(self, target: Target) -> list[tuple[float, Plan]]:
+        """Return all plans with their cycles, the fewest first."""
+        return ranked_plans(self.outputs, b.dims(self.source), self.windows, target)
+
+
+def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> _Convolution | None:
+    """Take a convolution apart; None if it is no plain one of 3 x 3 windows in float32."""
     epilogue, found = epilogue_of(stages, kernel.outputs), convolution_of(stages[0], 4)
     if epilogue is None or found is None or found.window.groups != 1:
         return None
@@ -105,7 +121,7 @@ def _analyse(kernel: Kernel, stages: Sequence[Stage]) -> tuple[Epilogue, Buffer,
         return None
     if windows.kernel != (WINDOW, WINDOW) or windows.strides not in ((1, 1), (2, 2)) or windows.dilations != (1, 1):
         return None
-    return epilogue, source, weights, windows
+    return _Convolution(epilogue, source, weights, windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +135,12 @@ class _Place:
 class _Scheduler:
     """Builds the loops. A block holds ``plan.vectors`` vectors of pieces, in panels as wide as a register tile."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        epilogue: Epilogue,
-        source: Buffer,
-        weights: Buffer,
-        windows: Windows,
-        plan: Plan,
-        line: int,
-    ) -> None:
+    def __init__(self, kernel: Kernel, found: _Convolution, plan: Plan, line: int) -> None:
         self.line = line
         """The bytes of a cache line."""
-        self.kernel, self.epilogue, self.source, self.weights = kernel, epilogue, source, weights
-        self.windows, self.plan, self.transform = windows, plan, plan.transform
-        self.outputs, self.channels = b.dims(weights)[:2]
+        self.kernel, self.epilogue, self.source, self.weights = kernel, found.epilogue, found.source, found.weights
+        self.windows, self.plan, self.transform = found.windows, plan, plan.transform
+        self.outputs, self.channels = found.outputs, found.channels
         self.split = split_evenly(self.outputs, plan.tile.rows)
         elements = self.transform.products * self.outputs * self.channels
         self.packed = Buffer("transformed", "float32", (b.index(elements),))
@@ -144,8 +151,7 @@ class _Scheduler:
 
     def _matrices(self, name: str, rows: int) -> Buffer:
         # A line lies between matrices, or equal places of all of them would compete for the same sets of a cache.
-        shape = (b.index(self.transform.products), b.index(rows * self.width + self.line // 4))
-        return Buffer(name, "float32", shape, None, "scratch", 64)
+        return scratch(name, "float32", self.transform.products, rows * self.width + self.line // 4)
 
     def scheduled(self) -> Scheduled:
         """Return the function, still to be built, and the transformed weights."""
@@ -153,26 +159,19 @@ class _Scheduler:
             "pieces": self.transform.outputs, "lines": self.plan.rows, "rows": self.plan.tile.rows,
             "vectors": self.plan.tile.vectors,
         }  # fmt: skip
-        return Scheduled(self._function, {self.weights: self._packed_weights()}, knobs=knobs)
+        packed = {self.weights: self._packed_weights()}
+        return Scheduled(lambda: self.kernel.function(self._loops(), {self.weights: self.packed}), packed, knobs=knobs)
 
-    def _function(self) -> Function:
+    def _loops(self) -> Statement:
         """Return the loops over images and blocks."""
-        image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
-        place = _Place(image, b.multiply(block, self.plan.rows))
-        apart = self.plan.is_apart(b.dims(self.source)[0])
-        phases: Statement = Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
-        if apart:
-            phases = self._with_matrices(phases)
-        body = over(block, self.plan.blocks, "parallel" if apart else "serial", phases)
-        body = For(image, b.index(b.dims(self.source)[0]), "parallel" if apart else "serial", body)
-        if not apart:
-            body = self._with_matrices(body)
-        inputs = (self.packed if buffer is self.weights else buffer for buffer in self.kernel.inputs)
-        parameters = (*inputs, *self.kernel.outputs)
-        return Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
+        images = b.dims(self.source)[0]
 
-    def _with_matrices(self, body: Statement) -> Statement:
-        return Allocate(self.images, Allocate(self.sums, body))
+        def phases(image: Expression, block: Expression) -> Statement:
+            place = _Place(image, b.multiply(block, self.plan.rows))
+            return Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
+
+        memory, apart = (self.images, self.sums), self.plan.is_apart(images)
+        return over_blocks(images, self.plan.blocks, phases, memory, apart)
 
     def _packed_weights(self) -> np.ndarray:
         """Return the transformed weights: for each product, tiles of output channels, each ``[channels, height]``."""
@@ -184,12 +183,10 @@ class _Scheduler:
     def _transform_input(self, place: _Place) -> Statement:
         """Return the loop over channels: rows are combined as they lie, then columns, a vector of pieces at a time."""
         size, extent = self.transform.inputs, self.width * self.transform.step + self.plan.lanes
-        shape = (b.index(2), b.index(size), b.index(extent))
-        combined = Buffer("combined", "float32", shape, None, "scratch", 64)
-        channel = Variable("channel")
+        combined, channel = scratch("combined", "float32", 2, size, extent), Variable("channel")
         body = Block((self._clear(combined), self._combine_rows(combined, place, channel)))
         columns = self._combine_columns(combined, channel)
-        return For(channel, b.index(self.channels), "parallel", Allocate(combined, Block((body, columns))))
+        return For(channel, b.index(self.channels), "parallel", allocate((combined,), Block((body, columns))))
 
     def _clear(self, combined: Buffer) -> Statement:
         """Return the stores of zeros where no piece is: what is there would be multiplied all the same."""
@@ -197,7 +194,7 @@ class _Scheduler:
         half, row = Variable("half"), Variable("row")
         zero = wide(b.constant(0, "float32"), lanes)
         starts = range(used, self.width * self.transform.step, lanes)
-        stores = tuple(Store(combined, (half, row, ramp(b.index(start), lanes)), zero) for start in starts)
+        stores = tuple(Store(combined, (half, row, ramp(start, lanes)), zero) for start in starts)
         body = For(row, b.index(self.transform.inputs), "serial", Block(stores))
         return For(half, b.index(2), "serial", body)
 
@@ -215,13 +212,12 @@ class _Scheduler:
 
         def piece(start: Expression, first: int, last: int) -> Statement:
             """The vector at column ``start``, which is at least ``first`` and at most ``last``."""
-            column = ramp(b.subtract(start, left), lanes)
-            mask: Expression | None = None
-            if first < left:
-                mask = Binary("ge", column, wide(b.index(0), lanes))
-            if last - left + lanes > self.windows.source[1]:
-                mask = both(mask, Binary("lt", column, wide(b.index(self.windows.source[1]), lanes)))
-            pixels = [self._pixel(place, channel, b.add(row, i), column, mask, valid[i]) for i in range(len(valid))]
+            column, across = ramp(b.subtract(start, left), lanes), self.windows.source[1]
+            mask = between(column, across, low=first < left, high=last - left + lanes > across)
+            pixels = [
+                Load(self.source, (place.image, channel, b.add(row, i), column), both(mask, wide(inside, lanes)))
+                for i, inside in enumerate(valid)
+            ]
             return bound("d", pixels, lambda values: stored(self.transform.input_sums(values), start, first, last))
 
         def stored(sums: list[Expression], start: Expression, first: int, last: int) -> Statement:
@@ -230,21 +226,15 @@ class _Scheduler:
                 shift = half * self.transform.step
                 if first >= length + shift:
                     continue
-                own = ramp(b.subtract(start, shift), lanes)
-                mask: Expression | None = None
-                if first < shift:
-                    mask = Binary("ge", own, wide(b.index(0), lanes))
-                if last - shift + lanes > length:
-                    mask = both(mask, column_mask(b.subtract(start, shift), length, lanes))
+                low, high = first < shift, last - shift + lanes > length
+                mask = between(ramp(b.subtract(start, shift), lanes), length, low=low, high=high)
                 at = ramp(b.add(begin, b.subtract(start, shift)), lanes)
                 stores += [Store(combined, (b.index(half), b.index(i), at), sums[i], mask) for i in range(len(sums))]
             return Block(tuple(stores))
 
         body = self._over_vectors(length + self.transform.inputs - self.transform.step, piece)
-        for i, variable in enumerate(valid):
-            inside = b.all_of([*b.inside(b.add(row, i), self.windows.source[0])])
-            assert inside is not None
-            body = Let(variable, inside, body)
+        inside = [b.both(*b.inside(b.add(row, i), self.windows.source[0])) for i in range(len(valid))]
+        body = bind(reversed([*zip(valid, inside, strict=True)]), body)
         return For(number, b.index(self.plan.rows), "serial", Let(row, b.subtract(top, self.windows.begins[0]), body))
 
     def _over_vectors(self, length: int, piece: Callable[[Expression, int, int], Statement]) -> Statement:
@@ -257,18 +247,12 @@ class _Scheduler:
         ends = [piece(b.index(v * lanes), v * lanes, v * lanes) for v in (0, count - 2, count - 1)]
         return Block((ends[0], For(step, b.index(count - 3), "serial", middle), *ends[1:]))
 
-    def _pixel(
-        self, place: _Place, channel: Expression, row: Expression, column: Expression, mask: Expression | None,
-        valid: Expression,
-    ) -> Expression:  # fmt: skip
-        return Load(self.source, (place.image, channel, row, column), both(mask, wide(valid, self.plan.lanes)))
-
     def _combine_columns(self, combined: Buffer, channel: Expression) -> Statement:
         """Return the loops that write ``images[i * inputs + j, panel, channel, piece of the panel]``."""
         lanes, step, size = self.plan.lanes, self.transform.step, self.transform.inputs
         row, vector = Variable("i"), Variable("vector")
 
-        def body(first: int, vectors: int, begin: Expression) -> Statement:
+        def body(begin: Expression, vectors: int) -> Statement:
             start = b.multiply(b.add(begin, vector), step * lanes)
             halves = [
                 deinterleave(
@@ -298,15 +282,9 @@ class _Scheduler:
         inner = b.add(b.multiply(row, vectors), vector)
         return ramp(b.multiply(b.add(b.multiply(begin, rows), inner), lanes), lanes)
 
-    def _over_panels(self, body: Callable[[int, int, Expression], Statement]) -> Statement:
-        """Return the loop over panels: ``body(number of the first vector if constant, vectors, first vector)``."""
-        vectors = self.plan.tile.vectors
-        full, rest = divmod(self.plan.vectors, vectors)
-        number = Variable("panel") if full > 1 else b.index(0)
-        statements = [over(number, full, "serial", body(0, vectors, b.multiply(number, vectors)))]
-        if rest:
-            statements.append(body(full * vectors, rest, b.index(full * vectors)))
-        return Block(tuple(statements))
+    def _over_panels(self, body: Callable[[Expression, int], Statement]) -> Statement:
+        """Return the loop over panels: ``body(first vector, vectors)``."""
+        return in_pieces("panel", self.plan.vectors, self.plan.tile.vectors, body)
 
     # ---- Products ----
 
@@ -315,12 +293,9 @@ class _Scheduler:
         product, number = Variable("product"), Variable("tile")
         depth = Reduced(Variable("channel"), self.channels)
 
-        def panel(_: int, vectors: int, begin: Expression) -> Statement:
-            bodies = [
-                tile(replace(self.plan.tile, rows=size, vectors=vectors, unroll=UNROLL), begin)
-                for _, size in self.split.sizes
-            ]
-            body = bodies[0] if len(bodies) == 1 else If(b.less(number, self.split.larger), bodies[0], bodies[1])
+        def panel(begin: Expression, vectors: int) -> Statement:
+            shape = replace(self.plan.tile, vectors=vectors, unroll=UNROLL)
+            body = self.split.choose(number, lambda size: tile(replace(shape, rows=size), begin))
             return For(number, b.index(self.split.count), "serial", body)
 
         def tile(shape: Tile, begin: Expression) -> Statement:
@@ -334,18 +309,12 @@ class _Scheduler:
                 at = self._in_panel(self.channels, begin, shape.vectors, depth.variable, vector)
                 return Load(self.images, (product, at))
 
-            def finish(totals: Buffer) -> Statement:
-                stores = []
-                for row in range(shape.rows):
-                    for vector in range(shape.vectors):
-                        at = b.add(b.multiply(b.add(first, row), self.plan.vectors), b.add(begin, vector))
-                        place = (product, ramp(b.multiply(at, self.plan.lanes), self.plan.lanes))
-                        total = Load(totals, (b.index(row), ramp(b.index(vector * self.plan.lanes), self.plan.lanes)))
-                        stores.append(Store(self.sums, place, total))
-                return Block(tuple(stores))
+            def sum_at(row: int, vector: int) -> tuple[Expression, ...]:
+                at = b.add(b.multiply(b.add(first, row), self.plan.vectors), b.add(begin, vector))
+                return product, ramp(b.multiply(at, self.plan.lanes), self.plan.lanes)
 
             ahead = Ahead(self.packed, b.add(base, shape.rows * self.channels), shape.rows * shape.unroll, self.line)
-            start = clear(shape, b.constant(0, "float32"))
+            start, finish = clear(shape, b.constant(0, "float32")), store_into(shape, self.sums, sum_at)
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, exact=EXACT_TERMS)
 
         return For(product, b.index(self.transform.products), "parallel", self._over_panels(panel))
@@ -356,13 +325,13 @@ class _Scheduler:
         """Return the loop over output channels: back to pixels in rows, then through the epilogue into the output."""
         m, lanes = self.transform.outputs, self.plan.lanes
         channel = Variable("output")
-        pixels = Buffer("pixels", "float32", (b.index(m), b.index(self.width * m + lanes)), None, "scratch", 64)
+        pixels = scratch("pixels", "float32", m, self.width * m + lanes)
         body = Block((self._to_pixels(pixels, channel), self._finish(pixels, place, channel)))
-        return For(channel, b.index(self.outputs), "parallel", Allocate(pixels, body))
+        return For(channel, b.index(self.outputs), "parallel", allocate((pixels,), body))
 
     def _to_pixels(self, pixels: Buffer, channel: Expression) -> Statement:
         m, size, lanes = self.transform.outputs, self.transform.inputs, self.plan.lanes
-        half = Buffer("columns", "float32", (b.index(m), b.index(size), b.index(lanes)), None, "scratch", 64)
+        half = scratch("columns", "float32", m, size, lanes)
         vector, column, row = Variable("vector"), Variable("j"), Variable("i")
         at = ramp(b.multiply(b.add(b.multiply(channel, self.plan.vectors), vector), lanes), lanes)
         lane = ramp(b.index(0), lanes)
@@ -384,7 +353,7 @@ class _Scheduler:
         first = For(column, b.index(size), "serial", bound("s", sums, down))
         columns: list[Expression] = [Load(half, (row, b.index(j), lane)) for j in range(size)]
         second = For(row, b.index(m), "serial", bound("t", columns, across))
-        return For(vector, b.index(self.plan.vectors), "serial", Allocate(half, Block((first, second))))
+        return For(vector, b.index(self.plan.vectors), "serial", allocate((half,), Block((first, second))))
 
     def _finish(self, pixels: Buffer, place: _Place, channel: Expression) -> Statement:
         m, lanes = self.transform.outputs, self.plan.lanes
@@ -394,7 +363,7 @@ class _Scheduler:
 
         def piece(start: Expression, _: int, last: int) -> Statement:
             total = Load(pixels, (inner, ramp(b.add(begin, start), lanes)))
-            mask = column_mask(start, width, lanes) if last + lanes > width else None
+            mask = between(ramp(start, lanes), width, low=False, high=last + lanes > width)
             point = [place.image, channel, y, ramp(start, lanes)]
             return Block(tuple(self.epilogue.stores(point, total, mask)))
 
@@ -414,18 +383,16 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return Reject("shape", "no float32 convolution of 3 x 3 windows that move by one or two pixels, without groups")
-    _, _, weights, _ = found
     if of_family(anchor.parameters, WinogradParameters) is not None:
         return True
-    fits = b.dims(weights)[1] >= MIN_CHANNELS and lanes_of("float32", target) >= MIN_LANES
+    fits = found.channels >= MIN_CHANNELS and lanes_of("float32", target) >= MIN_LANES
     return fits or Reject("size", "channels are few, or vectors short")
 
 
 def _cost(anchor: Anchor, target: Target) -> float:
     found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
     assert found is not None, anchor.kernel.name
-    _, source, weights, windows = found
-    return ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)[0][0]
+    return found.ranked(target)[0][0]
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -439,16 +406,15 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Paramete
     found = None if anchor.stages is None or "winograd" in target.without else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return []
-    _, source, weights, windows = found
-    ranked = ranked_plans(b.dims(weights)[0], b.dims(source), windows, target)
+    ranked = found.ranked(target)
     plans = [WinogradParameters(plan.transform.outputs, plan.rows) for _, plan in ranked]
     if stage == 0:
         return list({plan.pieces: plan for plan in reversed(plans)}.values())[::-1]
     best = of_family(anchor.parameters, WinogradParameters) or plans[0]
     if stage == 1:
         return [plan for plan in plans if plan.pieces == best.pieces][:PLANS]
-    vectors = best.lines * -(-windows.target[-1] // best.pieces)
-    tiles = best_tiles(b.dims(weights)[0], vectors, "float32", target)
+    vectors = best.lines * -(-found.windows.target[-1] // best.pieces)
+    tiles = best_tiles(found.outputs, vectors, "float32", target)
     return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 

@@ -20,6 +20,7 @@ from graft.core.schedule.loops.narrowing import rounded, widened
 from graft.core.schedule.parameters import ContractionParameters, of_family
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.product_axes import Multiply
+from graft.core.schedule.products.statements import allocate, bind, bound, in_pieces, ramp, scratch, wide
 from graft.core.schedule.products.tiling import (
     Reduced,
     Tile,
@@ -27,31 +28,13 @@ from graft.core.schedule.products.tiling import (
     choose_tile,
     clear,
     lanes_of,
-    over,
-    ramp,
     split_evenly,
-    wide,
+    store_into,
 )
 from graft.core.schedule.strategies.im2col_bf16 import Window, product_cycles, rounds, window_of
-from graft.core.schedule.strategies.winograd_transform import WINDOW, Transform, bound
+from graft.core.schedule.strategies.winograd_transform import WINDOW, Transform, in_columns, in_rows, over_blocks
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Bitcast,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    LoopKind,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
 from graft.core.types import FLOAT32
 from graft.runtime.dtypes import numpy_dtype
 
@@ -142,7 +125,8 @@ class _Scheduler:
         weights = Buffer("transformed", "int32", (b.index(packed.size),))
         tile = self.plan.tile
         knobs = {"pieces": PIECE, "lines": self.plan.rows, "rows": tile.rows, "vectors": tile.vectors}
-        return Scheduled(lambda: self._function(weights), {self.window.weights: packed}, knobs=knobs)
+        own = self.window.weights
+        return Scheduled(lambda: self.kernel.function(self._loops(weights), {own: weights}), {own: packed}, knobs=knobs)
 
     def _packed_weights(self) -> np.ndarray:
         """Return words of two channels: for each panel and product, ``[pairs of channels, columns]``."""
@@ -157,35 +141,29 @@ class _Scheduler:
         panels = [words[:, :, begin : begin + columns].reshape(-1) for begin in range(0, outputs, columns)]
         return np.concatenate(panels)
 
-    def _function(self, weights: Buffer) -> Function:
+    def _loops(self, weights: Buffer) -> Statement:
         """Return the loops over images and blocks."""
-        image, block = Variable("image"), Variable("block") if self.plan.blocks > 1 else b.index(0)
-        apart = self.plan.blocks * self.window.shape[0] >= MIN_PARALLEL_BLOCKS
-        kind: LoopKind = "parallel" if apart else "serial"
-        images = self._matrices("images", "bfloat16", self.window.channels)
-        first = b.multiply(block, self.plan.rows)
-        phases = Block((self._transform_input(images, image, first), self._over_panels(images, weights, image, first)))
-        body = over(block, self.plan.blocks, kind, Allocate(images, phases) if apart else phases)
-        body = For(image, b.index(self.window.shape[0]), kind, body)
-        body = body if apart else Allocate(images, body)
-        inputs = (weights if buffer is self.window.weights else buffer for buffer in self.kernel.inputs)
-        parameters = (*inputs, *self.kernel.outputs)
-        return Function(self.kernel.name, parameters, len(self.kernel.outputs), body, self.kernel.origin)
+        images, count = self._matrices("images", "bfloat16", self.window.channels), self.window.shape[0]
+
+        def phases(image: Expression, block: Expression) -> Statement:
+            first = b.multiply(block, self.plan.rows)
+            moved = self._transform_input(images, image, first)
+            return Block((moved, self._over_panels(images, weights, image, first)))
+
+        apart = self.plan.blocks * count >= MIN_PARALLEL_BLOCKS
+        return over_blocks(count, self.plan.blocks, phases, (images,), apart)
 
     def _matrices(self, name: str, dtype: str, columns: int) -> Buffer:
         """Return memory for a matrix of each product; an odd number of cache lines lies between them."""
         line = self.line // (2 if dtype == "bfloat16" else 4)
         lines = -(-self.plan.pieces * columns // line) | 1
-        return Buffer(name, dtype, (b.index(PRODUCTS), b.index(lines * line)), None, "scratch", 64)
+        return scratch(name, dtype, PRODUCTS, lines * line)
 
-    def _pieces(
-        self, kind: LoopKind, first: Expression, body: Statement, piece: Variable, at: Sequence[Variable]
-    ) -> Statement:
-        """Return the loop over the pieces of a block around ``body``, with the first pixel of each in ``at``."""
+    def _at_piece(self, first: Expression, body: Statement, piece: Variable, at: Sequence[Variable]) -> Statement:
+        """Return ``body`` with the first pixel of a piece of a block in ``at``."""
         line, column = b.divide(piece, self.plan.across), b.modulo(piece, self.plan.across)
-        body = Let(at[1], b.multiply(column, PIECE), body)
-        body = Let(at[0], b.multiply(b.add(first, line), PIECE), body)
-        return For(piece, b.index(self.plan.pieces), kind, body)
+        pixel = (b.multiply(b.add(first, line), PIECE), b.multiply(column, PIECE))
+        return bind(zip(at, pixel, strict=True), body)
 
     # ---- Input ----
 
@@ -201,7 +179,7 @@ class _Scheduler:
         assert inside is not None, "no limits"
         whole = self._transformed(images, piece, (image, top, left), masked=False)
         body = If(inside, whole, self._transformed(images, piece, (image, top, left), masked=True))
-        return self._pieces("parallel", first, body, piece, (y, x))
+        return For(piece, b.index(self.plan.pieces), "parallel", self._at_piece(first, body, piece, (y, x)))
 
     def _transformed(self, images: Buffer, piece: Expression, at: tuple[Expression, ...], *, masked: bool) -> Statement:
         """Return the loop over vectors of channels of one piece."""
@@ -222,31 +200,21 @@ class _Scheduler:
             places = enumerate(sums)
             return Block(tuple(Store(images, (b.index(number), own), rounded(value)) for number, value in places))
 
-        body = bound("d", pixels, lambda d: bound("c", _down(d), lambda c: bound("r", _across(c), stored)))
+        down, across = in_columns(TRANSFORM.input_sums, INPUTS), in_rows(TRANSFORM.input_sums, INPUTS)
+        body = bound("d", pixels, lambda d: bound("c", down(d), lambda c: bound("r", across(c), stored)))
         return For(step, b.index(self.window.channels // lanes), "serial", body)
 
     # ---- Products and output ----
 
     def _over_panels(self, images: Buffer, weights: Buffer, image: Expression, first: Expression) -> Statement:
         """Return the loop over panels of output channels: products of one, then back to pixels."""
-        columns, lanes = self.plan.tile.columns, self._lanes
-        full, rest = divmod(self.window.shape[3], columns)
-        number = Variable("panel") if full > 1 else b.index(0)
-        statements: list[Statement] = []
-        if full:
-            body = self._panel(images, weights, image, first, b.multiply(number, columns), columns // lanes)
-            statements.append(over(number, full, "parallel", body))
-        if rest:
-            begin = b.index(full * columns)
-            statements.append(self._panel(images, weights, image, first, begin, rest // lanes))
-        return Block(tuple(statements))
 
-    def _panel(
-        self, images: Buffer, weights: Buffer, image: Expression, first: Expression, begin: Expression, vectors: int
-    ) -> Statement:
-        sums = self._matrices("sums", "float32", vectors * self._lanes)
-        products = self._products(images, weights, sums, begin, vectors)
-        return Allocate(sums, Block((products, self._transform_output(sums, image, first, begin, vectors))))
+        def panel(begin: Expression, columns: int) -> Statement:
+            sums, vectors = self._matrices("sums", "float32", columns), columns // self._lanes
+            products = self._products(images, weights, sums, begin, vectors)
+            return allocate((sums,), Block((products, self._transform_output(sums, image, first, begin, vectors))))
+
+        return in_pieces("panel", self.window.shape[3], self.plan.tile.columns, panel, "parallel")
 
     def _products(self, images: Buffer, weights: Buffer, sums: Buffer, begin: Expression, vectors: int) -> Statement:
         """Return ``sums[p] = images[p] x weights[p]`` for each of the products p."""
@@ -268,21 +236,16 @@ class _Scheduler:
         def tile(height: int) -> Statement:
             shape = Tile(height, vectors, lanes, self.plan.tile.unroll)
 
-            def finish(totals: Buffer) -> Statement:
-                stores = []
-                for offset in range(height):
-                    for vector in range(vectors):
-                        total = Load(totals, (b.index(offset), ramp(b.index(vector * lanes), lanes)))
-                        place = b.add(b.multiply(b.add(row, offset), columns), vector * lanes)
-                        stores.append(Store(sums, (product, ramp(place, lanes)), total))
-                return Block(tuple(stores))
+            def sum_at(offset: int, vector: int) -> tuple[Expression, ...]:
+                place = b.add(b.multiply(b.add(row, offset), columns), vector * lanes)
+                return product, ramp(place, lanes)
 
             start = clear(shape, b.constant(0, "float32"))
+            finish = store_into(shape, sums, sum_at)
             return accumulate(shape, FLOAT32, start, [depth], left, right, finish, multiply=Multiply("dot2_bf16"))
 
-        bodies = [tile(size) for _, size in split.sizes]
-        body = bodies[0] if len(bodies) == 1 else If(b.less(number, split.larger), bodies[0], bodies[1])
-        return For(product, b.index(PRODUCTS), "serial", For(number, b.index(split.count), "serial", body))
+        tiles = For(number, b.index(split.count), "serial", split.choose(number, tile))
+        return For(product, b.index(PRODUCTS), "serial", tiles)
 
     def _transform_output(
         self, sums: Buffer, image: Expression, first: Expression, begin: Expression, vectors: int
@@ -310,32 +273,10 @@ class _Scheduler:
                 statements.append(body if inside is None else If(inside, body))
             return Block(tuple(statements))
 
-        body = bound("s", values, lambda s: bound("t", _back_down(s), lambda t: bound("o", _back_across(t), stored)))
-        return self._pieces("serial", first, For(vector, b.index(vectors), "serial", body), piece, (y, x))
-
-
-def _down(values: Sequence[Expression]) -> list[Expression]:
-    """Combine the rows of a piece, given row by row."""
-    columns = [TRANSFORM.input_sums(values[column::INPUTS]) for column in range(INPUTS)]
-    return [columns[column][row] for row in range(INPUTS) for column in range(INPUTS)]
-
-
-def _across(values: Sequence[Expression]) -> list[Expression]:
-    """Combine the columns of each row of a piece."""
-    rows = [TRANSFORM.input_sums(values[INPUTS * row : INPUTS * (row + 1)]) for row in range(INPUTS)]
-    return [value for row in rows for value in row]
-
-
-def _back_down(values: Sequence[Expression]) -> list[Expression]:
-    """Return the rows of pixels, still to be combined across, of a piece of sums."""
-    columns = [TRANSFORM.output_sums(values[column::INPUTS]) for column in range(INPUTS)]
-    return [columns[column][row] for row in range(PIECE) for column in range(INPUTS)]
-
-
-def _back_across(values: Sequence[Expression]) -> list[Expression]:
-    """Return the pixels of a piece, row by row."""
-    rows = [TRANSFORM.output_sums(values[INPUTS * row : INPUTS * (row + 1)]) for row in range(PIECE)]
-    return [value for row in rows for value in row]
+        back_down, back = in_columns(TRANSFORM.output_sums, INPUTS), in_rows(TRANSFORM.output_sums, INPUTS)
+        body = bound("s", values, lambda s: bound("t", back_down(s), lambda t: bound("o", back(t), stored)))
+        body = self._at_piece(first, For(vector, b.index(vectors), "serial", body), piece, (y, x))
+        return For(piece, b.index(self.plan.pieces), "serial", body)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

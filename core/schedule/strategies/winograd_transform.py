@@ -18,8 +18,8 @@ from itertools import pairwise
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.schedule.products.tiling import multiply_add
-from graft.core.tensor_ir.ir import Constant, Expression, Let, Shuffle, Statement, Unary, Variable
+from graft.core.schedule.products.statements import allocate, counter, multiply_add, over
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, LoopKind, Statement, Unary, Variable
 
 ONE_THREAD = 1 << 18
 """Products of so many multiplications OpenBLAS computes in this thread; larger ones wait for others."""
@@ -137,6 +137,23 @@ class Transform:
         return results
 
 
+Sums = Callable[[Sequence[Expression]], list[Expression]]
+
+
+def in_columns(sums: Sums, length: int) -> Sums:
+    """Return what combines each column of a matrix, given row by row in rows of ``length``."""
+
+    def columns(values: Sequence[Expression]) -> list[list[Expression]]:
+        return [sums(values[n::length]) for n in range(length)]
+
+    return lambda values: [value for row in zip(*columns(values), strict=True) for value in row]
+
+
+def in_rows(sums: Sums, length: int) -> Sums:
+    """Return what combines each row of a matrix, given row by row in rows of ``length``."""
+    return lambda values: [value for n in range(0, len(values), length) for value in sums(values[n : n + length])]
+
+
 def _combination(factors: np.ndarray, values: Sequence[Expression]) -> Expression:
     """Return the sum of ``factor * value`` over factors other than 0; those with factor 1 come first."""
     terms = [(float(factor), value) for factor, value in zip(factors, values, strict=True) if factor]
@@ -161,34 +178,16 @@ def _splat(factor: float, like: Expression) -> Constant:
     return Constant(float(factor), like.type)
 
 
-def deinterleave(vectors: Sequence[Expression], wanted: int) -> list[Expression]:
-    """Return the first ``wanted`` vectors of every k-th element of k (a power of 2) consecutive ``vectors``."""
-    count, lanes = len(vectors), vectors[0].type.lanes
-    if count == 1:
-        return list(vectors)
-    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-    halves = [
-        deinterleave([Shuffle(pair, tuple(range(side, 2 * lanes, 2))) for pair in pairs], -(-(wanted - side) // 2))
-        for side in range(min(2, wanted))
-    ]
-    return [halves[number % 2][number // 2] for number in range(wanted)]
+def over_blocks(
+    images: int, blocks: int, body: Callable[[Expression, Expression], Statement], memory: Sequence[Buffer], apart: bool
+) -> Statement:
+    """Return the loops over images and blocks of pieces around ``body(image, block)``, which needs ``memory``.
 
-
-def interleave(vectors: Sequence[Expression]) -> list[Expression]:
-    """Return k vectors that hold, one after another, the first elements of k ``vectors``, then the second ones, ..."""
-    count, lanes = len(vectors), vectors[0].type.lanes
-    if count == 1:
-        return list(vectors)
-    even, odd = interleave(vectors[0::2]), interleave(vectors[1::2])
-    low = tuple(lane // 2 + lanes * (lane % 2) for lane in range(lanes))
-    high = tuple(lane + lanes // 2 for lane in low)
-    return [Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]
-
-
-def bound(name: str, values: Sequence[Expression], body: Callable[[list[Expression]], Statement]) -> Statement:
-    """Return ``body`` of variables that hold the values, each of which is computed once."""
-    bound = [Variable(f"{name}{number}", value.type) for number, value in enumerate(values)]
-    statement = body(list(bound))
-    for variable, value in reversed(list(zip(bound, values, strict=True))):
-        statement = Let(variable, value, statement)
-    return statement
+    With ``apart`` each block is one thread's; else all threads work on one block after another.
+    """
+    image, block = Variable("image"), counter("block", blocks)
+    kind: LoopKind = "parallel" if apart else "serial"
+    phases = body(image, block)
+    phases = over(block, blocks, kind, allocate(memory, phases) if apart else phases)
+    loops = For(image, b.index(images), kind, phases)
+    return loops if apart else allocate(memory, loops)

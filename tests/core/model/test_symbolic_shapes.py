@@ -9,10 +9,11 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
+from graft.core.model.dimensions import ranges_of
 from graft.core.model.load import load
 from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import names_in
+from graft.core.model.symbols import Range, names_in
 from graft.core.model.view import ValueView
 from graft.errors import ModelError
 from graft.runtime.extents import evaluate
@@ -85,6 +86,22 @@ def test_the_simplified_attention_has_no_arithmetic_but_on_shapes_of_inputs() ->
     assert arrays == [[0, 0, 2, 4], [0, 0, 2, 4], [0, 0, 2, 4], [0, 0, 8]]
 
 
+CUT = (
+    "(float[batch,seq,4] x, float[64,4] table) => (float[batch,m,4] y) <int64[1] zero = {0}, int64[1] one = {1}> {"
+    " shape = Shape <start = 1, end = 2> (x) rows = Slice (table, zero, shape, zero) y = Add (x, rows) }"
+)
+
+
+def test_adding_a_cut_of_a_table_bounds_the_dimension() -> None:
+    model = load(model_of(f"g {CUT}"))
+    assert ranges_of(model)["seq"] == Range(0, 64)
+    assert shapes_in(model)["y"] == ("batch", "seq", 4)
+
+
+def test_a_bound_that_was_declared_and_is_lower_stays() -> None:
+    assert ranges_of(load(model_of(f"g {CUT}"), dims={"seq": (2, 16)}))["seq"] == Range(2, 16)
+
+
 def test_dimensions_keep_their_names_and_unnamed_ones_get_one() -> None:
     text = "g (float[batch, ?, 3] x) => (float[a, b, c] y) { y = Relu(x) }".replace("?", "tmp")
     proto = model_of(text)
@@ -110,7 +127,7 @@ def test_equal_symbols_broadcast_and_others_are_not_taken_for_equal() -> None:
 
 def test_ranges_decide_what_open_symbols_leave_open() -> None:
     text = """g (float[seq] x) => (float[n] y) <int64[1] zero = {0}, int64[1] most = {512}>
-              { s = Slice(x, zero, most) y = Add(s, x) }"""
+              { s = Slice(x, zero, most) y = Neg(s) }"""
     assert shapes_of(text)["s"] == ("min(seq, 512)",)
     assert shapes_of(text, dims={"seq": (1, 512)}) == {"s": ("seq",), "y": ("seq",)}
 

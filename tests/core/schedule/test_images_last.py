@@ -212,4 +212,5 @@ def test_a_strategy_and_its_candidates_are_known_before_anything_is_built(
     assert row.name == scheduled.strategy
     for stage in range(STAGES):
         found = candidates(kernel, WIDE, stage, None)
-        assert bool(found) == (row.candidates is not None or (stage == 0 and row.name == "winograd_nhwc"))
+        # At first all rows that apply propose something, whatever they cost; then the one that is taken.
+        assert bool(found) == (stage == 0 or row.candidates is not None)

@@ -31,9 +31,22 @@ def test_an_operator_without_a_lowering_is_refused() -> None:
     )
 
 
-def test_a_symbolic_shape_is_refused() -> None:
-    assert answer("g (float[n,2] x) => (float[n,2] y) { y = Relu (x) }") == Reject(
-        "dynamic-shape", "axis 0 of 'x' is n; llvm compiles static shapes"
+def test_a_symbolic_shape_is_taken() -> None:
+    assert answer("g (float[n,2] x) => (float[n,2] y) { y = Relu (x) }") is True
+
+
+def test_a_lowering_of_static_shapes_refuses_the_axis_that_varies() -> None:
+    assert answer("g (float[n,2] x) => (float[m,2] y) { y = Relu (x) }") == Reject(
+        "dynamic-shape", "axis 0 of 'y' is m, which is known only when it is computed"
+    )
+    assert answer("g (float[n,4,2,2] x) => (float[n,1,4,4] y) { y = DepthToSpace <blocksize = 2> (x) }") == Reject(
+        "dynamic-shape", "'x' has shape [n,4,2,2]; DepthToSpace is lowered of static ones"
+    )
+
+
+def test_two_dimensions_that_may_differ_are_refused() -> None:
+    assert answer("g (float[n,2] x, float[m,2] z) => (float[n,2] y) { y = Add (x, z) }") == Reject(
+        "dynamic-shape", "axis 0 of 'z' is m where 'y' has n; whether they are equal is known only at run time"
     )
 
 

@@ -11,9 +11,8 @@ from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.products import blocking, factors
+from graft.core.schedule.products import blocking, contraction, factors
 from graft.core.schedule.products.tiling import choose_tile, split_evenly
-from graft.core.schedule.strategies import blocked_product
 from graft.core.schedule.strategies.blocked_product import schedule_contraction
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Stage
@@ -169,7 +168,7 @@ def test_long_sums_are_cut_into_parts(
 ) -> None:
     monkeypatch.setattr(blocking, "SPAN_SHARE", 256 / (32 << 10))
     monkeypatch.setattr(blocking, "PARTIAL_SHARE", 16384 / (1 << 20))
-    monkeypatch.setattr(blocked_product, "AHEAD_SHARE", 0)
+    monkeypatch.setattr(contraction, "AHEAD_SHARE", 0)
     m, k, n = shape
     kernel, arrays = matmul((m, k), (k, n), constant=constant, epilogue="bias")
     target = replace(WIDE, threads=threads)
@@ -182,7 +181,7 @@ def test_long_sums_are_cut_into_parts(
 def test_packed_panels_are_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, _ = matmul((29, 8), (8, 70), constant=True)
     assert "prefetch" not in str(schedule_contraction(kernel, WIDE).function)
-    monkeypatch.setattr(blocked_product, "AHEAD_SHARE", 0)
+    monkeypatch.setattr(contraction, "AHEAD_SHARE", 0)
     assert "call prefetch(" in str(schedule_contraction(kernel, WIDE).function)
 
 

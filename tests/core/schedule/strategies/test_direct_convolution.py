@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.schedule.products import contraction
 from graft.core.schedule.select import schedule
-from graft.core.schedule.strategies import blocked_product
 from graft.core.tensor_ir.ir import Constant, Store
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import FLOAT32
@@ -122,7 +122,7 @@ def test_weights_of_the_next_tile_are_fetched_ahead(monkeypatch: pytest.MonkeyPa
     kernel, arrays = convolution((1, 16, 6, 8), (40, 16, window, window), pads=[window // 2] * 4)
     direct = replace(WIDE, without=frozenset({"winograd"}))
     assert "prefetch" not in str(schedule(kernel, direct).function)
-    monkeypatch.setattr(blocked_product, "AHEAD_SHARE", 0)
+    monkeypatch.setattr(contraction, "AHEAD_SHARE", 0)
     found = schedule(kernel, direct)
     assert "call prefetch(w_packed[" in str(found.function)
     (result,), (expected,) = outputs_of(kernel, found, arrays)

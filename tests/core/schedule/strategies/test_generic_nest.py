@@ -2,7 +2,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from graft.core.machine.target import target_named
@@ -139,6 +139,7 @@ def test_reduction_over_any_axes(shape, reduced, operator, target):
     st.sampled_from(["add", "max"]),
     st.sampled_from(TARGETS),
 )
+@example((16, 2, 257), {1}, "add", TARGETS[0])
 def test_large_reductions_over_leading_axes(shape, reduced, operator, target):
     reduced = reduced if len(shape) > 2 else {0}
     kept = [axis for axis in range(len(shape)) if axis not in reduced]

@@ -15,10 +15,9 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.strategies.winograd_cost import choose_plan, plan_of
 from graft.core.schedule.strategies.winograd_nchw import UNROLL, schedule_winograd
-from graft.core.schedule.strategies.winograd_transform import Transform, deinterleave, interleave
+from graft.core.schedule.strategies.winograd_transform import Transform
 from graft.core.tensor_ir.anchors import Window, Windows
-from graft.core.tensor_ir.ir import Binary, Block, Buffer, Expression, Function, Load, Ramp, Stage, Store
-from graft.core.tensor_ir.machine_arithmetic import run_function
+from graft.core.tensor_ir.ir import Binary, Stage
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
 
 
@@ -55,25 +54,6 @@ def test_transformed_weights_are_one_matrix_per_product(pieces: int) -> None:
     result, matrix = np.concatenate(tiles, axis=2).swapaxes(1, 2), transform.weight_matrix()
     expected = (matrix @ weights[4, 1].astype("float64") @ matrix.T).reshape(-1)
     np.testing.assert_allclose(result[:, 4, 1], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_interleaving_undoes_deinterleaving(count: int) -> None:
-    lanes = 8
-    source, target = (Buffer(name, "float32", (b.index(count * lanes),)) for name in ("source", "target"))
-
-    def at(number: int) -> Ramp:
-        return Ramp(b.index(number * lanes), 1, lanes)
-
-    def run(values: list[Expression]) -> np.ndarray:
-        stores = tuple(Store(target, (at(number),), value) for number, value in enumerate(values))
-        (result,) = run_function(Function("f", (source, target), 1, Block(stores)), [numbers])
-        return result
-
-    numbers = np.arange(count * lanes, dtype="float32")
-    apart = deinterleave([Load(source, (at(number),)) for number in range(count)], count)
-    np.testing.assert_array_equal(run(apart), numbers.reshape(lanes, count).T.reshape(-1))
-    np.testing.assert_array_equal(run(interleave(apart)), numbers)
 
 
 @settings(max_examples=14, deadline=None)

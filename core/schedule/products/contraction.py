@@ -1,0 +1,324 @@
+"""The loops of one contraction: panels, blocks and tiles in the order in which caches want them.
+
+The right factor is packed into panels as wide as a register tile (at compile time if it is constant), unless its rows
+can be read as they lie; a constant left factor is packed into columns as high as a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from graft.core.machine.instructions import DOTS
+from graft.core.operators import build as b
+from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.products.blocking import Panel, Part, Place, Range
+from graft.core.schedule.products.branch_stores import finish_branches
+from graft.core.schedule.products.factor_packing import PackedFactor
+from graft.core.schedule.products.factors import Factors, Outer
+from graft.core.schedule.products.packed_dot import copied_rows
+from graft.core.schedule.products.statements import allocate, counter, loop, nest, over, ramp, scratch, wide
+from graft.core.schedule.products.tiling import (
+    Ahead,
+    Partial,
+    Span,
+    Split,
+    Tile,
+    accumulate,
+    begin_with,
+    clear,
+    finish_tile,
+    part_span,
+)
+from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Statement, Store, Variable
+from graft.core.tensor_ir.visit import substitute
+
+AHEAD_SHARE = 0.25
+"""A packed factor of so much of the second-level cache is fetched there ahead of use."""
+
+Totals = Callable[[Buffer], Statement]
+
+
+class ContractionScheduler(Factors):
+    """Builds the loops of one contraction. Outer axes are given as ``outer``: the index of each."""
+
+    # ---- The whole function ----
+
+    def scheduled(self) -> Scheduled:
+        """Decide where the factors come from, and build the function."""
+        self.pack_constants()
+        self.blocking = self._blocked()
+        self.mode = self.choose_mode()
+        needs_copy = self._needs_groups()
+        if self.mode == "packed by panel" and needs_copy:
+            self.mode = "packed at once"
+        if self.mode == "packed by panel":
+            one = Split(1, self.split.count, 0)
+            self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
+        if needs_copy:
+            multiply, sums = self.parts.multiply, self.starts.of_left is not None
+            self.grouped_rows = copied_rows(
+                self.small, self._block_rows, self.parts.terms, multiply, self.tile.lanes, sums
+            )
+        if self.mode != "packed by panel" and self._rows_conflict():
+            self.copied_rows = scratch("rows", self.kind.dtype, self._block_rows, self.parts.terms + self.tile.lanes)
+        packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
+        replaced = {factor.source: factor.buffer for factor in packed}
+        knobs: dict[str, int | str] = {
+            "rows": self.tile.rows, "vectors": self.tile.vectors, "unroll": self.tile.unroll, "factor": self.mode,
+        }  # fmt: skip
+        if self.parts.multiply.dot:
+            knobs["dot"] = self.parts.multiply.dot
+        stored = {factor.source: factor.stored for factor in packed}
+        return Scheduled(lambda: self.kernel.function(self._body(), replaced), stored, knobs=knobs)
+
+    @property
+    def _block_rows(self) -> int:
+        """The rows of the largest block."""
+        return self.blocking.largest_block * self.tile.rows
+
+    def _body(self) -> Statement:
+        outer = {axis: self.parts.shape[axis] for axis in self.parts.outer}
+        if self.mode in ("in place", "packed before"):
+            return nest("outer", outer, "parallel", self._blocks)
+        width = self.tile.columns if self.mode == "packed by panel" else self.padded
+        self.buffer = scratch("panels", self.kind.dtype, width * self.parts.terms)
+        if self.starts.of_right is not None:
+            self.starts.columns = scratch("column_sums", "int32", width)
+        match self.mode:
+            case "packed by panel":
+                return nest("outer", outer, "parallel", self._packed_panels)
+            case "packed by product":
+                return nest("outer", outer, "parallel", lambda place: self._allocated(self._packed_product(place)))
+        return self._allocated(nest("outer", outer, "serial", self._packed_product))
+
+    def _allocated(self, body: Statement) -> Statement:
+        return allocate([one for one in (self.starts.columns, self.buffer) if one is not None], body)
+
+    def _packed_product(self, outer: Outer) -> Statement:
+        fill = self.columns.over("parallel", lambda panel: self._filled(outer, panel))
+        return Block((fill, self._blocks(outer)))
+
+    def _filled(self, outer: Outer, panel: Panel) -> Statement:
+        """Return what fills a panel and sums its columns if that is wanted."""
+        fill, columns, lanes = self.pack(outer, panel), self.starts.columns, self.tile.lanes
+        if columns is None or self.buffer is None:
+            return fill
+        begin = b.index(0) if self.mode == "packed by panel" else panel.begin
+        kind = self.parts.multiply.kind(of_left=False)
+        totals = Buffer("sums", "int32", (b.index(panel.vectors * lanes),), memory="register")
+        places = [ramp(b.index(vector * lanes), lanes) for vector in range(panel.vectors)]
+        clearing = [Store(totals, (place,), wide(b.constant(0, "int32"), lanes)) for place in places]
+        adding = []
+        for vector, place in enumerate(places):
+            elements = Bitcast(Load(self.buffer, (self.panel_place(panel, vector * lanes),)), kind)
+            total = self.parts.multiply.summed(elements, Load(totals, (place,)), of_left=False)
+            adding.append(Store(totals, (place,), total))
+        storing = [
+            Store(columns, (ramp(b.add(begin, vector * lanes), lanes),), Load(totals, (place,)))
+            for vector, place in enumerate(places)
+        ]
+        summing = instantiate(Block((*clearing, self.over_depth(Block(tuple(adding))), *storing)), {})
+        return Block((fill, allocate((totals,), summing)))
+
+    def _packed_panels(self, outer: Outer) -> Statement:
+        tiles = Range(b.index(0), b.index(self.split.count))
+
+        def panel(panel: Panel) -> Statement:
+            if self.blocking.spans == 1:
+                rows = self._rows(outer, panel, tiles)
+            else:
+                rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
+            return self._allocated(Block((self._filled(outer, panel), rows)))
+
+        return self.columns.over("parallel", panel)
+
+    def _blocks(self, outer: Outer) -> Statement:
+        """Return the loops over blocks of rows and groups of panels."""
+        rows, groups = self.blocking.rows, self.blocking.groups
+        block = counter("block", rows.count)
+        tiles = Range(rows.begin(block), rows.length(block))
+        if self.blocking.spans == 1:
+            body = self.columns.over("parallel", lambda panel: self._rows(outer, panel, tiles))
+        else:
+
+            def spans(group: Expression) -> Statement:
+                return self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
+
+            body = loop("group", groups.count, "parallel", spans)
+        return over(block, rows.count, "parallel", self._with_copied_rows(outer, tiles, body))
+
+    def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:
+        """Return the loops over the spans of the sums of a group of panels, and over those panels."""
+        blocking, number = self.blocking, Variable("span")
+        sums = blocking.largest_group * blocking.largest_block * self.tile.rows * self.tile.columns
+        partial = scratch("partial", self.parts.total.dtype, sums)
+        part = Part(number, panels, partial)
+        body = self.columns.over("serial", lambda panel: self._rows(outer, panel, tiles, part), panels)
+        return allocate((partial,), For(number, b.index(blocking.spans), "serial", body))
+
+    # ---- Loops ----
+
+    def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
+        """Return the loop over tiles of a panel; tiles are of one or two heights."""
+        step = b.index(0) if tiles.count == b.index(1) else Variable("tile")
+        number = b.add(tiles.first, step)
+        place = Place(number, step, tiles, panel, part)
+        body = self.split.choose(number, lambda size: self._tile(outer, place, size))
+        return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
+
+    # ---- One tile ----
+
+    def _tile(self, outer: Outer, place: Place, height: int) -> Statement:
+        panel = place.panel
+        tile = replace(self.tile, rows=height, vectors=panel.vectors)
+        begin = self.split.begin(place.number)
+
+        def left(row: int) -> Expression:
+            if self.left_packed is not None:
+                start = b.add(self.left_packed.begin(outer), b.multiply(begin, self.parts.terms))
+                step = b.add(b.multiply(self.parts.term(), height), row)
+                return Load(self.left_packed.buffer, (b.add(start, step),))
+            if self.grouped_rows is not None:
+                own = b.subtract(begin, self.split.begin(place.tiles.first))
+                return self.grouped_rows.word(b.add(own, row), self.parts.term())
+            if self.small is not None:
+                width = DOTS[self.parts.multiply.dot].width
+                word = self.small.word(self.parts.depth[0].variable, width)
+                return substitute(word, self._places(outer, b.add(begin, row)))
+            if self.copied_rows is not None:
+                own = b.subtract(begin, self.split.begin(place.tiles.first))
+                return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))
+            return self._left_at(outer, b.add(begin, row))
+
+        def right(vector: int) -> Expression:
+            offset = vector * tile.lanes
+            if self.right_packed is not None:
+                place = b.add(self.right_packed.begin(outer), b.multiply(panel.begin, self.parts.terms))
+                if self.is_streamed:
+                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.lanes), offset * self.parts.terms))
+                else:
+                    place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
+                return Load(self.right_packed.buffer, (ramp(place, tile.lanes),))
+            if self.buffer is not None:
+                return Load(self.buffer, (self.panel_place(panel, offset),))
+            return self._right_at(outer, b.add(panel.begin, offset), self.columns.mask(panel, vector))
+
+        def store(totals: Buffer) -> Statement:
+            return self.store(outer, place, tile, totals)
+
+        start: Totals = clear(tile, self.parts.epilogue.initial)
+        if self.starts.sums:
+            start = begin_with(tile, lambda row, vector: self._initial(outer, place, tile, row, vector))
+        finish: Totals = store
+        span = None
+        if place.part is not None:
+            span = self._span(place.part)
+            start, finish = self._continued(place, tile, start, finish)
+        ahead = self._ahead(outer, place, height)
+        multiply = self.parts.multiply
+        return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
+
+    def store(self, outer: Outer, place: Place, tile: Tile, totals: Buffer) -> Statement:
+        """Return the stores of a tile of sums, behind the epilogue."""
+        panel, begin = place.panel, self.split.begin(place.number)
+
+        def point(row: Expression, column: Expression) -> list[Expression]:
+            places = dict(outer)
+            if self.parts.rows is not None:
+                places[self.parts.rows] = b.add(begin, row)
+            first = b.multiply(panel.number, self.tile.columns // self.parts.epilogue.turns)
+            places[self.parts.columns] = ramp(b.add(first, column), tile.lanes)
+            return [places[axis] for axis in range(len(self.parts.shape))]
+
+        if self.parts.epilogue.branches:
+            return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
+        return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self.columns.mask(panel, vector))
+
+    def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
+        """Return what the sums of a vector of a tile start from, where that is not one number."""
+        panel = place.panel
+        begin, offset = self.split.begin(place.number), vector * tile.lanes
+        columns = b.index(0) if self.mode == "packed by panel" else panel.begin
+        column = ramp(b.add(columns, offset), tile.lanes)
+        own = b.add(b.subtract(begin, self.split.begin(place.tiles.first)), row)
+        value, sums = self.starts.read(self.parts.epilogue.initial, self.grouped_rows, own, column)
+        places = {**self._places(outer, b.add(begin, row)), **sums}
+        places[self.parts.column] = ramp(b.add(panel.begin, offset), tile.lanes)
+        return wide(vectorize_expression(value, places, self.columns.mask(panel, vector)), tile.lanes)
+
+    # ---- Parts of sums ----
+
+    def _span(self, part: Part) -> Span:
+        """Return the terms of a part; the last part may be shorter."""
+        return part_span(self.parts.terms, self.blocking.span, self.tile.unroll, part.number)
+
+    def _continued(self, place: Place, tile: Tile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
+        """Return how a tile starts and finishes whose sums are kept between parts: each part is a sum of its own."""
+        assert place.part is not None
+        part, blocking = place.part, self.blocking
+        slot = b.subtract(place.panel.number, part.panels.first)
+        slot = b.add(b.multiply(slot, blocking.largest_block), place.step)
+        sums = Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
+        zero = clear(tile, b.constant(0, self.parts.total.dtype))
+        is_first, is_last = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
+        if self.parts.total.dtype != "float32":  # exact, or rounded in an order that its definition says
+            return (
+                lambda totals: If(is_first, start(totals), sums.load(totals)),
+                lambda totals: If(is_last, finish(totals), sums.store(totals)),
+            )
+        return (
+            lambda totals: If(is_first, start(totals), zero(totals)),
+            lambda totals: If(
+                is_last,
+                Block((sums.gather(totals), finish(totals))),
+                If(is_first, sums.store(totals), sums.add(totals)),
+            ),
+        )
+
+    def _ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+        """Return what to fetch of constants while a tile of ``height`` rows is summed."""
+        return self._right_ahead(outer, place) or self._left_ahead(outer, place, height)
+
+    @property
+    def line(self) -> int:
+        """The bytes of a line of the cache into which constants are fetched."""
+        return self.target.machine.cache(2).line
+
+    def _is_near(self, packed: PackedFactor) -> bool:
+        """Whether a factor is so small that it stays in that cache."""
+        return packed.contents.nbytes < AHEAD_SHARE * self.target.machine.working_set(2)
+
+    def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+        """Return what to fetch of the left factor: the rows of the next tile."""
+        packed = self.left_packed
+        if packed is None or self._is_near(packed) or not self.parts.depth:
+            return None
+        term = substitute(self.parts.term(), {self.parts.depth[-1].variable: b.index(0)})
+        if place.part is not None:
+            term = b.multiply(place.part.number, self.blocking.span)
+        row = b.multiply(b.add(self.split.begin(place.number), height), self.parts.terms)
+        begin = b.add(b.add(packed.begin(outer), row), b.multiply(term, height))
+        return Ahead(packed.buffer, begin, self.tile.unroll * height, self.line)
+
+    def _right_ahead(self, outer: Outer, place: Place) -> Ahead | None:
+        """Return what to fetch of the right factor: a tile's share of the panel, or part of one, that is read next."""
+        packed, panel, part = self.right_packed, place.panel, place.part
+        if packed is None or self.is_streamed or self._is_near(packed) or len(self.parts.depth) != 1:
+            return None
+        following = b.add(panel.number, 1)
+        row: Expression = b.index(0)
+        if part is not None:
+            wraps = b.less_equal(b.add(part.panels.first, part.panels.count), following)
+            again = b.less(part.number, self.blocking.spans - 1)
+            row = b.select(wraps, b.select(again, b.add(part.number, 1), 0), part.number)
+            row = b.multiply(row, self.blocking.span)
+            following = b.select(b.both(wraps, again), part.panels.first, following)
+        begin = b.multiply(b.add(b.multiply(following, self.parts.terms), row), self.tile.columns)
+        line = self.line // self.bytes
+        lines = -(-self.tile.unroll * self.tile.columns // (self.blocking.largest_block * line))
+        advance = lines * line
+        share = self.blocking.span // self.tile.unroll * advance
+        begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
+        return Ahead(packed.buffer, begin, advance, self.line)

@@ -1,0 +1,189 @@
+"""What schedules of products are written in: indices of loops, bindings, memory, and vectors along a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from graft.core.operators import build as b
+from graft.core.schedule.loops.vectorize import both
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Bitcast,
+    Block,
+    Broadcast,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Intrinsic,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Shuffle,
+    Statement,
+    Variable,
+)
+from graft.core.types import INT64
+
+LINE = 64
+"""The bytes at a multiple of which working memory begins: a vector register's, and a cache line's."""
+
+
+# ---- Loops and bindings ----
+
+
+def counter(name: str, count: int) -> Expression:
+    """Return the index of a loop of so many iterations: 0 if there is but one."""
+    return Variable(name) if count > 1 else b.index(0)
+
+
+def over(index: Expression, extent: int, kind: LoopKind, body: Statement) -> Statement:
+    """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
+    return For(index, b.index(extent), kind, body) if isinstance(index, Variable) else body
+
+
+def loop(name: str, count: int, kind: LoopKind, body: Callable[[Expression], Statement]) -> Statement:
+    """Return a loop around ``body(index)``; the body of 0 if there is but one iteration."""
+    index = counter(name, count)
+    return over(index, count, kind, body(index))
+
+
+def nest(
+    name: str, extents: Mapping[int, int], kind: LoopKind, body: Callable[[dict[int, Expression]], Statement]
+) -> Statement:
+    """Return the loops over axes (their extents are given), the first outermost, around ``body(index by axis)``."""
+    indices = {axis: counter(f"{name}{axis}", extent) for axis, extent in extents.items()}
+    statement = body(indices)
+    for axis, index in reversed(indices.items()):
+        statement = over(index, extents[axis], kind, statement)
+    return statement
+
+
+def in_pieces(
+    name: str, length: int, size: int, body: Callable[[Expression, int], Statement], kind: LoopKind = "serial"
+) -> Statement:
+    """Return ``body(begin, extent)`` of pieces of a row: those of ``size`` in a loop, then what is left."""
+    whole, rest = divmod(length, size)
+    statements: list[Statement] = []
+    if whole:
+        statements.append(loop(name, whole, kind, lambda step: body(b.multiply(step, size), size)))
+    if rest:
+        statements.append(body(b.index(whole * size), rest))
+    return Block(tuple(statements))
+
+
+def in_vectors(
+    name: str, length: int, lanes: int, body: Callable[[Expression, Expression | None], Statement]
+) -> Statement:
+    """Return ``body(begin, mask)`` at all vectors of a row: whole ones in a loop, then what is left, masked."""
+
+    def piece(begin: Expression, extent: int) -> Statement:
+        return body(begin, column_mask(begin, length, lanes) if extent < lanes else None)
+
+    return in_pieces(name, length, lanes, piece)
+
+
+def bind(values: Iterable[tuple[Variable, Expression]], body: Statement) -> Statement:
+    """Return ``body`` where each of the variables holds its value."""
+    for variable, value in reversed(list(values)):
+        body = Let(variable, value, body)
+    return body
+
+
+def bound(name: str, values: Sequence[Expression], body: Callable[[list[Expression]], Statement]) -> Statement:
+    """Return ``body`` of variables that hold the values, each of which is computed once."""
+    variables = [Variable(f"{name}{number}", value.type) for number, value in enumerate(values)]
+    return bind(zip(variables, values, strict=True), body(list(variables)))
+
+
+# ---- Memory ----
+
+
+def scratch(name: str, dtype: str, *extents: int | Expression, memory: str = "scratch") -> Buffer:
+    """Return working memory of a kernel."""
+    return Buffer(name, dtype, tuple(map(_index, extents)), None, memory, LINE)
+
+
+def registers(name: str, dtype: str, *extents: int | Expression) -> Buffer:
+    """Return a buffer that is to become registers."""
+    return scratch(name, dtype, *extents, memory="register")
+
+
+def allocate(buffers: Sequence[Buffer], body: Statement) -> Statement:
+    """Return ``body`` with working memory, the first buffer outermost."""
+    for buffer in reversed(buffers):
+        body = Allocate(buffer, body)
+    return body
+
+
+# ---- Vectors ----
+
+
+def multiply_add(left: Expression, right: Expression, addend: Expression) -> Expression:
+    """Return ``left * right + addend``, fused for floats."""
+    if left.type.is_float:
+        return Intrinsic("fma", (left, right, addend), addend.type)
+    return b.add(b.multiply(left, right), addend)
+
+
+def wide(value: Expression, lanes: int) -> Expression:
+    """Return a scalar in every lane; a scalar stays one where there is one lane."""
+    if lanes == 1 or value.type.lanes == lanes:
+        return value
+    if isinstance(value, Constant):
+        return Constant(value.value, value.type.with_lanes(lanes))
+    return Broadcast(value, lanes)
+
+
+def ramp(base: Expression | int, lanes: int) -> Expression:
+    """Return ``base, base + 1, ...``; the base itself where there is one lane."""
+    return _index(base) if lanes == 1 else Ramp(_index(base), 1, lanes)
+
+
+def column_mask(base: Expression | int, columns: int, lanes: int) -> Expression:
+    """Return which lanes of the vector of columns that begins at ``base`` are below ``columns``."""
+    return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
+
+
+def between(places: Expression, extent: int, *, low: bool = True, high: bool = True) -> Expression | None:
+    """Return which of a vector of places lie in ``[0, extent)``.
+
+    ``low`` and ``high`` say whether some may lie before it and behind it; None if neither.
+    """
+    lanes = places.type.lanes
+    start = b.binary("ge", places, wide(b.index(0), lanes)) if low else None
+    return both(start, b.binary("lt", places, wide(b.index(extent), lanes))) if high else start
+
+
+def word_at(rows: Buffer, row: Expression, place: Expression, width: int = 2) -> Expression:
+    """Return a group of ``width`` neighbouring small elements of a row as an int32."""
+    return Bitcast(Load(rows, (row, ramp(b.multiply(place, width), width))), "int32")
+
+
+def deinterleave(vectors: Sequence[Expression], wanted: int) -> list[Expression]:
+    """Return the first ``wanted`` vectors of every k-th element of k (a power of 2) consecutive ``vectors``."""
+    count, lanes = len(vectors), vectors[0].type.lanes
+    if count == 1:
+        return list(vectors)
+    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+    halves = [
+        deinterleave([Shuffle(pair, tuple(range(side, 2 * lanes, 2))) for pair in pairs], -(-(wanted - side) // 2))
+        for side in range(min(2, wanted))
+    ]
+    return [halves[number % 2][number // 2] for number in range(wanted)]
+
+
+def interleave(vectors: Sequence[Expression]) -> list[Expression]:
+    """Return k vectors that hold, one after another, the first elements of k ``vectors``, then the second ones, ..."""
+    count, lanes = len(vectors), vectors[0].type.lanes
+    if count == 1:
+        return list(vectors)
+    even, odd = interleave(vectors[0::2]), interleave(vectors[1::2])
+    low = tuple(lane // 2 + lanes * (lane % 2) for lane in range(lanes))
+    high = tuple(lane + lanes // 2 for lane in low)
+    return [Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]
+
+
+def _index(value: Expression | int) -> Expression:
+    return b.index(value) if isinstance(value, int) else value

@@ -1,7 +1,7 @@
 """What an operator and a boundary cost, as far as the operator table and the shapes say.
 
 Shapes that vary count with a typical number for each symbol: the one that sample inputs have, within its range, where
-the symbols of the model are known, else `LENGTH`.
+the model is known (`Work.of_model`), else `LENGTH`.
 """
 
 from __future__ import annotations

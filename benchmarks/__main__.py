@@ -7,6 +7,7 @@ for arguments in (
     ["benchmarks.peers"],
     ["benchmarks.peers", "--backends", "onednn,llvm"],
     ["benchmarks.peers", "bert_base", "light_resnet50", "--precision", "bf16"],
+    ["benchmarks.dynamic", "--reduced"],
     ["benchmarks.placement"],
     ["benchmarks.kernels"],
     ["benchmarks.operators"],

@@ -1,26 +1,60 @@
-"""What an operator and a boundary cost, as far as the operator table and the shapes say."""
+"""What an operator and a boundary cost, as far as the operator table and the shapes say.
+
+Shapes that vary count with a typical number for each symbol: the one that sample inputs have, within its range, where
+the model is known (`Work.of_model`), else `LENGTH`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from graft.core.model.sample_inputs import typical_dimensions
+from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.types import element_bits
+from graft.errors import GraftError
+from graft.runtime.extents import evaluate, symbols_of
+from graft.runtime.typical_shapes import LENGTH
 
 UNKNOWN_BYTES = 1 << 20
 """What a value of unknown shape is taken to have."""
 
 
+def typical_shape(value: ir.Value, typical: Mapping[str, int]) -> tuple[int, ...] | None:
+    """Return the shape of a value with a number for each symbol, None where a dimension is not known at all."""
+    extents = dimensions_of(value)
+    if extents is None:
+        return None
+    numbers: list[int] = []
+    for extent in extents:
+        if extent is None:
+            return None
+        try:
+            values = {symbol.name: typical.get(symbol.name, LENGTH) for symbol in symbols_of(extent)}
+            numbers.append(max(0, evaluate(extent, values)))
+        except GraftError:
+            return None
+    return tuple(numbers)
+
+
+@dataclass(slots=True)
 class Work:
     """Floating-point operations of nodes, remembered for nodes that differ in nothing that counts."""
 
-    def __init__(self, operators: OperatorTable) -> None:
-        self.operators = operators
-        self._known: dict[object, int] = {}
+    operators: OperatorTable
+    typical: Mapping[str, int] = field(default_factory=dict)
+    """By symbol: the number that it counts with."""
+    _known: dict[object, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_model(cls, operators: OperatorTable, model: ir.Model) -> Work:
+        """Return the work of a model's nodes at its typical shapes."""
+        return cls(operators, typical_dimensions(model))
 
     def flops(self, view: NodeView) -> int:
         """Return the floating-point operations of a node, 0 where the table has no cost or shapes are unknown."""
@@ -39,8 +73,30 @@ class Work:
 
     def _count(self, view: NodeView) -> int:
         operator = self.operators.of(view)
-        known = all(value is None or value.static_shape is not None for value in (*view.inputs, *view.outputs))
-        return operator.cost(view).flops if known and operator is not None and operator.cost is not None else 0
+        if operator is None or operator.cost is None:
+            return 0
+        static = all(value is None or value.static_shape is not None for value in (*view.inputs, *view.outputs))
+        at = view if static else _at_typical_shapes(view, self.typical)
+        return 0 if at is None else operator.cost(at).flops
+
+
+def _at_typical_shapes(view: NodeView, typical: Mapping[str, int]) -> NodeView | None:
+    """Return a node like this one whose values have numbers for shapes, None where some are not known."""
+    node = view.node
+    stand_ins: list[ir.Value | None] = []
+    for value in (*node.inputs, *node.outputs):
+        shape = None if value is None else typical_shape(value, typical)
+        if value is not None and shape is None:
+            return None
+        stand_ins.append(
+            None if value is None or shape is None
+            else ir.Value(name=value.name, shape=ir.Shape(shape), type=value.type, const_value=value.const_value)
+        )  # fmt: skip
+    count = len(node.inputs)
+    outputs = [value for value in stand_ins[count:] if value is not None]
+    return NodeView(
+        ir.Node(node.domain, node.op_type, stand_ins[:count], node.attributes.values(), outputs=outputs, name=node.name)
+    )
 
 
 def kernel_cost(nodes: Sequence[NodeView], work: Work) -> Cost:
@@ -53,8 +109,7 @@ def kernel_cost(nodes: Sequence[NodeView], work: Work) -> Cost:
 
 def value_bytes(value: ir.Value) -> int:
     """Return the bytes of a value; `UNKNOWN_BYTES` where its shape or type is not known."""
-    view = ValueView(value)
-    shape = view.static_shape
-    if shape is None or not view.dtype:
+    dtype, shape = ValueView(value).dtype, typical_shape(value, {})
+    if shape is None or dtype in ("", "string"):
         return UNKNOWN_BYTES
-    return math.prod(shape) * element_bits(view.dtype) // 8 if view.dtype != "string" else UNKNOWN_BYTES
+    return math.prod(shape) * element_bits(dtype) // 8

@@ -71,7 +71,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.tree = index_tree(self.model.graph, set())
-        self.work = Work(self.operators)
+        self.work = Work.of_model(self.operators, self.model)
         answers = {backend.name: backend.available() for backend in self.backends}
         self.missing = {name: Reject("unavailable", text) for name, text in answers.items() if text is not None}
         graphs = self.tree.all()

@@ -28,11 +28,15 @@ def sample_inputs(model: ir.Model, seed: int = 0, dims: Mapping[str, int] | None
     if the rank of an input is not known, GraftError for a symbol that no input has.
     """
     generator = np.random.default_rng(seed)
-    values = list(_free_inputs(model))
-    shapes = {value.name or "": _extents(value) for value in values}
+    numbers = typical_dimensions(model, dims)
+    return {value.name or "": sample_value(ValueView(value), generator, numbers) for value in _free_inputs(model)}
+
+
+def typical_dimensions(model: ir.Model, dims: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Return a number for each symbol of a model's inputs: what ``dims`` says, else what is usual for its axis."""
+    shapes = {value.name or "": _extents(value) for value in _free_inputs(model)}
     ranges = {name: (one.low, one.high) for name, one in ranges_of(model).items()}
-    numbers = typical_values(shapes, ranges, dims or {})
-    return {value.name or "": sample_value(ValueView(value), generator, numbers) for value in values}
+    return typical_values(shapes, ranges, dims or {})
 
 
 def _extents(value: ir.Value) -> tuple[Extent, ...] | None:

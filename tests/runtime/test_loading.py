@@ -73,6 +73,39 @@ def test_a_fresh_process_needs_neither_onnx_nor_a_compiler(llvm: Path) -> None:
     assert python(FRESH, llvm) == "(2, 4) -2.0\n[]\n"
 
 
+ANY_SHAPE = """
+import sys
+sys.modules |= dict.fromkeys(("onnx", "onnx_ir", "llvmlite", "sympy", "graft.compiler", "graft.core"))
+import numpy as np
+from graft.runtime.loading import load
+program, feeds = load(sys.argv[1], threads=1), np.load(sys.argv[2])
+results = {name: program.run({"x": feeds[name]})["y"] for name in feeds}
+np.savez(sys.argv[3], **results)
+"""
+
+
+def test_an_artifact_runs_twenty_shapes_where_there_is_no_compiler_and_no_onnx(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[batch, seq, 8] x) => (float[batch, heads, seq, seq] y) <int64[4] split = {0, 0, 2, 4}> {
+            h = Reshape(x, split)  q = Transpose <perm = [0, 2, 1, 3]> (h)  k = Transpose <perm = [0, 2, 3, 1]> (h)
+            s = MatMul(q, k)  y = Softmax(s) }"""
+    )
+    program = graft.compile(model, ["llvm"], threads=1)
+    assert {module.kind for module in program.description.modules} == {"native"}
+    program.save(tmp_path / "any.graft")
+    draw = np.random.default_rng(0)
+    shapes = [(number % 4 + 1, 3 * number + 1, 8) for number in range(20)]
+    feeds = {f"{one}": draw.standard_normal(one).astype(np.float32) for one in shapes}
+    np.savez(tmp_path / "feeds.npz", **feeds)  # type: ignore[arg-type]
+    python(ANY_SHAPE, tmp_path / "any.graft", tmp_path / "feeds.npz", tmp_path / "results.npz")
+    results = np.load(tmp_path / "results.npz")
+    for name, x in feeds.items():
+        heads = x.reshape(*x.shape[:2], 2, 4).transpose(0, 2, 1, 3)
+        scores = np.exp(heads @ heads.transpose(0, 1, 3, 2))
+        np.testing.assert_allclose(results[name], scores / scores.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
 def test_a_program_with_a_vendors_library_needs_no_compiler_either(vendor: tuple[Path, graft.Program]) -> None:
     path, program = vendor
     expected = program(*(np.ones(one.shape, one.dtype) for one in program.inputs))

@@ -242,7 +242,11 @@ def _note_fused(
     simplifier: Simplifier,
 ) -> None:
     """Note the distances in fused loops of which every part is known to be the same."""
-    widths = {(whole, divisor): width for part, whole, divisor, width in divisions if found.get(part) == 0}
+    widths = {
+        (whole, divisor): width
+        for part, whole, divisor, width in divisions
+        if found.get(part) == 0 and width != 1  # a part of one iteration says nothing of the others
+    }
     for whole in {whole for whole, _ in widths}:
         divisor = 1
         while width := widths.get((whole, divisor), 0):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from graft.runtime.procedure import Schedule
+if TYPE_CHECKING:
+    from graft.runtime.procedure import Schedule
 
 OF_INTEREST = ("cost", "compile-failed", "user-excluded")
 """The codes of refusals that are worth a line; that a strategy is for other kernels is not."""

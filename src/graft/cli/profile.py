@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,9 @@ from graft.cli.common import (
 from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.programs import input_option, open_program
 from graft.report.quantities import dearer, knobs
-from graft.runtime.procedure import Schedule
+
+if TYPE_CHECKING:
+    from graft.runtime.procedure import Schedule
 
 
 @click.command("profile")

@@ -7,7 +7,7 @@ The checks here are `Operator.varies`: they say why a node cannot be lowered, No
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
@@ -45,24 +45,18 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
 
 
 def _late(node: NodeView) -> Reject | None:
-    """Refuse a result of which an extent is known only when it is computed: nothing can be there to hold it."""
+    """Refuse an extent whose symbols stand alone nowhere: it is known only when it is computed, or outside of a body."""
     graph = node.node.graph
     sources = [*node.inputs, *(() if graph is None else map(ValueView, graph.inputs))]
-    known = {name for value in sources if value is not None for name in _symbols(value)}
-    for value in node.outputs:
-        for axis, extent in enumerate(value.shape or ()):
-            if isinstance(extent, str) and not known.issuperset(_NAME.findall(extent)):
+    known = {one for value in sources if value is not None for one in value.shape or () if isinstance(one, str)}
+    for value in (*node.inputs, *node.outputs):
+        for axis, extent in enumerate((value.shape or ()) if value is not None else ()):
+            if value is not None and isinstance(extent, str) and not known.issuperset(_NAME.findall(extent)):
                 return Reject(
                     "dynamic-shape",
                     f"axis {axis} of '{value.name}' is {extent}, which is known only when it is computed",
                 )
     return None
-
-
-def _symbols(value: ValueView) -> Iterator[str]:
-    for extent in value.shape or ():
-        if isinstance(extent, str):
-            yield from _NAME.findall(extent)
 
 
 def anything(node: NodeView) -> Reject | None:

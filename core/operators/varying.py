@@ -45,7 +45,7 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
 
 
 def _late(node: NodeView) -> Reject | None:
-    """Refuse an extent whose symbols stand alone nowhere: it is known only when it is computed, or outside of a body."""
+    """Refuse an extent whose symbols stand alone nowhere: it is known only later, or outside of a body."""
     graph = node.node.graph
     sources = [*node.inputs, *(() if graph is None else map(ValueView, graph.inputs))]
     known = {one for value in sources if value is not None for one in value.shape or () if isinstance(one, str)}

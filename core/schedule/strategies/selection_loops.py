@@ -29,6 +29,7 @@ from graft.core.tensor_ir.ir import (
     For,
     Horizontal,
     If,
+    Let,
     Load,
     Selection,
     Stage,
@@ -72,7 +73,9 @@ def selection_loops(stage: Stage, selection: Selection, lanes: int, machine: Mac
     inserts = is_custom(dtype) or ranks <= FEW
     collected = best.inserted(key) if inserts else best.collected(key)
     line = _allocated([best.keys, best.places, best.count], block(collected, loop(ranks, result, name="rank")))
-    axes = [LoopAxis(variable, extent) for (_, variable), extent in zip(rows, extents, strict=True)]
+    axes = [LoopAxis(Variable(f"row{number}"), extent) for number, extent in enumerate(extents)]
+    for (_, variable), axis in zip(rows, axes, strict=True):  # names of their own, since steps go by name
+        line = Let(variable, axis.variable, line)
     return outer_loops(axes, line, prod(extents) * candidates >= machine.costs.task)
 
 

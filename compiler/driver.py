@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graft.compiler.cache_facts import cache_facts
 from graft.compiler.faults import without_faulty
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
@@ -51,6 +52,7 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.runtime.caches import Cache, caches_to_json
 from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.files import make_folder, write
 from graft.runtime.procedure import Module, ProgramDescription
@@ -266,7 +268,8 @@ class Compiler:
             stitcher = Stitcher(found, compiled, passed, reuse, ranges_of(partitioned.model))
             description = stitcher.stitch(partitioned.model.graph)
         with self._timed("describe"):
-            description = self._with_facts(description, partitioned, stitcher.weights)
+            caches = cache_facts(partitioned.model, model, compiled, found, description)
+            description = self._with_facts(description, partitioned, stitcher.weights, caches)
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
             self._report, reuse, partial(self._without, model, refusals),
@@ -360,7 +363,11 @@ class Compiler:
             raise error
 
     def _with_facts(
-        self, description: ProgramDescription, partitioned: Partitioned, weights: Mapping[str, str]
+        self,
+        description: ProgramDescription,
+        partitioned: Partitioned,
+        weights: Mapping[str, str],
+        caches: Sequence[Cache],
     ) -> ProgramDescription:
         """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
         target = self._options.target
@@ -372,6 +379,8 @@ class Compiler:
             "precision": target.precision,
             "weights": dict(weights),
         }
+        if caches:
+            metadata["caches"] = caches_to_json(caches)
         files = {"model.onnx": model_without_weights(partitioned.model)}
         needed = {"arch": target.arch, "features": sorted(target.features & COMPILED_FOR)}
         targets = () if target.arch == GENERIC.arch else (needed,)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView, constant_tensor
 from graft.errors import ModelError
+from graft.partition.growing_caches import caches_of_region
 
 REGION_DOMAIN = "graft.region"
 COMPOSITE_DOMAIN = "graft.composite"
@@ -47,6 +48,8 @@ class Region:
     """The other inputs of ``function``, by name."""
     origin: tuple[str, ...] = ()
     """The names of the model's nodes in this region, composites opened."""
+    caches: Mapping[str, int] = field(default_factory=dict)
+    """The outputs that may be made by appending to an input, with the axis (`graft.partition.growing_caches`)."""
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Return the nodes of the body in execution order; a composite is one node."""
@@ -139,6 +142,7 @@ def region_of(model: ir.Model, call: ir.Node) -> Region:
         outputs=tuple(ValueView(value) for value in function.outputs),
         constants=constants,
         origin=tuple(origin),
+        caches=caches_of_region(model, call, function),
     )
 
 

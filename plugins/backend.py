@@ -41,6 +41,8 @@ class CompiledRegion:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Where the time of compiling went, by stages of the backend's own; `graft compile --time` prints them."""
+    copied: Mapping[str, str] = field(default_factory=dict)
+    """Why growing caches (`Region.caches`) are copied, by the name of the output; those appended to are not here."""
 
 
 class Backend:

@@ -132,7 +132,7 @@ class TensorIrBackend(CodegenChoices, Backend):
             bound = f"it calls {called} at their addresses in this process" if called else ""
             modules = (replace(module, name=region.name, plugin=self.name, bound=bound),)
         seconds = {**kernels.seconds, **{stage: spent for stage, spent in code.seconds.items() if spent}}
-        return CompiledRegion(modules, procedure, kernels.constants, seconds)
+        return CompiledRegion(modules, procedure, kernels.constants, seconds, kernels.groups.copied)
 
     def cost(self, region: Region) -> Sequence[Cost]:
         """Return one cost for each kernel."""

@@ -20,7 +20,9 @@ Invariants of a `Procedure`:
    is done. What else that call writes may depend on them: the callee asks for its memory too.
 7. A view that has a symbol in its shape, or looks at a tensor that has one, is all of that tensor.
 8. Tensors of storage ``extents`` are int64 or int32, have a shape of numbers, and one value for each element.
-9. A variant of the entry has as many inputs and outputs as it, of the same types and ranks. Its inputs have numbers
+9. An ``append`` makes an output of an input: no view of either is a tensor, nothing else reads the input or writes the
+   output, and what reads the output is a function that reads its strides (`Call`).
+10. A variant of the entry has as many inputs and outputs as it, of the same types and ranks. Its inputs have numbers
    where the entry's have them, and where the entry has a symbol a number or a symbol within that range, in all places
    the same.
 """
@@ -55,7 +57,7 @@ class TensorSpec:
     ``storage`` decides the other fields: ``input``/``output`` use ``index``; ``constant`` uses ``constant`` (key
     into the constant store); ``arena`` uses ``offset`` (bytes); ``view`` uses ``of`` (tensor index) and ``offset``
     (bytes, relative to that tensor); ``extents`` uses ``values`` (its elements). All tensors are contiguous in
-    row-major order.
+    row-major order, but for what an ``append`` grows.
     """
 
     name: str
@@ -98,6 +100,9 @@ class Call:
 
     kind ``call``: run ``function`` of module number ``module`` on ``inputs`` giving ``outputs``.
     kind ``copy``: copy the one input to the one output.
+    kind ``append``: ``inputs`` = (an input of the procedure, what comes behind it along ``axis``); the output is both.
+    The caller may give input and output as the first rows of one buffer with room for more: then only new rows are
+    written, and those who read the output find the distance of one block of rows from the next in its strides.
     kind ``if``: ``inputs[0]`` is the condition; ``bodies`` = (then, else) procedure numbers; ``arguments`` holds,
     per body, the tensor indices passed as that body's inputs; outputs in order.
     kind ``loop``: ONNX Loop. ``inputs`` = (trip count or -1, condition or -1, carried...); ``bodies`` = (body,);
@@ -112,7 +117,7 @@ class Call:
     strategy); it is for people.
     """
 
-    kind: Literal["call", "copy", "if", "loop", "scan"]
+    kind: Literal["call", "copy", "append", "if", "loop", "scan"]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     module: int = -1
@@ -124,6 +129,8 @@ class Call:
     flops: int = 0
     in_place: tuple[int, ...] = ()
     schedule: Schedule = field(default_factory=dict)
+    axis: int = 0
+    """Of an append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +185,8 @@ class ProgramDescription:
     artifact: Artifact | None = None
     """Whose constants are still to be checked, which the program does when it first runs; None if nothing is left."""
     variants: tuple[int, ...] = ()
-    """Numbers of procedures that are the entry for some of its shapes (invariant 9): the first whose inputs' shapes fit
-    runs, and procedure 0 where none does."""
+    """Numbers of procedures that are the entry for some of its shapes (invariant 10): the first whose inputs' shapes
+    fit runs, and procedure 0 where none does."""
 
 
 def procedures_to_json(description: ProgramDescription) -> dict[str, Any]:
@@ -250,6 +257,8 @@ def _call_to_json(call: Call) -> dict[str, Any]:
     row: dict[str, Any] = {"kind": call.kind, "inputs": list(call.inputs), "outputs": list(call.outputs)}
     if call.kind == "call":
         row |= {"module": call.module, "function": call.function}
+    if call.kind == "append":
+        row["axis"] = call.axis
     if call.bodies:
         row |= {"bodies": list(call.bodies), "arguments": [list(row) for row in call.arguments]}
     if call.attributes:
@@ -279,6 +288,7 @@ def _call_from_json(row: Mapping[str, Any]) -> Call:
         flops=row.get("flops", 0),
         in_place=tuple(row.get("in_place", ())),
         schedule=dict(row.get("schedule", {})),
+        axis=row.get("axis", 0),
     )
 
 

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
-from graft.runtime.arguments import ARRAYS, PATH, WHOLE, instance, optional, require, takes
+from graft.runtime.arguments import ARRAYS, PATH, TEXT_BY_TEXT, WHOLE, at_least, instance, optional, require, takes
+from graft.runtime.bound_program import BoundProgram
+from graft.runtime.caches import Cache, caches_of
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """The name, element type and shape of an input or output.
-
-    An extent that runs choose or find out is a text, as in ``("batch", "2 * seq")``; the shape is None where not even
-    the rank is known before a run.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...] | None
-
-    @property
-    def static_shape(self) -> tuple[int, ...] | None:
-        """The shape as numbers; None where it has others or is unknown."""
-        numbers = tuple(extent for extent in self.shape or () if isinstance(extent, int))
-        return numbers if self.shape is not None and len(numbers) == len(self.shape) else None
-
-    def __str__(self) -> str:
-        shape = "" if self.shape is None else f"[{','.join(map(str, self.shape))}]"
-        return f"{self.dtype}{shape}"
+from graft.runtime.tensor_info import TensorInfo, in_order
 
 
 class Program:
@@ -94,16 +72,33 @@ class Program:
         InputError for wrong names, numbers, types or shapes, and RunError if a compiled function fails.
         """
         if named:
-            arrays = self._ordered(arrays, named)
+            arrays = in_order(self.inputs, arrays, named)
         return self._native(*arrays)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run the program on arrays by name; return the outputs by name. Raises as a call does."""
         require("Program.run", "inputs", inputs, ARRAYS)
-        results = self._native(*self._ordered((), inputs))
+        results = self._native(*in_order(self.inputs, (), inputs))
         if len(self.outputs) == 1:
             results = (results,)
         return {output.name: result for output, result in zip(self.outputs, results, strict=True)}
+
+    @property
+    def caches(self) -> tuple[Cache, ...]:
+        """The caches that the program grows: inputs that are outputs with more rows behind them."""
+        return caches_of(self.description)
+
+    @takes(pairs=optional(TEXT_BY_TEXT), capacity=optional(at_least(0)))
+    def bind(self, pairs: Mapping[str, str] | None = None, capacity: int | None = None) -> BoundProgram:
+        """Return the program with state: outputs that it keeps, and gets back as inputs of the next call.
+
+        ``pairs`` are inputs with the outputs that become their next values, of the same type and rank; None for those
+        of `caches`. What grows begins empty, any other state with zeros; their other extents are those that the inputs
+        of the first call tell. ``capacity`` is the most rows that a cache may have; None lets its memory double when it
+        is full. A call copies no row that it had before, where `caches` do not say why. Raises InputError for names
+        that there are not, and for pairs that do not fit.
+        """
+        return BoundProgram(self._native, self.description, self.inputs, self.outputs, pairs, capacity)
 
     def profile(self, *arrays: Any) -> list[tuple[tuple[str, ...], str, int]]:
         """Run once and return, for each call of the procedure that ran, its nodes, its function and its nanoseconds."""
@@ -154,28 +149,6 @@ class Program:
         outputs = ", ".join(f"{one.name}: {one}" for one in self.outputs)
         return f"<Program ({inputs}) -> ({outputs})>"
 
-    def _ordered(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the arrays in the order of the inputs; the positional ones stand for the first inputs."""
-        names = [one.name for one in self.inputs]
-        rest = names[len(arrays) :]
-        for name in named:
-            if name not in rest:
-                self._fail_name(name, names)
-        missing = [name for name in rest if name not in named]
-        if missing:
-            raise InputError(
-                f"missing input{'s' * (len(missing) > 1)} {_quoted(missing)}; the program takes {_quoted(names)}",
-                missing=tuple(missing),
-            )
-        return (*arrays, *(named[name] for name in rest))
-
-    def _fail_name(self, name: str, names: list[str]) -> NoReturn:
-        if name in names:
-            raise InputError(f"input '{name}' is given twice: by position and by name", input=name)
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise InputError(f"no input '{name}'; the program takes {_quoted(names) or 'none'}{hint}", input=name)
-
 
 def manifest_of(description: ProgramDescription) -> bytes:
     """Return the manifest that the native runtime reads, for a program whose modules and constants are in memory."""
@@ -207,7 +180,3 @@ def check_threads(threads: int | None) -> int:
     if threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}", threads=threads)
     return threads
-
-
-def _quoted(names: list[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

@@ -52,9 +52,18 @@ def reshaped_indices(
 def _varying_indices(
     axes: Sequence[Expression], target: Sequence[b.Extent], source: Sequence[b.Extent]
 ) -> list[Expression]:
-    """The same for extents that are known only when a kernel runs: by the number of the element."""
-    if list(target) == list(source):
-        return list(axes)
+    """The same for extents that are known only when a kernel runs: by the number of the element.
+
+    What both shapes begin and end with stays as it is.
+    """
+    least = min(len(target), len(source))
+    first = next((place for place in range(least) if target[place] != source[place]), least)
+    if first or (least and target[-1] == source[-1]):
+        rest = least - first
+        last = next((place for place in range(rest) if target[-1 - place] != source[-1 - place]), rest)
+        inner = [shape[first : len(shape) - last] for shape in (target, source)]
+        middle = reshaped_indices(axes[first : len(target) - last], *inner)
+        return [*axes[:first], *middle, *axes[len(target) - last :]]
     flat: Expression = b.index(0)
     for axis, extent in zip(axes, target, strict=True):
         flat = b.add(b.multiply(flat, extent), axis)

@@ -9,7 +9,7 @@ Invariants, checked by `verify`:
 
 1. Types: operands of a `Binary` agree in type; comparisons and logic give ``bool`` with the operands' lanes; indices
    and loop extents are ``int64``; vector indices of one access have the same number of lanes.
-2. Every variable is bound by exactly one `For`, `Let`, `Axis` or shape parameter that encloses its uses.
+2. Every variable is bound by exactly one `For`, `Let`, `Axis`, extent or stride of a parameter that encloses its uses.
 3. Every buffer is a parameter or is allocated by an enclosing `Allocate`; an access has one index per dimension.
 4. A `Load` or `Store` without a mask stays inside the buffer; masked-off lanes are neither read nor written, and read
    as zero.
@@ -66,8 +66,9 @@ class Variable:
 class Buffer:
     """A region of memory with a shape. Compared by identity.
 
-    ``strides`` count elements; None means row-major and contiguous. ``alignment`` (bytes) is a promise about the
-    address of the first element.
+    ``strides`` count elements; None means row-major and contiguous. A variable that stands alone in a parameter's shape
+    or strides is what the caller's tensor has there (strides of NULL: those of a contiguous one). ``alignment`` (bytes)
+    is a promise about the address of the first element.
     """
 
     name: str

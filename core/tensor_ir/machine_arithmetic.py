@@ -143,7 +143,7 @@ class _Machine:
         """The statement that is compiled."""
 
     def bind(self, buffer: Buffer, array: Array) -> None:
-        """Give a parameter its memory and symbolic extents their values."""
+        """Give a parameter its memory, and symbolic extents and strides their values."""
         assert array.ndim == len(buffer.shape), f"'{buffer.name}' has rank {len(buffer.shape)}, the array {array.ndim}"
         assert array.dtype == numerics.storage(buffer.dtype), f"'{buffer.name}' is {buffer.dtype}, not {array.dtype}"
         for extent, size in zip(buffer.shape, array.shape, strict=True):
@@ -151,6 +151,9 @@ class _Machine:
                 self.registers[self.home(extent)] = size
             elif isinstance(extent, Constant):
                 assert extent.value == size, f"'{buffer.name}' has shape {array.shape}, expected {extent.value}"
+        for stride, step in zip(buffer.strides or (), array.strides, strict=False):
+            if isinstance(stride, Variable):
+                self.registers[self.home(stride)] = step // array.itemsize
         self.context.memory[buffer] = array
 
     def register(self, value: Any = None) -> int:

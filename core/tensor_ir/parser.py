@@ -197,7 +197,7 @@ class _Parser:
         return Function(name, (*inputs, *outputs), len(outputs), self.block(), origin, in_place, is_exact)
 
     def buffer(self) -> Buffer:
-        """Read the declaration of a buffer; unknown names in its shape become symbolic extents."""
+        """Read the declaration of a buffer; unknown names in its shape or strides become variables."""
         name = self.name()
         self.expect(":")
         dtype = self.take("name")

@@ -173,10 +173,13 @@ class _Verifier:
             self.fail("a buffer is two parameters", text)
         symbols: set[Variable] = set()
         for buffer in function.parameters:
-            for extent in buffer.shape:
-                if extent.type != INT64:
-                    self.fail(f"an extent of '{buffer.name}' is {extent.type}, not int64", text)
-                symbols |= free_variables(extent)
+            if buffer.strides is not None and len(buffer.strides) != len(buffer.shape):
+                self.fail(f"'{buffer.name}' has {len(buffer.shape)} axes and {len(buffer.strides)} strides", text)
+            for what, numbers in (("an extent", buffer.shape), ("a stride", buffer.strides or ())):
+                for given in numbers:
+                    if given.type != INT64:
+                        self.fail(f"{what} of '{buffer.name}' is {given.type}, not int64", text)
+                    symbols |= free_variables(given)
         self.bound |= symbols
         for number in function.in_place:
             known = number in range(len(function.input_buffers)) and function.outputs == 1

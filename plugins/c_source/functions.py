@@ -60,6 +60,11 @@ class _Program:
             for axis, extent in enumerate(buffer.shape):
                 if isinstance(extent, ir.Variable) and extent not in writer.variables:
                     writer.first.append(f"const int64_t {writer.bind(extent)} = {tensor}->shape[{axis}];")
+            for axis, stride in enumerate(buffer.strides or ()):
+                if isinstance(stride, ir.Variable) and stride not in writer.variables:
+                    inner = (f"{tensor}->shape[{below}]" for below in range(axis + 1, len(buffer.shape)))
+                    given = f"{tensor}->strides ? {tensor}->strides[{axis}] : {' * '.join(inner) or '1'}"
+                    writer.first.append(f"const int64_t {writer.bind(stride)} = {given};")
         writer.statement(function.body)
         origin = f"/* {', '.join(function.origin).replace('*/', '* /')} */\n" if function.origin else ""
         head = f"{origin}int32_t {function.name}(GraftContext *context, void *state, const DLTensor *const *inputs,"

@@ -2,7 +2,8 @@
 
 1. ``MatMul(q, k)``, then elementwise operators whose only other inputs broadcast to the scores (scale, mask), then
    Softmax along the last axis, then ``MatMul(weights, v)``: each of these values has one reader.
-2. A Transpose that only one of the products reads joins: its order becomes part of the indices.
+2. A Transpose that only one of the products reads joins: its order becomes part of the indices. So do, where extents
+   vary, the nodes that repeat keys or values for the heads of a group (Unsqueeze, Expand, Reshape).
 3. So does a Transpose that alone reads the result.
 4. An operator that is ATTENTION by its traits stands for all of case 1.
 """
@@ -16,10 +17,12 @@ import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.varying import is_static
 
 LONGEST_CHAIN = 8
 """Elementwise operators between the product and Softmax up to which they are looked for."""
 DTYPES = ("float32", "float64")
+Shape = tuple[int | str | None, ...]
 
 
 def find_attention(
@@ -54,7 +57,7 @@ class _Finder:
         scores, *between = chain
         if not _fits(scores) or scores.outputs[0].shape != shape:
             return None
-        before = [*self._transposes(scores, (0, 1)), *self._transposes(product, (1,))]
+        before = [*self._movements(scores, (0, 1)), *self._movements(product, (1,))]
         after = self._reader(product.outputs[0])
         turned = [after] if after is not None and _is_transpose(after) else []  # case 3
         return [*before, scores, *between, softmax, product, *turned]
@@ -64,7 +67,7 @@ class _Finder:
 
         One whose caches are read keeps its result: a group's last node is the only one that stores anything.
         """
-        before = self._transposes(attention, (0, 1, 2))
+        before = self._movements(attention, (0, 1, 2))
         after = self._reader(attention.outputs[0])
         if after is None or not _is_transpose(after) or any(map(self._is_used, attention.outputs[1:])):
             return [*before, attention]
@@ -99,15 +102,34 @@ class _Finder:
             return False
         return product.input(1) != weights and _fits(product)
 
-    def _transposes(self, product: NodeView, numbers: Sequence[int]) -> list[NodeView]:
-        """The transpositions that only this product reads (case 2)."""
-        found = []
+    def _movements(self, product: NodeView, numbers: Sequence[int]) -> list[NodeView]:
+        """The transpositions and repetitions that only this product reads, in execution order (case 2)."""
+        found: list[NodeView] = []
         for number in numbers:
-            value = product.input(number)
-            node = None if value is None or self._reader(value) is None else self._producer(value)
-            if node is not None and _is_transpose(node):
-                found.append(node)
+            turned = self._only(product.input(number))
+            moved = [turned] if turned is not None and _is_transpose(turned) else []
+            found += [*self._repetition(moved[0].input(0) if moved else product.input(number)), *moved]
         return list(dict.fromkeys(found))
+
+    def _repetition(self, value: ValueView | None) -> list[NodeView]:
+        """The nodes that repeat along an axis: a Reshape of an Expand, of what has got an axis of 1 for it."""
+        joined = self._only(value)
+        expanded = None if joined is None or joined.op_type != "Reshape" else self._only(joined.input(0))
+        if joined is None or expanded is None or expanded.op_type != "Expand" or is_static(expanded):
+            return []
+        split, whole = expanded.outputs[0].shape or (), joined.outputs[0].shape or ()
+        joins = len(split) == len(whole) + 1 and any(
+            split[:axis] == whole[:axis] and split[axis + 2 :] == whole[axis + 1 :] and _multiplies(split, whole, axis)
+            for axis in range(len(whole))
+        )
+        if not joins:
+            return []
+        made = self._only(expanded.input(0))
+        return [*([made] if made is not None and made.op_type == "Unsqueeze" else []), expanded, joined]
+
+    def _only(self, value: ValueView | None) -> NodeView | None:
+        """What makes a value that has one reader."""
+        return None if value is None or self._reader(value) is None else self._producer(value)
 
     def _is_used(self, value: ValueView) -> bool:
         return value.value in self.readers or value.value in self.outputs
@@ -120,6 +142,12 @@ class _Finder:
         """The only reader of a value, if it has one and does not leave the region."""
         readers = self.readers.get(value.value, ())
         return readers[0] if len(readers) == 1 and value.value not in self.outputs else None
+
+
+def _multiplies(split: Shape, whole: Shape, axis: int) -> bool:
+    """Whether an extent is the product of the numbers at an axis and the next one."""
+    left, right, product = split[axis], split[axis + 1], whole[axis]
+    return isinstance(left, int) and isinstance(right, int) and left * right == product
 
 
 def _is_transpose(node: NodeView) -> bool:

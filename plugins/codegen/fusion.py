@@ -62,6 +62,8 @@ class Group:
     """The names of the nodes that it stands for, where they are not its own."""
     slices: list[tuple[ir.Value, int]] | None = None
     """What is a piece of the memory of the anchor's first input, and the number of elements before it."""
+    appends: int | None = None
+    """The axis of a Concat that the runtime does, behind what is there."""
     placed: Placed | None = None
     """How a Concat whose parts are computed in its memory is put together."""
 
@@ -137,13 +139,15 @@ def fuse(
     without: Collection[str] = (),
     layouts: Layouts = MappingProxyType({}),
     limits: FusionLimits = FusionLimits(),
+    appended: Mapping[ir.Value, int] = MappingProxyType({}),
 ) -> list[Group]:
     """Return the groups of a region's nodes in execution order; every node is in exactly one.
 
     ``nodes`` stand in execution order and have lowerings; ``outputs`` are the values that leave the region. What
     ``without`` names is left out: ``attention`` (its products and its Softmax stay apart), ``fusion`` (so does every
     other node), ``views`` (they are copied), ``in-place`` (every Concat is a kernel). Transposes that the
-    ``layouts`` of a convolution's image and result undo join it.
+    ``layouts`` of a convolution's image and result undo join it. The Concats that make what is ``appended``, along an
+    axis each, stand alone.
     """
     uses = Uses.of(nodes, outputs)
     uses.limits = limits
@@ -151,7 +155,13 @@ def fuse(
     for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
-    groups += _placed(nodes, layouts, uses, table, without)
+    groups += [
+        Group([node], Trait.INJECTIVE, appends=appended[node.node.outputs[0]])
+        for node in nodes
+        if node.node.outputs[0] in appended
+    ]
+    uses.taken |= {group.anchor.node for group in groups if group.appends is not None}
+    groups += _placed(nodes, {*layouts, *appended}, uses, table, without)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
@@ -176,7 +186,7 @@ def fuse(
 
 
 def _placed(
-    nodes: Sequence[NodeView], layouts: Layouts, uses: Uses, table: OperatorTable, without: Collection[str]
+    nodes: Sequence[NodeView], apart: Collection[ir.Value], uses: Uses, table: OperatorTable, without: Collection[str]
 ) -> list[Group]:
     """The groups of Concats whose parts are computed in their memory: views of what is there."""
 
@@ -189,7 +199,7 @@ def _placed(
         elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
         return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
 
-    found = [] if "in-place" in without else placed_concats(nodes, layouts, shares_memory, is_followed)
+    found = [] if "in-place" in without else placed_concats(nodes, apart, shares_memory, is_followed)
     uses.taken |= {placed.node.node for placed in found}
     for placed in found:
         for value, _ in (*placed.computed, *placed.copied):
@@ -202,7 +212,7 @@ def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copi
     """The groups in execution order; those of one view cost nothing unless views are ``copied``."""
     placed = {value for group in groups if group.placed is not None for value, _ in group.placed.computed}
     for group in groups:
-        if copied or group.is_view or len(group.nodes) != 1:
+        if copied or group.is_view or group.appends is not None or len(group.nodes) != 1:
             continue
         if is_view(group.anchor, uses, table):
             group.trait, group.is_view = Trait.VIEW, True

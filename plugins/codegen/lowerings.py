@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -21,13 +22,15 @@ class Lowerings:
     values: dict[Buffer, ir.Value] = field(default_factory=dict)
     extents: dict[str, Variable] = field(default_factory=dict)
     """The variables of extents that are known only when a program runs, by what they are."""
+    pitched: Callable[[ir.Value, Buffer], Buffer] = lambda _, buffer: buffer
+    """Gives a value's buffer its strides."""
     _stages: dict[ir.Node, tuple[Stage, ...]] = field(default_factory=dict)
 
     def buffer(self, value: ValueView) -> Buffer:
         """Return the buffer of a value."""
         known = self.buffers.get(value.value)
         if known is None:
-            known = buffer_of(value, self.extents)
+            known = self.pitched(value.value, buffer_of(value, self.extents))
             self.buffers[value.value] = known
             self.values[known] = value.value
         return known

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from graft.core.machine.target import Target
-from graft.core.model.view import ValueView
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
+from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.select import rounds
+from graft.core.tensor_ir.ir import Buffer
 from graft.partition.region import Region
+from graft.plugins.codegen.appends import Refused, candidates, refused, with_pitch
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
 from graft.plugins.codegen.fusion import Group, Uses, fuse
 from graft.plugins.codegen.horizontal_fusion import join_horizontally
@@ -34,6 +37,10 @@ class RegionGroups:
     groups: list[Group] = field(init=False)
     places: dict[ir.Value, tuple[ValueView, int]] = field(default_factory=dict)
     """By value: the result of a Concat in whose memory it is computed, and the elements before it."""
+    appended: dict[ir.Value, int] = field(init=False)
+    """By value: the axis of a Concat whose result is in the memory of what it appends to ..."""
+    copied: dict[str, str] = field(default_factory=dict)
+    """... and, by the name of a value, why it is not although it might be."""
     _values: Values = field(init=False)
     _uses: Uses = field(init=False)
     _kept: set[ir.Value] = field(init=False)
@@ -41,16 +48,39 @@ class RegionGroups:
 
     def __post_init__(self) -> None:
         nodes, outputs = self.region.nodes(), {output.value for output in self.region.outputs}
-        target, lowerings = self.target, Lowerings(self.table)
+        self._uses = Uses.of(nodes, outputs)
+        self.appended = {} if "in-place" in self.target.without else candidates(self.region)
+        self._group(nodes, outputs)
+        while found := list(self._refused()):
+            for one in found:
+                del self.appended[one.value]
+                self.copied[one.value.name or ""] = one.reason
+            self._group(nodes, outputs)
+
+    def _group(self, nodes: Sequence[NodeView], outputs: set[ir.Value]) -> None:
+        """Fuse the nodes, with what is appended as it is known by now."""
+        target, lowerings = self.target, Lowerings(self.table, pitched=self._pitched)
         strategies = self.choices.table_of_strategies
         self.layouts = layouts = self.choices.layouts(RegionGraph(nodes, outputs, lowerings, target, strategies))
-        self.groups = fuse(nodes, outputs, self.table, target.without, layouts, self.choices.fusion)
+        self.groups = fuse(nodes, outputs, self.table, target.without, layouts, self.choices.fusion, self.appended)
+        self.places.clear()
         for placed in (group.placed for group in self.groups if group.placed is not None):
             self.places.update((value, (placed.node.outputs[0], offset)) for value, offset in placed.computed)
         if "horizontal" not in target.without:
             self.groups = join_horizontally(self.groups, target, {*outputs, *layouts, *self.places})
         self._values = Values(lowerings, layouts, are_bfloat16=target.precision == "bf16")
-        self._uses, self._kept = Uses.of(nodes, outputs), outputs | self.places.keys()
+        self._kept = outputs | self.places.keys()
+
+    def _pitched(self, value: ir.Value, buffer: Buffer) -> Buffer:
+        return with_pitch(buffer, self.appended[value]) if value in self.appended else buffer
+
+    def _refused(self) -> Iterator[Refused]:
+        """Yield those appended values that something in the region cannot read where they are."""
+
+        def scheduled(kernel: Kernel) -> Scheduled:
+            return self.choices.schedule(kernel, self.target, None)
+
+        return refused(self.appended, self.groups, self._uses.readers, self.kernels, scheduled)
 
     def stored(self, group: Group) -> list[ir.Value]:
         """Return the values that a group stores for others."""
@@ -81,7 +111,7 @@ class RegionGroups:
     def every_kernel(self) -> Iterator[Lowered]:
         """Yield the kernels of all groups that compute something."""
         for number, group in enumerate(self.groups):
-            if not group.is_view and not self.is_empty(group):
+            if not group.is_view and group.appends is None and not self.is_empty(group):
                 yield from self.kernels(number)
 
     def rounded(self) -> set[str]:

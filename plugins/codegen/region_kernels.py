@@ -103,6 +103,8 @@ class RegionKernels:
         for number, group in enumerate(self.groups.groups):
             if group.is_view:
                 self._view(group)
+            elif group.appends is not None:
+                self._append(group.anchor, group.appends)
             elif self.groups.is_empty(group):
                 for empty in self.groups.stored(group):
                     self._add(ValueView(empty), "arena")
@@ -182,6 +184,11 @@ class RegionKernels:
             source, part = self._index(value), ValueView(value)
             self._tensors.append(_spec(part, "view", of=whole, offset=offset * _bytes(part)))
             self._calls.append(Call("copy", (source,), (len(self._tensors) - 1,), origin=(placed.node.name,)))
+
+    def _append(self, node: NodeView, axis: int) -> None:
+        past, more = (self._index(value) for value in node.node.inputs if value is not None)
+        present = self._add(node.outputs[0], "arena")
+        self._calls.append(Call("append", (past, more), (present,), origin=(node.name,), axis=axis))
 
     # ---- Kernels ----
 

@@ -43,7 +43,7 @@ APART_WORK = 256
 """A loop behind a register tile of so much work is worth the call of a function."""
 ERROR_MEMORY = 1
 _API_PARALLEL_FOR, _API_SCRATCH, _API_FAIL = 8, 16, 32
-_TENSOR_SHAPE, _TENSOR_OFFSET = 24, 40
+_TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
 ATTRIBUTES = 'nounwind "no-builtins" "prefer-vector-width"="512"'
 
 
@@ -380,6 +380,11 @@ def emit_function(module: ModuleText, function: Function) -> None:
                 emitter.variables[extent] = Value(f"%{_identifier(extent.name)}.{number}.{axis}", INT64)
                 parameters.append(f"i64 {emitter.variables[extent].text}")
                 arguments.append(f"i64 {_extent(outer, tensor, axis)}")
+        for axis, stride in enumerate(buffer.strides or ()):
+            if isinstance(stride, Variable) and stride not in emitter.variables:
+                emitter.variables[stride] = Value(f"%{_identifier(stride.name)}.{number}.{axis}.stride", INT64)
+                parameters.append(f"i64 {emitter.variables[stride].text}")
+                arguments.append(f"i64 {_stride(outer, tensor, axis, len(buffer.shape))}")
     emitter.statement(function.body)
     head = f"define i32 @{function.name}(ptr %context, ptr %state, ptr %inputs, ptr %outputs) {ATTRIBUTES} {{"
     call = f"  %status = call i32 @{function.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
@@ -402,6 +407,19 @@ def _data(builder: Builder, tensor: str) -> str:
 
 def _extent(builder: Builder, tensor: str, axis: int) -> str:
     return _field(builder, _field(builder, tensor, _TENSOR_SHAPE, "ptr"), axis, "i64", of="i64")
+
+
+def _stride(builder: Builder, tensor: str, axis: int, rank: int) -> str:
+    """Return the stride of an axis in elements; without strides the tensor is contiguous."""
+    product = "1"
+    for inner in range(axis + 1, rank):
+        product = builder.let(f"mul i64 {product}, {_extent(builder, tensor, inner)}")
+    strides = _field(builder, tensor, _TENSOR_STRIDES, "ptr")
+    none = builder.let(f"icmp eq ptr {strides}, null")
+    extents = _field(builder, tensor, _TENSOR_SHAPE, "ptr")
+    some = builder.let(f"select i1 {none}, ptr {extents}, ptr {strides}")  # something that can be read
+    given = _field(builder, some, axis, "i64", of="i64")
+    return builder.let(f"select i1 {none}, i64 {product}, i64 {given}")
 
 
 def _identifier(name: str) -> str:

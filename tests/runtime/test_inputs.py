@@ -7,7 +7,7 @@ from graft.errors import InputError
 from graft.runtime.extents import Symbol
 from graft.runtime.inputs import facts, inputs_of
 from graft.runtime.procedure import Procedure, ProgramDescription, SymbolSpec, TensorSpec
-from graft.runtime.program import TensorInfo
+from graft.runtime.tensor_info import TensorInfo
 
 
 @dataclass

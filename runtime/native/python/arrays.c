@@ -51,9 +51,14 @@ PyObject *graft_array_of_tensor(const DLTensor *tensor, PyObject *base, int writ
   if (!descr) {
     return NULL;
   }
-  PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, tensor->ndim, (npy_intp *)tensor->shape, NULL,
-                                         (char *)tensor->data + tensor->byte_offset,
-                                         writeable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, NULL);
+  npy_intp strides[GRAFT_MAXIMUM_DIMENSIONS];
+  for (int32_t i = 0; tensor->strides && i < tensor->ndim; i++) {
+    strides[i] = (npy_intp)tensor->strides[i] * tensor->dtype.bits / 8;
+  }
+  int flags = NPY_ARRAY_ALIGNED | (tensor->strides ? 0 : NPY_ARRAY_C_CONTIGUOUS) | (writeable ? NPY_ARRAY_WRITEABLE : 0);
+  PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, tensor->ndim, (npy_intp *)tensor->shape,
+                                         tensor->strides ? strides : NULL, (char *)tensor->data + tensor->byte_offset,
+                                         flags, NULL);
   if (array && base) {
     Py_INCREF(base);
     if (PyArray_SetBaseObject((PyArrayObject *)array, base) < 0) {

@@ -42,6 +42,7 @@ typedef struct Port {
   PyArray_Descr *descr;
   GraftTensorInfo info;
   int is_symbolic; /* whether an extent is no number */
+  int32_t grows;   /* the axis along which a call appends to it or made it; -1 */
 } Port;
 
 typedef struct ProgramObject {
@@ -70,6 +71,8 @@ typedef struct Run {
   DLTensor *inputs, *outputs;
   PyObject **input_objects; /* who owns the memory of the inputs: arrays, or NULL */
   PyObject **arrays;        /* of the outputs, or NULL where the shape is unknown */
+  PyObject *const *buffers; /* NULL, or for each output NULL or the array whose first rows it becomes */
+  int64_t *strides;         /* NULL, or room for those of all inputs and outputs; made when needed */
   PyObject *lease;          /* keeps all that memory alive for arrays that a Python function got; made when needed */
   PyObject *exception;      /* that a Python function raised */
 } Run;
@@ -99,9 +102,10 @@ void graft_python_loader(PythonLoader *loader, const char *kind, PyObject *objec
  * with an InputError. */
 PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *tensor);
 
-/* Runs the program on as many arguments; gives an array, or a tuple of them (call.c). */
+/* Runs the program on as many arguments; gives an array, or a tuple of them (call.c). `buffers` (may be NULL) are
+ * arrays, or None, for as many outputs: of those that are arrays the output becomes the first rows along its axis. */
 PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
-                             GraftRunDetails *details);
+                             PyObject *const *buffers, GraftRunDetails *details);
 
 /* Makes self->program. `modules` and `loaders` are sequences of tuples, `constants` a dict, `artifact` what they come
  * from, or None. 0, or -1 with an exception. */

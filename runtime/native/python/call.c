@@ -1,4 +1,5 @@
 /* Calls of a program: arrays in, arrays out. */
+#include "append.h"
 #include "binding.h"
 
 #include <string.h>
@@ -22,6 +23,52 @@ static int simply_fits(const Port *port, PyObject *argument) {
   return 1;
 }
 
+/* The strides of an array in elements; `number` counts inputs, then outputs. NULL with an exception. */
+static int64_t *element_strides(Run *run, int32_t number, PyArrayObject *array) {
+  size_t count = (size_t)run->program->input_count + (size_t)run->program->output_count;
+  if (!run->strides) {
+    run->strides = PyMem_Malloc(count * GRAFT_MAXIMUM_DIMENSIONS * sizeof(int64_t));
+  }
+  if (!run->strides) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  int64_t *strides = run->strides + (size_t)number * GRAFT_MAXIMUM_DIMENSIONS;
+  for (int i = 0; i < PyArray_NDIM(array); i++) {
+    strides[i] = PyArray_STRIDE(array, i) / PyArray_ITEMSIZE(array);
+  }
+  return strides;
+}
+
+/* Rows of a larger array, for an input that grows: 1 if the argument is that, 0 if not, -1 with an exception. */
+static int take_rows(Run *run, int32_t i, PyObject *argument) {
+  const Port *port = run->program->ports + i;
+  if (port->grows < 0 || !PyArray_CheckExact(argument)) {
+    return 0;
+  }
+  PyArrayObject *array = (PyArrayObject *)argument;
+  int aligned = PyArray_CHKFLAGS(array, NPY_ARRAY_ALIGNED);
+  if (PyArray_DESCR(array) != port->descr || PyArray_NDIM(array) != port->info.ndim || !aligned) {
+    return 0;
+  }
+  DLTensor rows = {.data = PyArray_DATA(array),
+                   .device = {kDLCPU, 0},
+                   .ndim = port->info.ndim,
+                   .dtype = port->info.dtype,
+                   .shape = (int64_t *)PyArray_DIMS(array),
+                   .strides = element_strides(run, i, array)};
+  size_t bytes;
+  if (!rows.strides) {
+    return -1;
+  }
+  if (!graft_tensor_bytes(rows.dtype, rows.ndim, rows.shape, &bytes) || graft_block_pitch(&rows, port->grows) < 0) {
+    return 0;
+  }
+  run->inputs[i] = rows;
+  run->input_objects[i] = Py_NewRef(argument);
+  return 1;
+}
+
 static int take_input(Run *run, int32_t i, PyObject *argument) {
   const Port *port = run->program->ports + i;
   if (simply_fits(port, argument)) {
@@ -35,14 +82,64 @@ static int take_input(Run *run, int32_t i, PyObject *argument) {
     run->input_objects[i] = argument;
     return 0;
   }
+  int taken = take_rows(run, i, argument);
+  if (taken) {
+    return taken < 0 ? -1 : 0;
+  }
   run->input_objects[i] = graft_convert_input(port, argument, run->inputs + i);
   return run->input_objects[i] ? 0 : -1;
+}
+
+static int fail_buffer(const Port *port) {
+  GraftError error = {.code = GRAFT_ERROR_INPUT};
+  graft_append(error.message, sizeof error.message,
+               "the buffer of output '%s' is no writeable contiguous array of its type, and of its shape but for rows",
+               port->info.name);
+  graft_raise(&error, NULL, NULL, NULL);
+  return -1;
+}
+
+/* The first rows of a caller's array as an output of this shape. 0; 1 where it has too few; -1 with an exception. */
+static int use_buffer(Run *run, int32_t i, const DLTensor *known, PyObject *buffer) {
+  const Port *port = run->program->ports + run->program->input_count + i;
+  PyArrayObject *array = (PyArrayObject *)buffer;
+  int writeable = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_WRITEABLE;
+  if (!known || port->grows < 0 || !PyArray_CheckExact(buffer) || PyArray_DESCR(array) != port->descr ||
+      !PyArray_CHKFLAGS(array, writeable) || PyArray_NDIM(array) != known->ndim) {
+    return fail_buffer(port);
+  }
+  for (int32_t axis = 0; axis < known->ndim; axis++) {
+    if (axis != port->grows && PyArray_DIM(array, axis) != known->shape[axis]) {
+      return fail_buffer(port);
+    }
+  }
+  if (known->shape[port->grows] > PyArray_DIM(array, port->grows)) {
+    return 1;
+  }
+  int64_t *strides = element_strides(run, run->program->input_count + i, array);
+  Py_INCREF(port->descr);
+  run->arrays[i] = strides ? PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape,
+                                                  PyArray_STRIDES(array), PyArray_DATA(array), NPY_ARRAY_WRITEABLE, NULL)
+                           : NULL;
+  if (!run->arrays[i] || PyArray_SetBaseObject((PyArrayObject *)run->arrays[i], Py_NewRef(buffer)) < 0) {
+    return -1;
+  }
+  run->outputs[i] = (DLTensor){.data = PyArray_DATA(array),
+                               .device = {kDLCPU, 0},
+                               .ndim = known->ndim,
+                               .dtype = port->info.dtype,
+                               .shape = known->shape,
+                               .strides = strides};
+  return 0;
 }
 
 static int make_output(Run *run, const Instance *instance, int32_t i) {
   const Port *port = run->program->ports + run->program->input_count + i;
   const DLTensor *known = graft_run_output(instance, i);
   run->outputs[i] = (DLTensor){0};
+  if (run->buffers && run->buffers[i] != Py_None) {
+    return use_buffer(run, i, known, run->buffers[i]);
+  }
   if (!known) {
     return 0;
   }
@@ -123,9 +220,12 @@ static PyObject *execute(Run *run, PyObject *const *arguments, GraftRunDetails *
     return NULL;
   }
   for (int32_t i = 0; i < self->output_count; i++) {
-    if (make_output(run, instance, i) < 0) {
+    int failed = make_output(run, instance, i);
+    if (failed) {
+      int32_t axis = self->ports[self->input_count + i].grows;
+      PyObject *rows = failed < 0 ? NULL : PyLong_FromLongLong(graft_run_output(instance, i)->shape[axis]);
       graft_release_instance(instance);
-      return NULL;
+      return rows;
     }
   }
   details->user = run;
@@ -141,7 +241,7 @@ static PyObject *execute(Run *run, PyObject *const *arguments, GraftRunDetails *
 }
 
 PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
-                             GraftRunDetails *details) {
+                             PyObject *const *buffers, GraftRunDetails *details) {
   DLTensor few_tensors[STACK_TENSORS];
   PyObject *few_objects[STACK_TENSORS];
   if (count != self->input_count) {
@@ -157,11 +257,13 @@ PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py
                .inputs = tensors,
                .outputs = tensors + self->input_count,
                .input_objects = objects,
-               .arrays = objects + self->input_count};
+               .arrays = objects + self->input_count,
+               .buffers = buffers};
     result = execute(&run, arguments, details);
     for (size_t i = 0; i < total; i++) {
       Py_XDECREF(objects[i]);
     }
+    PyMem_Free(run.strides);
     Py_XDECREF(run.lease);
     Py_XDECREF(run.exception);
   } else {

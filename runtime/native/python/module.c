@@ -13,7 +13,20 @@ static PyObject *program_vectorcall(PyObject *self, PyObject *const *arguments, 
     PyErr_SetString(PyExc_TypeError, "the native program takes positional arguments only");
     return NULL;
   }
-  return graft_call_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), &(GraftRunDetails){0});
+  return graft_call_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), NULL,
+                            &(GraftRunDetails){0});
+}
+
+/* Gives the outputs or, where a buffer has too few rows, the number that the first such output has; then nothing ran. */
+static PyObject *program_run_into(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
+  ProgramObject *self = (ProgramObject *)object;
+  if (count != 2 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[1]) ||
+      PyTuple_GET_SIZE(arguments[1]) != self->output_count) {
+    PyErr_SetString(PyExc_TypeError, "run_into takes a tuple of inputs, and one of a buffer or None for each output");
+    return NULL;
+  }
+  return graft_call_program(self, PySequence_Fast_ITEMS(arguments[0]), PyTuple_GET_SIZE(arguments[0]),
+                            PySequence_Fast_ITEMS(arguments[1]), &(GraftRunDetails){0});
 }
 
 /* The most calls of any procedure that may be the entry of a run. */
@@ -47,7 +60,7 @@ static PyObject *program_profile(PyObject *object, PyObject *const *arguments, P
   if (!details.nanoseconds) {
     return PyErr_NoMemory();
   }
-  PyObject *outputs = graft_call_program(self, arguments, count, &details);
+  PyObject *outputs = graft_call_program(self, arguments, count, NULL, &details);
   PyObject *list = outputs ? list_times(details.nanoseconds, manifest->procedures[details.procedure].call_count) : NULL;
   Py_XDECREF(outputs);
   PyMem_Free(details.nanoseconds);
@@ -154,6 +167,8 @@ static int find_ports(ProgramObject *self) {
     Port *port = self->ports + i;
     port->info = i < inputs ? graft_program_input(self->program, i) : graft_program_output(self->program, i - inputs);
     port->descr = graft_numpy_descr(port->info.dtype);
+    const Procedure *main = self->program->manifest.procedures;
+    port->grows = main->tensors[i < inputs ? main->inputs.items[i] : main->outputs.items[i - inputs]].grows;
     for (int32_t axis = 0; axis < port->info.ndim; axis++) {
       port->is_symbolic |= port->info.shape[axis] < 0;
     }
@@ -184,6 +199,9 @@ static int program_init(PyObject *object, PyObject *arguments, PyObject *keyword
 static PyMethodDef program_methods[] = {
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "Run the program and return the number of the procedure that ran, and the nanoseconds that each of its calls took."},
+    {"run_into", (PyCFunction)(void (*)(void))program_run_into, METH_FASTCALL,
+     "Run the program on a tuple of inputs; the outputs for which a tuple has arrays become their first rows. Return the "
+     "outputs or, where an array has too few rows and nothing ran, the number that the first such output has."},
     {0},
 };
 

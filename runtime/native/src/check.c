@@ -62,10 +62,14 @@ static int32_t check_calls(Checker *checker) {
   int32_t status = GRAFT_OK, length = (int32_t)strlen(checker->where);
   for (int32_t i = 0; !status && i < checker->procedure->call_count; i++) {
     const Call *call = checker->procedure->calls + i;
+    const char *fault;
     snprintf(checker->where + length, sizeof checker->where - (size_t)length, "call %" PRId32 ": ", i);
     if (call->kind == CALL_FUNCTION && !has_function(manifest->modules + call->module, call->function)) {
       status = damaged(checker, "module '%s' has no function '%s'", manifest->modules[call->module].name,
                        call->function);
+    } else if (call->kind == CALL_APPEND && (fault = graft_check_append(checker->procedure, call))) {
+      status = damaged(checker, "the append of '%s': %s",
+                       checker->procedure->tensors[call->outputs.items[0]].name, fault);
     } else if (call->body_count) {
       status = graft_check_control(manifest, checker->procedure, call, checker->where, checker->error);
     }

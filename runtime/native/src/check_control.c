@@ -189,6 +189,7 @@ int32_t graft_check_control(const Manifest *manifest, const Procedure *procedure
       return check_scan(&checker);
     case CALL_FUNCTION:
     case CALL_COPY:
+    case CALL_APPEND:
       return GRAFT_OK;
   }
   return GRAFT_OK;

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "append.h"
 #include "platform.h"
-#include "program.h"
 
 enum { NAMED_ORIGINS = 3 };
 
@@ -23,6 +23,21 @@ static int32_t fail_shape(Context *context, const char *what, const TensorSpec *
                             got, expected);
 }
 
+/* What grows may be rows of a larger buffer. 0 if it is something else. */
+static int bind_strides(Frame *frame, int32_t number, const DLTensor *value) {
+  int32_t axis = frame->procedure->tensors[number].grows;
+  frame->tensors[number].strides = NULL;
+  if (axis < 0 || !value->strides) {
+    return graft_is_contiguous(value);
+  }
+  int64_t pitch = graft_block_pitch(value, axis);
+  if (pitch >= 0) {
+    frame->tensors[number].strides = frame->strides[number];
+    graft_grow_strides(value, axis, pitch, frame->strides[number]);
+  }
+  return pitch >= 0;
+}
+
 int32_t graft_bind_input(Context *context, Frame *frame, int32_t i, const DLTensor *value) {
   int32_t number = frame->procedure->inputs.items[i];
   const TensorSpec *spec = frame->procedure->tensors + number;
@@ -37,6 +52,9 @@ int32_t graft_bind_input(Context *context, Frame *frame, int32_t i, const DLTens
     tensor->shape = memcpy(frame->shapes[number], value->shape, (size_t)spec->ndim * sizeof(int64_t));
   } else if (!graft_shape_equal(spec->ndim, spec->shape, value->ndim, value->shape)) {
     return fail_shape(context, "input", spec, value, spec->ndim, spec->shape);
+  }
+  if (!bind_strides(frame, number, value)) {
+    return graft_context_fail(context, GRAFT_ERROR_INPUT, "input '%s' is not contiguous; pass a row-major copy", spec->name);
   }
   if (!graft_frame_bind(frame, number, (char *)value->data + value->byte_offset)) {
     return graft_context_fail(context, GRAFT_ERROR_RUN, "input '%s' is too small for a view of it", spec->name);
@@ -231,6 +249,8 @@ static int32_t run_call(Context *context, Frame *frame, const Call *call) {
       return run_function(context, frame, call);
     case CALL_COPY:
       return graft_store_value(context, frame, call->outputs.items[0], frame->tensors + call->inputs.items[0]);
+    case CALL_APPEND:
+      return graft_run_append(context, frame, call);
     case CALL_IF:
       return graft_run_if(context, frame, call);
     case CALL_LOOP:
@@ -279,6 +299,7 @@ int32_t graft_run_procedure(Context *context, Frame *frame, Result *results) {
       if (!graft_shape_equal(wanted->ndim, wanted->shape, own->ndim, own->shape)) {
         return fail_shape(context, "output", procedure->tensors + number, own, wanted->ndim, wanted->shape);
       }
+      bind_strides(frame, number, wanted);
       graft_frame_bind(frame, number, (char *)wanted->data + wanted->byte_offset);
     }
   }

@@ -119,6 +119,12 @@ static int create_stage(Store *store, const Stage *stage, StageState *state) {
 
 static int create_tensor(Store *store, Frame *frame, int32_t number) {
   const TensorSpec *spec = frame->procedure->tensors + number;
+  if (spec->grows >= 0) {
+    frame->strides[number] = graft_store_allocate(store, (size_t)spec->ndim, sizeof(int64_t));
+    if (!frame->strides[number]) {
+      return 0;
+    }
+  }
   if (spec->dimensions) {
     frame->shapes[number] = graft_store_allocate(store, (size_t)spec->ndim, sizeof(int64_t));
     return frame->shapes[number] != NULL;
@@ -144,8 +150,9 @@ static int create_bindings(Store *store, Frame *frame) {
   size_t values = (size_t)procedure->symbol_count + (size_t)procedure->operation_count;
   frame->values = graft_store_allocate(store, values, sizeof(int64_t));
   frame->shapes = graft_store_allocate(store, (size_t)procedure->tensor_count, sizeof(int64_t *));
+  frame->strides = graft_store_allocate(store, (size_t)procedure->tensor_count, sizeof(int64_t *));
   frame->stages = graft_store_allocate(store, (size_t)procedure->stage_count, sizeof(StageState));
-  int complete = frame->values && frame->shapes && frame->stages;
+  int complete = frame->values && frame->shapes && frame->strides && frame->stages;
   for (int32_t i = 0; complete && i < procedure->stage_count; i++) {
     complete = create_stage(store, procedure->stages + i, frame->stages + i);
   }

@@ -98,18 +98,18 @@ static int32_t read_origin(Reader *reader, const JsonValue *row, Call *call) {
 }
 
 static int32_t read_call(Reader *reader, const Procedure *procedure, const JsonValue *row, Call *call) {
-  static const char *const names[] = {"call", "copy", "if", "loop", "scan"};
+  static const char *const names[] = {"call", "copy", "append", "if", "loop", "scan"};
   const char *name;
-  int64_t module, tensors = procedure->tensor_count;
+  int64_t module, axis, tensors = procedure->tensor_count;
   int32_t status = graft_read_text(reader, row, "kind", &name);
   if (status) {
     return status;
   }
   int32_t kind = 0;
-  while (kind < 5 && strcmp(names[kind], name) != 0) {
+  while (kind < 6 && strcmp(names[kind], name) != 0) {
     kind++;
   }
-  if (kind == 5) {
+  if (kind == 6) {
     return graft_damaged(reader, "unknown 'kind' \"%s\"", name);
   }
   call->kind = (CallKind)kind;
@@ -127,6 +127,12 @@ static int32_t read_call(Reader *reader, const Procedure *procedure, const JsonV
     }
   } else if (status == GRAFT_OK && call->kind == CALL_COPY && (call->inputs.count != 1 || call->outputs.count != 1)) {
     status = graft_damaged(reader, "a copy has one input and one output");
+  } else if (status == GRAFT_OK && call->kind == CALL_APPEND) {
+    if (call->inputs.count != 2 || call->outputs.count != 1) {
+      return graft_damaged(reader, "an append has two inputs and one output");
+    }
+    status = graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &axis);
+    call->axis = status ? 0 : (int32_t)axis;
   } else if (status == GRAFT_OK && call->kind >= CALL_IF) {
     status = read_bodies(reader, procedure, row, call);
   }

@@ -186,6 +186,7 @@ int32_t graft_read_tensor(Reader *reader, Procedure *procedure, const JsonValue 
   tensor->root = (int32_t)(tensor - procedure->tensors);
   tensor->next_view = -1;
   tensor->index = -1;
+  tensor->grows = -1;
   tensor->first = tensor->last = GRAFT_NEVER;
   status = read_shape(reader, procedure, row, tensor);
   return status ? status : read_storage(reader, procedure, row, tensor);

@@ -61,9 +61,11 @@ typedef struct TensorSpec {
   uint64_t offset;           /* bytes: into the arena, or into the root */
   int32_t next_view;         /* another view of the same root, or -1; of a root: the first */
   int32_t first, last;       /* of a root in the arena: the calls that first write and last use it, or GRAFT_NEVER */
+  int32_t grows;             /* the axis along which a call appends to it, or made it so; -1 for all others */
+  int32_t past;              /* of what was appended to: that input */
 } TensorSpec;
 
-typedef enum { CALL_FUNCTION, CALL_COPY, CALL_IF, CALL_LOOP, CALL_SCAN } CallKind;
+typedef enum { CALL_FUNCTION, CALL_COPY, CALL_APPEND, CALL_IF, CALL_LOOP, CALL_SCAN } CallKind;
 
 typedef struct IndexList {
   int32_t *items;
@@ -85,6 +87,7 @@ typedef struct Call {
   int32_t body_count;
   int32_t bodies[2];
   IndexList arguments[2];
+  int32_t axis; /* of an append */
   ScanAxis *scan_inputs, *scan_outputs;
   int32_t scan_input_count;
   const char **origin;
@@ -170,6 +173,9 @@ int32_t graft_find_stages(Procedure *procedure, Store *store, const char *where,
 /* Checks the order of writes and reads, and the overlap in the arena; notes the lives of tensors in it
  * (check_memory.c). `where` begins the message. */
 int32_t graft_check_memory(Procedure *procedure, const char *where, GraftError *error);
+
+/* What is wrong with a call of kind append, NULL if nothing: then its tensors know that they grow (append.c). */
+const char *graft_check_append(Procedure *procedure, const Call *call);
 
 /* Finds what may stand in whose place, where memory is planned for each binding: lives are known (stages.c). */
 int32_t graft_find_in_place(Procedure *procedure, Store *store, GraftError *error);

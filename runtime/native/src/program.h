@@ -65,6 +65,7 @@ typedef struct Frame {
   Block *blocks;       /* per tensor; used by those of unknown shape */
   int64_t *values;     /* of symbols and operations */
   int64_t **shapes;    /* per tensor: where the runtime evaluates its shape, or keeps that of an input */
+  int64_t **strides;   /* per tensor: of what grows, room for strides */
   StageState *stages;
 } Frame;
 

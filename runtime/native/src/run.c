@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program.h"
+#include "append.h"
 
 static int32_t fail_type(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,
                          const DLTensor *tensor, GraftError *error) {
@@ -15,6 +15,11 @@ static int32_t fail_type(const char *what, const Procedure *main, const TensorSp
   graft_append_shape(got, sizeof got, tensor->ndim, tensor->shape);
   return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' must be %s%s, got %s%s", what, spec->name,
                          graft_dtype_name(spec->dtype), expected, graft_dtype_name(tensor->dtype), got);
+}
+
+/* What grows may be rows of a larger buffer. */
+static int has_right_strides(const TensorSpec *spec, const DLTensor *tensor) {
+  return spec->grows < 0 ? graft_is_contiguous(tensor) : graft_block_pitch(tensor, spec->grows) >= 0;
 }
 
 /* The tensor must be what the specification says, contiguous and in main memory. `shape` is that of the specification,
@@ -34,12 +39,14 @@ static int32_t check_tensor(const char *what, const Procedure *main, const Tenso
   if (!same_shape || !graft_dtype_equal(spec->dtype, tensor->dtype)) {
     return fail_type(what, main, spec, shape, tensor, error);
   }
-  if (!graft_is_contiguous(tensor)) {
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is not contiguous; pass a row-major copy", what,
-                           spec->name);
-  }
   if (!graft_tensor_bytes(tensor->dtype, tensor->ndim, tensor->shape, &bytes) || (bytes && !tensor->data)) {
     return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' has no data", what, spec->name);
+  }
+  if (!has_right_strides(spec, tensor)) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT,
+                           spec->grows < 0 ? "%s '%s' is not contiguous; pass a row-major copy"
+                                           : "%s '%s' is neither contiguous nor the first rows of a contiguous buffer",
+                           what, spec->name);
   }
   return GRAFT_OK;
 }
@@ -79,6 +86,18 @@ const DLTensor *graft_run_output(const Instance *instance, int32_t i) {
   return spec->stage == 0 && !spec->is_unknown ? main->tensors + number : NULL;
 }
 
+/* In the memory of what it appends to, it has the rows where they are. */
+static int32_t check_appended(const Frame *frame, const TensorSpec *spec, const DLTensor *output, GraftError *error) {
+  const DLTensor *past = frame->tensors + spec->past;
+  if (past->shape[spec->grows] == 0 || past->data != (char *)output->data + output->byte_offset ||
+      graft_appends_in_place(past, output, spec->grows)) {
+    return GRAFT_OK;
+  }
+  return graft_set_error(error, GRAFT_ERROR_INPUT,
+                         "output '%s' begins where input '%s' does, but has other strides; give both those of one buffer",
+                         spec->name, frame->procedure->tensors[spec->past].name);
+}
+
 static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *output, Result *result,
                               GraftError *error) {
   const Procedure *main = instance->entry->procedure;
@@ -87,7 +106,8 @@ static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *out
   int64_t *shape = known ? known->shape : spec->shape;
   result->tensor = *output;
   if (output->data) {
-    return check_tensor("output", main, spec, shape, output, error);
+    int32_t status = check_tensor("output", main, spec, shape, output, error);
+    return status || spec->grows < 0 ? status : check_appended(instance->entry, spec, output, error);
   }
   result->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = shape, .device = {kDLCPU, 0}};
   if (graft_writes_in_place(main, i)) {

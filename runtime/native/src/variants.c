@@ -113,6 +113,11 @@ int32_t graft_check_variants(const Manifest *manifest, GraftError *error) {
 
 /* ---- Choice --------------------------------------------------------------------------------------------------- */
 
+/* What comes as rows of a larger buffer has to be what the variant appends to. */
+static int fits_strides(const TensorSpec *spec, const DLTensor *input) {
+  return spec->grows >= 0 || graft_is_contiguous(input);
+}
+
 /* Ranks are compared. */
 static int fits_axes(const Procedure *variant, const TensorSpec *spec, const DLTensor *inputs, const int64_t *shape) {
   for (int32_t axis = 0; axis < spec->ndim; axis++) {
@@ -135,7 +140,8 @@ static int fits(const Procedure *variant, const DLTensor *inputs) {
     }
   }
   for (int32_t i = 0; i < list->count; i++) {
-    if (!fits_axes(variant, variant->tensors + list->items[i], inputs, inputs[i].shape)) {
+    const TensorSpec *spec = variant->tensors + list->items[i];
+    if (!fits_axes(variant, spec, inputs, inputs[i].shape) || !fits_strides(spec, inputs + i)) {
       return 0;
     }
   }

@@ -41,9 +41,9 @@ def placed_concats(
 ) -> list[Placed]:
     """Return the Concats of a region whose parts are computed in their memory, each part in that of one Concat.
 
-    ``nodes`` stand in execution order. ``last`` are the values stored with channels last or appended to
-    others, which are no part of this; ``is_view`` says of a node that its output is the memory of its first input, ``is_followed`` of a value that the
-    kernel that computes it can do what comes next.
+    ``nodes`` stand in execution order. ``last`` are values that have no part in this: those stored with channels last,
+    and those appended to others. ``is_view`` says of a node that its output is the memory of its first input,
+    ``is_followed`` of a value that the kernel that computes it can do what comes next.
     """
     made = {value: node for node in nodes for value in node.node.outputs}
     together = _Together()

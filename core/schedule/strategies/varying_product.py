@@ -2,7 +2,8 @@
 
 The result is cut into tiles of constant size. Blocks of columns come first, so that one panel of the right factor stays
 in a cache for all rows; within a block, tiles of rows follow each other, and the rows that are left over go one by one.
-Columns that are left over are masked. A constant right factor is packed into such panels at compile time.
+Columns that are left over are masked. A constant right factor is packed into such panels at compile time. A single row
+waits for memory alone, so it reads several panels at once: more is under way than a processor fetches ahead of one.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ FEW = 64
 """The rows for which panels are fetched ahead in time: with fewer, a part of them is not."""
 BLOCK_SHARE = 0.75
 """Rows of the left factor are taken in blocks of this part of the second-level cache, which stay there."""
+OTHERS = 4
+"""Registers that hold no sums where a single row is multiplied."""
 LEAST = 256
 """Rows of a block at the least: the right factor passes once for each, from farther away than the left one."""
 USUAL = 128
@@ -174,7 +177,8 @@ class _Panels:
 
     def vector(self, term: Expression, column: Expression, offset: int, lanes: int) -> Expression:
         """Return the elements of a row from ``offset`` behind a column on; behind the last column are zeros."""
-        panel = b.multiply(b.divide(column, self.width), self.terms * self.width)
+        further, offset = divmod(offset, self.width)
+        panel = b.multiply(b.add(b.divide(column, self.width), further), self.terms * self.width)
         begin = b.add(b.add(panel, b.multiply(term, self.width)), b.add(b.modulo(column, self.width), offset))
         return Load(self.buffer, (ramp(begin, lanes),))
 
@@ -241,11 +245,33 @@ class _Loops:
         parts: list[Statement] = []
         if whole != b.index(0):
             inside = self._rows(b.multiply(block, width), None)
-            parts.append(self._over_outer(For(block, whole, "parallel", inside)))
+            panels: Statement = For(block, whole, "parallel", inside)
+            parts.append(self._over_outer(self._unless_single(panels)))
         if rest != b.index(0):
             tail = self._over_outer(self._tail(b.multiply(whole, width), rest))
             parts.append(tail if isinstance(rest, Constant) else If(b.greater(rest, 0), tail))
         return Block(tuple(parts))
+
+    def _unless_single(self, panels: Statement) -> Statement:
+        """Return the loop over whole panels, and for a single row one over as many as have their sums in registers."""
+        product, tile = self.product, self.tile
+        columns = product.shape[product.columns]
+        if self.panels is None or not isinstance(columns, Constant) or isinstance(product.height, Constant):
+            return panels
+        whole = int(columns.value) // tile.columns
+        streams = min(whole, (self.machine.registers - OTHERS) // tile.vectors)
+        if streams < 2 or tile.rows == 1:
+            return panels
+
+        def of(count: int, first: Expression) -> Statement:
+            wide = replace(tile, rows=1, vectors=count * tile.vectors)
+            return self._tile(wide, b.index(0), b.multiply(first, tile.columns), None)
+
+        group, (groups, rest) = Variable("group"), divmod(whole, streams)
+        parts: list[Statement] = [For(group, b.index(groups), "parallel", of(streams, b.multiply(group, streams)))]
+        if rest:
+            parts.append(of(rest, b.index(groups * streams)))
+        return If(b.equal(product.height, 1), Block(tuple(parts)), panels)
 
     def _tail(self, begin: Expression, rest: Expression) -> Statement:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""

@@ -3,10 +3,10 @@
     python -m benchmarks.decode [llama gpt2] [--lengths 128,512,1024] [--layers 4] [--threads 1] [--seconds 6]
                                 [--markdown]
 
-The models have seeded random weights and the widths of TinyLlama 1.1B (2048, 32 heads, 4 of keys and values) and of GPT-2
-small (768, 12 heads). A step takes one token. ``bound`` is `Program.bind`, whose caches grow in place; ``plain`` a call
-that gets its caches and returns new ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of the bound
-program's time by ONNX Runtime's.
+The models have seeded random weights and the widths of TinyLlama 1.1B (2048, 32 heads, 4 of keys and values) and of
+GPT-2 small (768, 12 heads). A step takes one token. ``bound`` is `Program.bind`, whose caches grow in place, ``plain``
+a call that gets its caches and returns new ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of the
+bound program's time by ONNX Runtime's, ``of plain`` that by plain calls'.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def onnxruntime(proto: onnx.ModelProto, threads: int) -> Callable[[Mapping[str, 
     return lambda feeds: session.run(None, dict(feeds))
 
 
-def cells(program: Program, peer: Callable[[Mapping[str, np.ndarray]], object], length: int, seconds: float) -> list[str]:
+def cells(
+    program: Program, peer: Callable[[Mapping[str, np.ndarray]], object], length: int, seconds: float
+) -> list[str]:
     """Measure steps behind so many tokens: the bound program's, those of plain calls, and the peer's."""
     random, bound = np.random.default_rng(0), program.bind()
     for begin in range(0, length, CHUNK):
@@ -66,7 +68,9 @@ def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(MODELS))
-    parser.add_argument("--lengths", default=[128, 512, 1024], type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument(
+        "--lengths", default=[128, 512, 1024], type=lambda text: [int(part) for part in text.split(",")]
+    )
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=6.0)

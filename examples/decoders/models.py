@@ -1,8 +1,8 @@
 """Decoders with a cache, as exporters write them: a GPT-2 and a Llama with seeded random weights.
 
-Both take ``ids`` of any batch and length and the keys and values of what came before, ``past_k0``, ``past_v0``, ...; they
-give ``logits`` and the caches with the new rows behind them. The Llama has rotary positions, and fewer heads of keys and
-values than of queries.
+Both take ``ids`` of any batch and length and the keys and values of what came before, ``past_k0``, ``past_v0``, ...;
+they give ``logits`` and the caches with the new rows behind them. The Llama has rotary positions, and fewer heads of
+keys and values than of queries.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Graph:
         return past, self.op("Add", past, new)
 
     def causal_mask(self, past: str, total: str) -> tuple[str, str]:
-        """Return the positions of the new rows, and what is added to their scores: nothing, or a large negative number."""
+        """Return the positions of the new rows, and what is added to their scores: 0, or a large negative number."""
         one = self._constant("one", np.array(1, np.int64))
         rows = self.op("Range", past, total, one)
         columns = self.op("Range", self._constant("none", np.array(0, np.int64)), total, one)

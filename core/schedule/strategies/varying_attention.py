@@ -3,7 +3,8 @@
 Queries are taken in blocks of constant height, and for each of them keys and values in blocks of constant length. A
 tile of query rows keeps the largest score and the sum of exponentials of each row so far; when a later block has a
 larger score, the sum and the result so far are scaled (Milakov and Gimelshein, "Online normalizer calculation for
-softmax", 2018; Dao et al., "FlashAttention", 2022). All memory between is of constant size.
+softmax", 2018; Dao et al., "FlashAttention", 2022). All memory between is of constant size. A few queries, as in a
+step of decoding, read keys and values where they are (`attention_in_place`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from graft.core.schedule.loops.vectorize import instantiate, vectorize_expressio
 from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.products.tiling import Reduced, Span, Tile, accumulate, begin_with, choose_tile, clear
 from graft.core.schedule.strategies.attention_blocks import Keys, Panels, Rows
+from graft.core.schedule.strategies.attention_in_place import QUERIES as FEW
+from graft.core.schedule.strategies.attention_in_place import InPlace
 from graft.core.schedule.strategies.attention_parts import (
     AttentionStages,
     FactoredProduct,
@@ -67,7 +70,10 @@ def schedule_attention(kernel: Kernel, target: Target) -> Scheduled | None:
     if not int(scores.terms.value) or not int(values.extents[-1].value):
         return None
     loops = _Loops(stages, scores, values, target)
-    body = instantiate(simplify_statement(loops.body()), {})
+    body, few = loops.body(), _Loops(stages, scores, values, target, few=True)
+    if few.in_place.fits:
+        body = If(b.less_equal(values.extents[-2], FEW), few.body(), body)
+    body = instantiate(simplify_statement(body), {})
     function = Function(kernel.name, (*kernel.inputs, *kernel.outputs), 1, body, kernel.origin)
     return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
 
@@ -76,7 +82,13 @@ class _Loops:
     """Writes the loops of one attention."""
 
     def __init__(
-        self, stages: AttentionStages, scores: FactoredProduct, values: FactoredProduct, target: Target
+        self,
+        stages: AttentionStages,
+        scores: FactoredProduct,
+        values: FactoredProduct,
+        target: Target,
+        *,
+        few: bool = False,
     ) -> None:
         self.stages, self.scores, self.values = stages, scores, values
         self.kind = Type(scores.left.type.dtype)
@@ -86,14 +98,16 @@ class _Loops:
         ]
         features = values.extents[-1]
         assert isinstance(features, Constant), "heads of an unknown size"
-        self.tile = choose_tile(USUAL, int(features.value), self.kind.dtype, target)
+        self.tile = choose_tile(FEW if few else USUAL, int(features.value), self.kind.dtype, target)
         self.lanes = self.tile.lanes
         self.block = max(1, KEYS // self.tile.columns) * self.tile.columns
         self.panels = Panels(scores, values, self.outer, self.tile, self.block)
         pitch = self.block + self.lanes  # rows a power of two apart would share sets of the cache
         row_bytes = pitch * element_bits(self.kind.dtype) // 8
         group = max(1, int(target.machine.working_set(1)) // (row_bytes * self.tile.rows)) * self.tile.rows
-        self.group, self.height = group, max(1, QUERIES // group) * group
+        self.group, self.height = (FEW, FEW) if few else (group, max(1, QUERIES // group) * group)
+        group = self.group
+        self.few, self.in_place = few, InPlace(scores, values, self.outer, self.lanes)
         self.softmax = RunningSoftmax(
             scores.epilogue, self.outer, self.lanes, group, self.height, pitch, empty_is_zero=stages.empty_is_zero
         )
@@ -109,7 +123,8 @@ class _Loops:
         first = b.multiply(number, self.height)
         count = b.minimum(b.subtract(queries, first), self.height)
         body = self._queries(first, count)
-        for buffer in (self.panels.keys, self.panels.weighted, self.results, *self.softmax.buffers):
+        copies = () if self.few else (self.panels.keys, self.panels.weighted)
+        for buffer in (*copies, self.results, *self.softmax.buffers):
             body = Allocate(buffer, body)
         body = For(number, b.divide(b.add(queries, self.height - 1), self.height), "parallel", body)
         for index, extent in reversed(list(zip(self.outer, self.values.extents, strict=False))):
@@ -128,13 +143,15 @@ class _Loops:
         body = Let(height, b.minimum(b.subtract(count, row), self.group), body)
         body = Let(row, b.multiply(group, self.group), body)
         groups = For(group, b.divide(b.add(count, self.group - 1), self.group), "serial", body)
-        body = Block((self.panels.key_copies(block), self.panels.value_copies(block), groups))
+        copies = () if self.few else (self.panels.key_copies(block), self.panels.value_copies(block))
+        body = Block((*copies, groups))
         body = Let(vectors, b.divide(b.add(own, self.lanes - 1), self.lanes), body)
         return For(number, blocks, "serial", Let(own, b.minimum(b.subtract(keys, begin), self.block), body))
 
     def _group(self, rows: Rows, keys: Keys) -> Statement:
         """Return what a group of rows makes of a block of keys."""
-        return Block((self._scores(rows, keys), *self.softmax.of(rows, keys), *self._weighted(rows, keys)))
+        scores = self.in_place.products(self.softmax.scored, rows, keys) if self.few else self._scores(rows, keys)
+        return Block((scores, *self.softmax.of(rows, keys), *self._weighted(rows, keys)))
 
     def _in_tiles(self, rows: Expression, tile: Callable[[int, Expression], Statement]) -> Statement:
         """Return tiles of rows: as many whole ones as there are, and what is left over in powers of two."""
@@ -246,6 +263,8 @@ class _Loops:
             return Load(softmax.scored, (b.add(row, number), values.term))
 
         def right(vector: int) -> Expression:
+            if self.few:
+                return self.in_place.value(keys, column(vector), cut if vector == tile.vectors - 1 else None)
             return Load(self.panels.weighted, (self.panels.value_place(panel, vector, values.term),))
 
         span = Span(b.index(0), keys.count, 0)

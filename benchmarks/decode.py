@@ -5,8 +5,8 @@
 
 The models have seeded random weights and the widths of TinyLlama 1.1B (2048, 32 heads, 4 of keys and values) and of
 GPT-2 small (768, 12 heads). A step takes one token. ``bound`` is `Program.bind`, whose caches grow in place, ``plain``
-a call that gets its caches and returns new ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of the
-bound program's time by ONNX Runtime's, ``of plain`` that by plain calls'.
+a call that gets its caches and returns new ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of
+the time of a bound step by that of ONNX Runtime, ``of plain`` by that of a plain call.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _states(
     pairs: Mapping[str, str] | None,
 ) -> list[_State]:
     """The states of pairs of names, which have to be inputs with outputs that fit them."""
-    found = {cache.input: cache for cache in caches_of(description)}
+    found = {cache.input: cache for cache in caches_of(description.procedures[0], description.metadata)}
     if pairs is None:
         pairs = {cache.input: cache.output for cache in found.values()}
         if not pairs:

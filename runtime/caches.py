@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from graft.runtime.procedure import ProgramDescription
+from graft.runtime.procedure import Procedure
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,10 @@ class Cache:
     copied: str = ""
 
 
-def caches_of(description: ProgramDescription) -> tuple[Cache, ...]:
-    """Return a program's caches in the order of its inputs: what its calls append to, and what its metadata add."""
-    entry = description.procedures[0]
+def caches_of(entry: Procedure, metadata: Mapping[str, Any]) -> tuple[Cache, ...]:
+    """Return a program's caches in the order of its inputs: what its entry appends to, and what its metadata add."""
     found: dict[str, Cache] = {}
-    for row in _rows(description.metadata):
+    for row in _rows(metadata):
         found[row.input] = row
     for call in entry.calls:
         if call.kind == "append":

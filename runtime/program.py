@@ -86,7 +86,7 @@ class Program:
     @property
     def caches(self) -> tuple[Cache, ...]:
         """The caches that the program grows: inputs that are outputs with more rows behind them."""
-        return caches_of(self.description)
+        return caches_of(self.description.procedures[0], self.description.metadata)
 
     @takes(pairs=optional(TEXT_BY_TEXT), capacity=optional(at_least(0)))
     def bind(self, pairs: Mapping[str, str] | None = None, capacity: int | None = None) -> BoundProgram:

@@ -80,6 +80,7 @@ def _print_artifact(state: State, path: Path) -> None:
 
 
 def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    from graft.runtime.caches import caches_of
     from graft.runtime.procedure import procedure_from_json, shape_texts
 
     entry, members = manifest["procedures"][0], manifest["members"]
@@ -105,6 +106,9 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     for symbol in procedure.symbols:
         where = f"axis {symbol.axis} of {tensors[symbol.tensor].name}"
         click.echo(f"symbol     {symbol.name} {symbol.low}..{'' if symbol.high is None else symbol.high}: {where}")
+    for cache in caches_of(procedure, manifest["metadata"]):
+        how = f"copied: {cache.copied}" if cache.copied else "appended in place"
+        click.echo(f"cache      {cache.input} -> {cache.output} along axis {cache.axis}: {how}")
     for number in manifest.get("variants", ()):
         variant = procedure_from_json(manifest["procedures"][number])
         inputs = ", ".join(

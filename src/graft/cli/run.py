@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -30,6 +31,9 @@ from graft.report.quantities import shape
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), help="Write each output to this folder as .npy."
 )
+@click.option(
+    "--steps", type=click.IntRange(min=1), help="Run so many times, the growing caches handed back to the next one."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of random inputs.")
 @backend_options
 @dim_option
@@ -43,6 +47,7 @@ def command(
     file: Path,
     given: tuple[tuple[str, str], ...],
     output: Path | None,
+    steps: int | None,
     seed: int,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
@@ -51,17 +56,30 @@ def command(
     strict: bool,
     precision: str,
 ) -> int:
-    """Run FILE, an artifact or a model, once, and show its outputs."""
+    """Run FILE, an artifact or a model, once, and show its outputs.
+
+    With --steps, a decoder keeps its caches between the runs, and its other inputs are the same in all of them.
+    """
     from graft.runtime.inputs import facts, inputs_of, write_arrays
 
     values, ranges = values_and_ranges(dims)
     program = open_program(state, file, backends, shapes, threads, strict, precision, ranges)
-    results = program.run(inputs_of(program, given, seed, values))
+    feeds = inputs_of(program, given, seed, values)
+    caches: list[dict[str, object]] = []
+    if steps is None:
+        results = program.run(feeds)
+    else:
+        bound = program.bind()
+        feeds = {one.name: feeds[one.name] for one in bound.inputs}
+        for _ in range(steps):
+            results = bound.run(feeds)
+        kept = bound.state
+        caches = [{**asdict(one), "rows": kept[one.input].shape[one.axis]} for one in program.caches]
     rows = facts(results)
     if output is not None:
         write_arrays(results, rows, output)
     if state.json:
-        print_json({"outputs": rows})
+        print_json({"outputs": rows} if steps is None else {"outputs": rows, "caches": caches})
     else:
         columns = ("OUTPUT", "DTYPE", "SHAPE", "MIN", "MEAN", "MAX", "FILE")
         cells = [
@@ -69,4 +87,10 @@ def command(
             for one in rows
         ]
         print_table(columns, cells)
+        if caches:
+            click.echo()
+            keys = ("input", "output", "axis", "rows", "copied")
+            print_table(
+                ("CACHE", "OUTPUT", "AXIS", "ROWS", "COPIED"), [tuple(one[key] for key in keys) for one in caches]
+            )
     return ExitCode.OK

@@ -22,6 +22,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.parser import parse_function
 from graft.core.types import BOOL, FLOAT32, INT64, Type
 
 
@@ -75,6 +76,18 @@ def test_parallel_iterations_that_depend_on_each_other_give_another_result():
     )
     np.testing.assert_array_equal(serial, np.ones(4))
     assert np.isnan(parallel[1:]).all()
+
+
+def test_variables_of_strides_are_those_of_the_array():
+    text = """function f(x: float32[2, n, 3] strides [pitch, 3, 1]) -> (y: float32[2], z: int64[1]) {
+      y[0] = x[0, n - 1, 2]
+      y[1] = x[1, n - 1, 2]
+      z[0] = pitch
+    }"""
+    buffer = np.arange(30, dtype=np.float32).reshape(2, 5, 3)
+    last, pitch = run_function(parse_function(text), [buffer[:, :2]])
+    np.testing.assert_array_equal(last, [5, 20])
+    assert pitch == [15]
 
 
 def test_unwritten_memory_is_poison():

@@ -35,6 +35,17 @@ stage d: int8[3] in sram at (m) = select(c[0, m] > float32(0.0), int8(-1), cast<
 """
 
 
+PITCHED = """\
+function f(x: float32[2, n, 3] strides [pitch, 3, 1]) -> (y: float32[2, n, 3], z: int64[1]) {
+  z[0] = pitch
+}
+"""
+
+
+def test_variables_of_strides_print_as_they_were_read():
+    assert str(parse_function(PITCHED)) == PITCHED
+
+
 def test_a_function_prints_as_it_was_read():
     assert str(parse_function(FUNCTION)) == FUNCTION
 

@@ -261,3 +261,21 @@ def test_levels_nest_as_those_of_the_machine():
     with pytest.raises(CompileError, match=f"^{re.escape(message)}$"):
         verify(function(text), Card())
     verify(function(text))
+
+
+@pytest.mark.parametrize(
+    ("strides", "message"),
+    [
+        ("[8]", "'x' has 2 axes and 1 strides"),
+        ("[float32(8.0), 1]", "a stride of 'x' is float32, not int64"),
+    ],
+)
+def test_strides_that_are_none_are_named(strides, message):
+    text = f"function f(x: float32[2, 8] strides {strides}) -> (y: float32[1]) {{\n}}\n"
+    expected = re.escape(f"function 'f': {message}, in 'function f'")
+    with pytest.raises(CompileError, match=f"^{expected}$"):
+        verify(parse_function(text))
+
+
+def test_a_stride_of_a_parameter_binds_its_variable():
+    verify(parse_function("function f(x: float32[2, 8] strides [pitch, 1]) -> (y: int64[1]) {\n  y[0] = pitch\n}\n"))

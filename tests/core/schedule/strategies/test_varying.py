@@ -88,3 +88,51 @@ def test_one_function_computes_every_shape(name: str, machine: str) -> None:
         wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
         (found,) = run_function(scheduled.function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
         np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6, err_msg=f"{sizes}")
+
+
+@pytest.mark.parametrize("machine", MACHINES[1:])
+def test_a_single_row_of_many_packed_columns_is_multiplied_like_others(machine: str) -> None:
+    text = PRODUCT.replace("n]", "330]").replace("n)", "330)")
+    weights = np.random.default_rng(1).standard_normal((24, 330)).astype(np.float32)
+    kernel = kernel_of(text, Trait.CONTRACTION, {"w": weights})
+    target = Target(ROWS[machine])
+    scheduled = schedule(kernel, target)
+    verify(scheduled.function, target.machine)
+    for sizes in ({"m": 1}, {"m": 2}, {"m": 8}):
+        arrays = {**arrays_of(kernel, sizes), next(iter(kernel.constants)): weights}
+        wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
+        given = [scheduled.packed.get(buffer, arrays[buffer]) for buffer in kernel.inputs]
+        (found,) = run_function(scheduled.function, given, [wanted.shape])
+        np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6, err_msg=f"{sizes}")
+
+
+ATTENTION = """
+input q: float32[h, m, 16]
+input k: float32[h, n, 16] strides [k_pitch, 16, 1]
+input v: float32[h, n, 20] strides [v_pitch, 20, 1]
+stage s: float32[h, m, n] at (b, i, j) = reduce add over t < 16 from float32(0.0): q[b, i, t] * k[b, j, t]
+  as contraction()
+stage c: float32[h, m] at (b, i) = reduce max over j < n from float32(-inf): s[b, i, j]
+stage z: float32[h, m] at (b, i) = reduce add over j < n from float32(0.0): exp(s[b, i, j] - c[b, i])
+stage p: float32[h, m, n] at (b, i, j) = exp(s[b, i, j] - c[b, i]) / z[b, i]
+stage y: float32[h, m, 20] at (b, i, f) = reduce add over j < n from float32(0.0): p[b, i, j] * v[b, j, f]
+  as contraction()
+"""
+
+
+@pytest.mark.parametrize("machine", MACHINES[1:])
+def test_attention_reads_caches_with_a_pitch(machine: str) -> None:
+    kernel = kernel_of(ATTENTION, Trait.ATTENTION)
+    target = Target(ROWS[machine])
+    scheduled = schedule(kernel, target)
+    verify(scheduled.function, target.machine)
+    assert scheduled.strategy == "varying_attention"
+    for sizes in ({"h": 2, "m": 1, "n": 300}, {"h": 1, "m": 4, "n": 7}, {"h": 2, "m": 5, "n": 33}):
+        arrays = arrays_of(kernel, sizes)
+        for buffer in kernel.inputs[1:]:
+            room = np.full((sizes["h"], sizes["n"] + 3, arrays[buffer].shape[2]), np.nan, np.float32)
+            room[:, : sizes["n"]] = arrays[buffer]
+            arrays[buffer] = room[:, : sizes["n"]]
+        wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
+        (found,) = run_function(scheduled.function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=f"{sizes}")

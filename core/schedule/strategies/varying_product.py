@@ -21,7 +21,7 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
-from graft.core.schedule.products.statements import ramp, wide
+from graft.core.schedule.products.statements import ramp, registers, scratch, wide
 from graft.core.schedule.products.tiling import (
     Ahead,
     Reduced,
@@ -37,6 +37,7 @@ from graft.core.schedule.strategies.varying_nest import divided, moves_by_one
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.ir import (
+    Allocate,
     Axis,
     Block,
     Buffer,
@@ -49,6 +50,7 @@ from graft.core.tensor_ir.ir import (
     Load,
     LoopKind,
     Statement,
+    Store,
     Variable,
 )
 from graft.core.tensor_ir.simplify import simplify_statement
@@ -259,12 +261,13 @@ class _Loops:
         if self.panels is None or not isinstance(columns, Constant) or isinstance(product.height, Constant):
             return panels
         whole = int(columns.value) // tile.columns
-        streams = min(whole, (self.machine.registers - OTHERS) // tile.vectors)
-        if streams < 2 or tile.rows == 1:
+        most = min(whole, (self.machine.registers - OTHERS) // tile.vectors)
+        if most < 2 or tile.rows == 1:
             return panels
+        streams = next((count for count in range(most, 2, -1) if whole % count == 0), most)  # rather nothing left over
 
         def of(count: int, first: Expression) -> Statement:
-            wide = replace(tile, rows=1, vectors=count * tile.vectors)
+            wide = replace(tile, rows=1, vectors=count * tile.vectors, unroll=1)
             return self._tile(wide, b.index(0), b.multiply(first, tile.columns), None)
 
         group, (groups, rest) = Variable("group"), divmod(whole, streams)
@@ -272,6 +275,36 @@ class _Loops:
         if rest:
             parts.append(of(rest, b.index(groups * streams)))
         return If(b.equal(product.height, 1), Block(tuple(parts)), panels)
+
+    def _finish_by_panel(
+        self,
+        tile: Tile,
+        totals: Buffer,
+        point: Callable[[Expression, Expression], list[Expression]],
+        mask: Callable[[int], Expression | None],
+    ) -> Statement:
+        """Return the stores of a row of several panels in a loop over these: what follows the sums is written once."""
+        width, lanes, panel = self.tile.columns, self.tile.lanes, Variable("panel")
+        narrow = replace(tile, vectors=self.tile.vectors)
+        spilled = scratch("panels", totals.dtype, tile.columns // width, width)
+        own = registers("panel_sums", totals.dtype, 1, width)
+        copies = [
+            Store(
+                spilled,
+                (b.index(vector * lanes // width), ramp(b.index(vector * lanes % width), lanes)),
+                Load(totals, (b.index(0), ramp(b.index(vector * lanes), lanes))),
+            )
+            for vector in range(tile.vectors)
+        ]
+        places = [ramp(b.index(vector * lanes), lanes) for vector in range(narrow.vectors)]
+        loads = [Store(own, (b.index(0), place), Load(spilled, (panel, place))) for place in places]
+
+        def at(row: Expression, column: Expression) -> list[Expression]:
+            return point(row, b.add(b.multiply(panel, width), column))
+
+        body = Block((*loads, finish_tile(self.product.epilogue, narrow, own, at, mask)))
+        loop = For(panel, b.index(tile.columns // width), "serial", Allocate(own, body))
+        return Allocate(spilled, Block((*copies, loop)))
 
     def _tail(self, begin: Expression, rest: Expression) -> Statement:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
@@ -368,7 +401,9 @@ class _Loops:
             return place
 
         def finish(totals: Buffer) -> Statement:
-            return finish_tile(product.epilogue, tile, totals, point, mask)
+            if tile.vectors <= self.tile.vectors or not product.epilogue.is_heavy:
+                return finish_tile(product.epilogue, tile, totals, point, mask)
+            return self._finish_by_panel(tile, totals, point, mask)
 
         initial = product.epilogue.anchor.reduction
         assert initial is not None, product.epilogue.anchor.buffer.name

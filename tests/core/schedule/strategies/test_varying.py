@@ -91,8 +91,9 @@ def test_one_function_computes_every_shape(name: str, machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES[1:])
-def test_a_single_row_of_many_packed_columns_is_multiplied_like_others(machine: str) -> None:
-    text = PRODUCT.replace("n]", "330]").replace("n)", "330)")
+@pytest.mark.parametrize("follower", ["s[i, j] + c[j]", "tanh(s[i, j] + c[j]) * sigmoid(s[i, j])"])
+def test_a_single_row_of_many_packed_columns_is_multiplied_like_others(follower: str, machine: str) -> None:
+    text = PRODUCT.replace("s[i, j] + c[j]", follower).replace("n]", "330]").replace("n)", "330)")
     weights = np.random.default_rng(1).standard_normal((24, 330)).astype(np.float32)
     kernel = kernel_of(text, Trait.CONTRACTION, {"w": weights})
     target = Target(ROWS[machine])

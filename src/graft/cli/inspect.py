@@ -109,6 +109,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     for cache in caches_of(procedure, manifest["metadata"]):
         how = f"copied: {cache.copied}" if cache.copied else "appended in place"
         click.echo(f"cache      {cache.input} -> {cache.output} along axis {cache.axis}: {how}")
+    for bound in procedure.bounds:
+        click.echo(f"bound      {bound.extent} {bound.low}..{'' if bound.high is None else bound.high}")
     for number in manifest.get("variants", ()):
         variant = procedure_from_json(manifest["procedures"][number])
         inputs = ", ".join(

@@ -147,7 +147,8 @@ GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index)
 
 /* Runs the program. May be called by several threads at once: each call has its own arena.
  * outputs[i].data == NULL: the runtime allocates it (and the shape); free it with graft_free_output. Else it has the
- * shape that follows from those of the inputs. */
+ * shape that follows from those of the inputs. All are contiguous, but a growing cache and what it becomes may be the
+ * first rows of one buffer (docs/runtime.md). */
 int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
 void graft_free_output(DLTensor *output);
 

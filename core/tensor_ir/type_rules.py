@@ -10,6 +10,7 @@ from graft.core.tensor_ir.ir import (
     Binary,
     Bitcast,
     Broadcast,
+    Buffer,
     Cast,
     Constant,
     Expression,
@@ -144,4 +145,16 @@ def _intrinsic_fault(node: Intrinsic) -> str | None:
     expected = [Type(total, lanes), Type(left, width * lanes), Type(right, width * lanes)]
     if types != expected or node.type.dtype != total:
         return f"'{name}' of {', '.join(map(str, types))}; it takes {', '.join(map(str, expected))}"
+    return None
+
+
+def layout_fault(buffer: Buffer) -> str | None:
+    """Return what is wrong with the extents and strides of a parameter, None if nothing."""
+    strides = buffer.strides or ()
+    if buffer.strides is not None and len(strides) != len(buffer.shape):
+        return f"'{buffer.name}' has {len(buffer.shape)} axes and {len(strides)} strides"
+    for what, numbers in (("an extent", buffer.shape), ("a stride", strides)):
+        for number in numbers:
+            if number.type != INT64:
+                return f"{what} of '{buffer.name}' is {number.type}, not int64"
     return None

@@ -54,7 +54,7 @@ from graft.core.tensor_ir.ordered_stages import (
 )
 from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
 from graft.core.tensor_ir.simplify import Simplifier
-from graft.core.tensor_ir.type_rules import access_fault, is_foreign, type_fault
+from graft.core.tensor_ir.type_rules import access_fault, is_foreign, layout_fault, type_fault
 from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
 from graft.core.types import BOOL, INT64, element_bits
 from graft.errors import CompileError
@@ -175,13 +175,9 @@ class _Verifier:
             self.fail("a buffer is two parameters", text)
         symbols: set[Variable] = set()
         for buffer in function.parameters:
-            if buffer.strides is not None and len(buffer.strides) != len(buffer.shape):
-                self.fail(f"'{buffer.name}' has {len(buffer.shape)} axes and {len(buffer.strides)} strides", text)
-            for what, numbers in (("an extent", buffer.shape), ("a stride", buffer.strides or ())):
-                for given in numbers:
-                    if given.type != INT64:
-                        self.fail(f"{what} of '{buffer.name}' is {given.type}, not int64", text)
-                    symbols |= free_variables(given)
+            if (fault := layout_fault(buffer)) is not None:
+                self.fail(fault, text)
+            symbols |= free_variables(*buffer.shape, *(buffer.strides or ()))
         self.bound |= symbols
         for number in function.in_place:
             known = number in range(len(function.input_buffers)) and function.outputs == 1

@@ -88,6 +88,7 @@ def public(place: Path) -> dict[str, Public]:
         "Program.from_description": Public(graft.Program.from_description, {"description": program.description}),
         "Program.__call__": Public(program.__call__, {}),
         "Program.run": Public(program.run, {"inputs": {"x": X}}),
+        "Program.bind": Public(program.bind, {"pairs": {"x": "y"}}),
         "Program.profile": Public(program.profile, {}),
         "Program.timed": Public(program.timed, {}),
         "Program.save": Public(program.save, {"path": path}),
@@ -116,7 +117,7 @@ NAMES = (
     "load", "plan", "compile", "bench", "verify", "sweep", "explain", "supports", "Policy", "TuneOptions", "Reject",
     "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why", "Plan.with_precision",
     "Plan.__getitem__", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
-    "Program.profile", "Program.timed", "Program.save", "datatypes.convert", "datatypes.create_lower_func",
+    "Program.bind", "Program.profile", "Program.timed", "Program.save", "datatypes.convert", "datatypes.create_lower_func",
     "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via", "datatypes.register",
     "datatypes.register_float", "datatypes.register_op",
 )  # fmt: skip

@@ -23,7 +23,7 @@ from graft.core.operators.reduction import rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
+from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import is_custom
 
 Indices = Sequence[Expression]
@@ -60,8 +60,7 @@ class _Heads:
     @cached_property
     def count(self) -> b.Count:
         """The positions with those of the cache, as a number where they are one."""
-        length = self.shape[2]
-        return int(length.value) if isinstance(length, Constant) else length
+        return b.counted(self.shape[2])
 
     def element(self, batch: Expression, head: Expression, place: Expression, feature: Expression) -> Expression:
         """Return an element."""

@@ -86,7 +86,7 @@ def extent(value: Count) -> Expression:
     return index(value) if isinstance(value, int) else value
 
 
-def product_of(counts: Sequence[Count]) -> int | Expression:
+def product_of(counts: Sequence[Count]) -> Count:
     """Return the product of extents: a number where all are."""
     known = math.prod(count for count in counts if isinstance(count, int))
     total: int | Expression = known
@@ -94,6 +94,16 @@ def product_of(counts: Sequence[Count]) -> int | Expression:
         if not isinstance(count, int):
             total = count if total == 1 else multiply(total, count)
     return total
+
+
+def counted(extent: Expression) -> Count:
+    """Return an extent as a number where it is one."""
+    return int(extent.value) if isinstance(extent, Constant) else extent
+
+
+def raised(count: Count, by: int) -> Count:
+    """Return an extent plus a number."""
+    return count + by if isinstance(count, int) else add(count, by)
 
 
 def variables(count: int, prefix: str = "i") -> tuple[Variable, ...]:

@@ -37,6 +37,8 @@ TABLE = StrategyTable(
         varying_product.STRATEGY,
         varying_convolution.STRATEGY,
         varying_nest.STRATEGY,
+        recurrent_layers.VARYING,
+        sequential_loops.VARYING,
         # stages whose elements depend on each other
         recurrent_layers.STRATEGY,
         sequential_loops.STRATEGY,

@@ -155,7 +155,8 @@ class Nests:
             values = {axis.variable: index}
             return self._reduced(stage, reduced, values, mask) if reduced else _stored(stage, values, mask)
 
-        return _around(outer, self._along(axis, lanes, place, "serial" if outer else kind), kind)
+        along = self.along(axis.variable, axis.extent, lanes, place, "serial" if outer else kind)
+        return _around(outer, along, kind)
 
     def _vector_axis(self, stage: Stage, own: list[_Loop], reduced: list[_Loop], lanes: int) -> _Loop | None:
         """Return the axis along which most accesses are contiguous, None where single elements are as good."""
@@ -174,23 +175,23 @@ class Nests:
                 best = (cost, loop)
         return best[1]
 
-    def _along(self, axis: _Loop, lanes: int, place: Place, kind: LoopKind) -> Statement:
+    def along(self, variable: Variable, extent: Expression, lanes: int, place: Place, kind: LoopKind) -> Statement:
         """Return the loop over whole vectors along an axis, and what is left over at its end."""
-        whole, rest = divided(axis.extent, lanes)
-        block = Variable(f"{axis.variable.name}_block")
+        whole, rest = divided(extent, lanes)
+        block = Variable(f"{variable.name}_block")
         parts: list[Statement] = []
         if whole != b.index(0):
             parts.append(For(block, whole, kind, place(Ramp(b.multiply(block, lanes), 1, lanes), None)))
         if rest != b.index(0):
-            parts.append(self._tail(axis, b.multiply(whole, lanes), rest, lanes, place))
+            parts.append(self._tail(variable, b.multiply(whole, lanes), rest, lanes, place))
         return Block(tuple(parts))
 
-    def _tail(self, axis: _Loop, begin: Expression, rest: Expression, lanes: int, place: Place) -> Statement:
+    def _tail(self, axis: Variable, begin: Expression, rest: Expression, lanes: int, place: Place) -> Statement:
         if self.machine.masks:
             mask = Binary("lt", Ramp(b.index(0), 1, lanes), Broadcast(rest, lanes))
             body = place(Ramp(begin, 1, lanes), mask)
             return body if isinstance(rest, Constant) else If(b.greater(rest, 0), body)
-        element = Variable(axis.variable.name)
+        element = Variable(axis.name)
         return For(element, rest, "serial", place(b.add(begin, element), None))
 
     def _reduced(
@@ -223,7 +224,7 @@ class Nests:
                                  broadcast(value, lanes), neutral)  # fmt: skip
             return Store(total, home, Binary(operator, Load(total, home), value))
 
-        loop = _around(others, self._along(axis, lanes, term, "serial"), "serial")
+        loop = _around(others, self.along(axis.variable, axis.extent, lanes, term, "serial"), "serial")
         result = joined(operator, stage.reduction.initial, Horizontal(operator, Load(total, home)))
         return Allocate(total, Block((Store(total, home, neutral), loop, _finished(stage, {}, result, None))))
 

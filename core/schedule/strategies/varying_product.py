@@ -27,15 +27,18 @@ from graft.core.schedule.products.tiling import (
     Span,
     Tile,
     accumulate,
+    begin_with,
     choose_tile,
     clear,
     finish_tile,
     lanes_of,
 )
-from graft.core.schedule.strategies.varying_nest import divided, moves_by_one
+from graft.core.schedule.products.word_rows import WordRows, word_rows
+from graft.core.schedule.strategies.varying_nest import Nests, divided, moves_by_one
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.ir import (
+    Allocate,
     Axis,
     Block,
     Buffer,
@@ -76,6 +79,8 @@ class _Product:
     rows: tuple[int, ...]
     columns: int
     depth: tuple[Axis, ...]
+    words: WordRows | None = None
+    """How it is one of bytes."""
 
     @property
     def height(self) -> Expression:
@@ -104,10 +109,13 @@ class _Product:
 
 
 def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
-    """Return a kernel whose anchor is a sum of products of floats in register tiles; None for any other."""
+    """Return a kernel whose anchor is a sum of products in register tiles; None for any other.
+
+    Products of bytes are taken whose right factor is a constant matrix.
+    """
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    product = None if epilogue is None else _taken_apart(epilogue)
+    product = None if epilogue is None else _in_words(epilogue, kernel) or _taken_apart(epilogue)
     if product is None:
         return None
     dtype, columns = product.epilogue.anchor.value.type.dtype, product.shape[product.columns]
@@ -115,14 +123,19 @@ def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
     tile = choose_tile(_usual(product.height), width, dtype, target)
     loops = _Loops(product, tile, target.machine)
     packed = loops.pack(kernel)
+    body = loops.body()
+    for stage in () if product.words is None else product.words.run_time_sums.values():
+        body = Allocate(stage.buffer, Block((Nests(target.machine).nest(stage, 0), body)))
     function = Function(
         kernel.name,
         (*(packed.get(buffer, (buffer,))[0] for buffer in kernel.inputs), *kernel.outputs),
         len(kernel.outputs),
-        instantiate(simplify_statement(lower_loops(simplify_statement(loops.body()))), {}),
+        instantiate(simplify_statement(lower_loops(simplify_statement(body))), {}),
         kernel.origin,
     )
     knobs: dict[str, int | str] = {"rows": tile.rows, "vectors": tile.vectors}
+    if product.words is not None:
+        knobs["dot"] = product.words.multiply.dot
     return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
 
 
@@ -156,6 +169,21 @@ def _taken_apart(epilogue: Epilogue) -> _Product | None:
         n for n, axis in enumerate(stage.axes) if axis in in_left and axis not in in_right and shape[n] != b.index(1)
     ]
     return _Product(epilogue, left, right, tuple(own), columns, reduced)
+
+
+def _in_words(epilogue: Epilogue, kernel: Kernel) -> _Product | None:
+    """Return a product of rows of bytes by a constant matrix as one of words; None if it is not one."""
+    if epilogue.branches or epilogue.picks:
+        return None
+    stage = epilogue.anchor
+    others = [stage.value for stage in epilogue.every if stage is not epilogue.anchor]
+    words = word_rows(stage, kernel.constants, others)
+    if words is None:
+        return None
+    in_left, shape = free_variables(words.left), stage.buffer.shape
+    own = (n for n, axis in enumerate(stage.axes) if axis in in_left and shape[n] != b.index(1))
+    changed = replace(epilogue, anchor=words.anchor)
+    return _Product(changed, words.left, words.right, tuple(own), len(stage.axes) - 1, (words.term,), words)
 
 
 def _is_contiguous(load: Load, column: Variable) -> bool:
@@ -198,25 +226,50 @@ class _Loops:
         self.rows: tuple[Expression, int] | None = None
         """Where the block of rows begins and how many it has at the most; None: it is all rows."""
         self.dtype = product.epilogue.anchor.value.type.dtype
+        self.starts: dict[Buffer, tuple[Buffer, int]] = {}
+        """Sums of columns that are known: where they lie behind the panels."""
 
     def pack(self, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
         """Lay a constant right factor out in panels of the tile's columns, padded with zeros; {} if it is not one."""
         load, product = self.product.right, self.product
+        if product.words is not None:
+            return self._pack_words(product.words, kernel)
         if not isinstance(load, Load) or load.buffer not in kernel.constants or len(product.depth) != 1:
             return {}
         place = (product.depth[0].variable, product.axes[product.columns])
         others = [one for one in loads(product.left) if one.buffer is load.buffer]
         if others or load.mask is not None or len(load.indices) != 2 or load.indices != place:
             return {}
-        contents, width = kernel.constants[load.buffer], self.tile.columns
-        terms, columns = contents.shape
+        contents = kernel.constants[load.buffer]
+        packed = self._in_panels(contents)
+        self._keep(load.buffer.name, contents, packed.size, load.buffer.dtype)
+        assert self.panels is not None
+        return {load.buffer: (self.panels.buffer, packed)}
+
+    def _in_panels(self, contents: np.ndarray) -> np.ndarray:
+        """Return the elements of a matrix by panel, row and column, zeros behind the last column."""
+        (terms, columns), width = contents.shape, self.tile.columns
         panels = -(-columns // width)
         padded = np.zeros((terms, panels * width), contents.dtype)
         padded[:, :columns] = contents
-        packed = np.ascontiguousarray(padded.reshape(terms, panels, width).transpose(1, 0, 2))
-        buffer = Buffer(f"{load.buffer.name}_panels", load.buffer.dtype, (b.index(packed.size),), None, "host", 64)
-        self.panels = _Panels(buffer, panels, terms, width)
-        return {load.buffer: (buffer, packed.reshape(-1))}
+        return np.ascontiguousarray(padded.reshape(terms, panels, width).transpose(1, 0, 2)).reshape(-1)
+
+    def _keep(self, name: str, contents: np.ndarray, size: int, dtype: str) -> None:
+        (terms, columns), width = contents.shape, self.tile.columns
+        buffer = Buffer(f"{name}_panels", dtype, (b.index(size),), None, "host", 64)
+        self.panels = _Panels(buffer, -(-columns // width), terms, width)
+
+    def _pack_words(self, words: WordRows, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
+        """Lay the words of a constant matrix out in panels, and behind them the sums of its columns."""
+        matrix = words.matrix(kernel.constants[words.source])
+        parts, known = [self._in_panels(matrix)], [one for one in words.sums if one.constants is not None]
+        parts += [self._in_panels(one.contents().reshape(1, -1)) for one in known]
+        packed = np.concatenate(parts)
+        self._keep(words.source.name, matrix, packed.size, str(matrix.dtype))
+        assert self.panels is not None
+        begins = np.cumsum([part.size for part in parts])
+        self.starts = {one.buffer: (self.panels.buffer, int(at)) for one, at in zip(known, begins, strict=False)}
+        return {words.source: (self.panels.buffer, packed)}
 
     def body(self) -> Statement:
         """Return all loops: blocks of rows, of which the left factor stays in a cache while all columns pass."""
@@ -264,7 +317,7 @@ class _Loops:
 
     def _of_width(self, vectors: int, lanes: int) -> _Loops:
         narrow = _Loops(self.product, replace(self.tile, vectors=vectors, lanes=lanes), self.machine)
-        narrow.panels, narrow.rows = self.panels, self.rows
+        narrow.panels, narrow.rows, narrow.starts = self.panels, self.rows, self.starts
         return narrow
 
     def _over_outer(self, body: Statement) -> Statement:
@@ -348,6 +401,15 @@ class _Loops:
         assert initial is not None, product.epilogue.anchor.buffer.name
         kind = product.epilogue.anchor.value.type
         begin: Callable[[Buffer], Statement] = clear(tile, initial.initial)
+        words = product.words
+        if words is not None:
+
+            def start(number: int, vector: int) -> Expression:
+                places = {product.axes[axis]: place for axis, place in product.row(b.add(row, number)).items()}
+                places[product.axes[product.columns]] = ramp(b.add(column, vector * lanes), lanes)
+                return words.start(places, lanes, mask(vector), self.starts)
+
+            begin = begin_with(tile, start)
         span = None
         extents = [int(axis.extent.value) for axis in product.depth if isinstance(axis.extent, Constant)]
         if len(extents) == len(product.depth):
@@ -359,11 +421,12 @@ class _Loops:
         if self.panels is not None and number is not None:
             ahead = self.panels.ahead(column, number, tile, self.machine.cache(2).line)
         known = [left(number) for number in range(tile.rows)]
-        body = accumulate(tile, kind, begin, terms, known.__getitem__, right, finish, span, ahead)
+        multiply = None if words is None else words.multiply
+        body = accumulate(tile, kind, begin, terms, known.__getitem__, right, finish, span, ahead, multiply)
         for variable, value in reversed(bound):
             body = Let(variable, value, body)
         return body
 
 
 STRATEGY = Strategy("varying_product", frozenset({Trait.CONTRACTION}), of_kernel(schedule_product), varies=True)
-"""Takes products of floats whose right factor lies row by row, or is a constant."""
+"""Takes products of floats whose right factor lies row by row, or is a constant, and of bytes by a constant."""

@@ -10,7 +10,7 @@ from graft.core.operators.cost import moved, per_input
 from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.varying import anything, varying_axis
+from graft.core.operators.varying import anything, fixed_attribute, varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import (
     Axis,
@@ -173,14 +173,14 @@ OPERATORS.add(Operator("TensorScatter", SEQUENTIAL, _lower_tensor_scatter, moved
 def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
     """The positions of the best elements, then the elements there."""
     source, values, found = lowering.input(0), lowering.optional_output(0), lowering.optional_output(1)
-    shape = b.dims(source)
-    axis = normal_axis(lowering.node.attribute("axis", -1), len(shape))
-    axes, candidate = b.variables(len(shape)), Variable("k")
+    axis = normal_axis(lowering.node.attribute("axis", -1), len(source.shape))
+    axes, candidate = b.variables(len(source.shape)), Variable("k")
+    (candidates,) = b.numbers(source, axis, axis + 1)
     if found is None:
         assert values is not None, lowering.node.where
-        found = lowering.temporary("int64", b.dims(values))
+        found = lowering.temporary("int64", b.extents(values))
     largest = bool(lowering.node.attribute("largest", 1))
-    selection = Selection(axes[axis], Axis(candidate, b.index(shape[axis])), largest)
+    selection = Selection(axes[axis], Axis(candidate, b.index(candidates)), largest)
     positions = Stage(found, axes, Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), order=selection)
     if values is None:
         return (positions,)
@@ -189,9 +189,14 @@ def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 def _accept_top_k(node: NodeView) -> Reject | None:
-    if 0 in (node.outputs[0].static_shape or ()):
+    if 0 in (node.outputs[0].shape or ()):
         return Reject("shape", "TopK of no elements")
     return constants_required(1)(node)
 
 
-OPERATORS.add(Operator("TopK", SEQUENTIAL, _lower_top_k, per_input(8), _accept_top_k))
+def _rows_vary(node: NodeView) -> Reject | None:
+    """Take any number of rows, each of a known length, of which a known number is wanted."""
+    return fixed_attribute("axis", -1)(node)
+
+
+OPERATORS.add(Operator("TopK", SEQUENTIAL, _lower_top_k, per_input(8), _accept_top_k, varies=_rows_vary))

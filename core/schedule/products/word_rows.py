@@ -31,22 +31,14 @@ class WordRows:
     multiply: Multiply
     source: Buffer
     sums: tuple[Sum, ...]
+    run_time_sums: Mapping[Buffer, Stage]
+    """The sums that each call makes, by the buffers that the start reads; theirs are the memory for them."""
 
     @property
     def term(self) -> Axis:
         """The axis of the sum, in words."""
         assert self.anchor.reduction is not None, self.anchor.buffer.name
         return self.anchor.reduction.axes[0]
-
-    @property
-    def run_time_sums(self) -> dict[Buffer, Stage]:
-        """The sums that each call makes, with the memory that they need in the place of their buffers."""
-        found = {}
-        for one in self.sums:
-            if one.constants is None:
-                (stage,) = one.stages
-                found[one.buffer] = replace(stage, buffer=replace(one.buffer, memory="scratch"))
-        return found
 
     def matrix(self, contents: np.ndarray) -> np.ndarray:
         """Return the words of the right factor: a row for each term."""
@@ -106,4 +98,10 @@ def word_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequ
     small = SmallRows(grouped.factors[int(turned)].value, grouped.variable, constant_extent(axis.extent))
     width = DOTS[dot].width
     left = small.word(term, width) if small.can_be_words(width) else left
-    return WordRows(grouped.anchor, left, right, Multiply(dot, turned), sources.pop(), grouped.sums)
+    made = {one.buffer: _in_memory(one) for one in grouped.sums if one.constants is None}
+    return WordRows(grouped.anchor, left, right, Multiply(dot, turned), sources.pop(), grouped.sums, made)
+
+
+def _in_memory(made: Sum) -> Stage:
+    (stage,) = made.stages
+    return replace(stage, buffer=replace(made.buffer, memory="scratch"))

@@ -18,7 +18,7 @@ from graft.core.operators.control_loops import block
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
-from graft.core.schedule.loops.loop_frames import blocked, nested, outer_loops, taken
+from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
 from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.strategies.selection_loops import selection_loops
 from graft.core.schedule.strategies.varying_nest import Nests, divided
@@ -248,28 +248,18 @@ def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine)
     is_shared = not isinstance(size, int) or size >= machine.costs.task
     is_narrow = isinstance(width, int) and width < lanes
     if dimension == len(shape) - 1 or lanes == 1 or is_narrow:
-        return _around(rows, _line(group, stored, [axis for axis, _ in rows], 1), is_shared)
+        return loops_around(rows, _line(group, stored, [axis for axis, _ in rows], 1), is_shared)
     *outer, (last, extent) = rows
     around: Places = [axis for axis, _ in outer]
     tiles, rest = divided(b.extent(extent), lanes)
     tile = Variable(f"{last.name}_tile")
     body = _line(group, stored, [*around, b.multiply(tile, lanes)], lanes)
-    parts = [_around([*outer, (tile, b.counted(tiles))], body, is_shared)]
+    parts = [loops_around([*outer, (tile, b.counted(tiles))], body, is_shared)]
     if rest != b.index(0):
         left = Variable(last.name)
         body = _line(group, stored, [*around, b.add(left, b.multiply(tiles, lanes))], 1)
-        parts.append(_around([*outer, (left, b.counted(rest))], body, False))
+        parts.append(loops_around([*outer, (left, b.counted(rest))], body, False))
     return block(*parts)
-
-
-def _around(axes: Sequence[tuple[Variable, b.Count]], body: Statement, is_shared: bool) -> Statement:
-    """Return loops over axes, the first outermost, whose iterations may be shared by threads."""
-    known = [LoopAxis(axis, extent) for axis, extent in axes if isinstance(extent, int)]
-    if len(known) == len(axes):
-        return outer_loops(known, body, is_shared)
-    for axis, extent in reversed(axes):
-        body = For(axis, b.extent(extent), "parallel" if is_shared else "serial", body)
-    return body
 
 
 def _line(group: Sequence[Stage], stored: Collection[Buffer], outer: Places, lanes: int) -> Statement:

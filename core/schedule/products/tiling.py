@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Protocol
 
 from graft.core.machine.machine import Costs
 from graft.core.machine.target import Target
@@ -187,6 +188,16 @@ def whole_span(extent: int, unroll: int) -> Span:
     return Span(b.index(0), b.index(extent // unroll), extent % unroll)
 
 
+class Fetching(Protocol):
+    """What is fetched into a cache while a tile is summed."""
+
+    def after(self, steps: Expression) -> Fetching:
+        """Return what to fetch after so many steps."""
+
+    def fetches(self, step: Expression) -> list[Statement]:
+        """Return the fetches of one step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """Memory that is fetched into the second-level cache meanwhile: from ``begin`` on, ``advance`` elements a step."""
@@ -210,6 +221,7 @@ class Ahead:
 
 
 Place = tuple[Expression, ...]
+Begin = Callable[[Buffer], Statement]
 Factor = Callable[[int], Expression]
 Product = Callable[[Expression, Expression, Expression], Expression]
 
@@ -223,7 +235,7 @@ def accumulate(
     right: Factor,
     finish: Callable[[Buffer], Statement],
     span: Span | None = None,
-    ahead: Ahead | None = None,
+    ahead: Fetching | None = None,
     multiply: Product | None = None,
     exact: int = EXACT_TERMS,
 ) -> Statement:
@@ -304,7 +316,7 @@ def part_span(extent: int, terms: int, unroll: int, number: Expression) -> Span:
     return Span(b.multiply(number, terms), count, last % unroll, is_last)
 
 
-def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahead: Ahead | None) -> Statement:
+def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahead: Fetching | None) -> Statement:
     """Return the loop over a span, ``unroll`` terms at a time, and the terms that are left."""
     statements: list[Statement] = []
     if span.count != b.index(0):
@@ -385,6 +397,27 @@ class Partial:
 
 def _places(tile: Tile, row: int) -> list[Place]:
     return [(b.index(row), ramp(vector * tile.lanes, tile.lanes)) for vector in range(tile.vectors)]
+
+
+def continued(
+    sums: Partial, dtype: str, ends: tuple[Expression, Expression], start: Begin, finish: Begin
+) -> tuple[Begin, Begin]:
+    """Return how a tile starts and finishes whose sums are kept between spans; ``ends``: it is the first, the last."""
+    zero = clear(sums.tile, b.constant(0, dtype))
+    is_first, is_last = ends
+    if dtype != "float32":  # exact, or rounded in an order that its definition says
+        return (
+            lambda totals: If(is_first, start(totals), sums.load(totals)),
+            lambda totals: If(is_last, finish(totals), sums.store(totals)),
+        )
+    return (
+        lambda totals: If(is_first, start(totals), zero(totals)),
+        lambda totals: If(
+            is_last,
+            Block((sums.gather(totals), finish(totals))),
+            If(is_first, sums.store(totals), sums.add(totals)),
+        ),
+    )
 
 
 def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:

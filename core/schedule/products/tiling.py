@@ -87,6 +87,11 @@ def split_evenly(length: int, most: int) -> Split:
     return Split(count, length // count, length % count)
 
 
+def halves(height: int) -> list[int]:
+    """Return a height, half of it, a quarter of it and so on, down to 1: what is left over goes in few tiles."""
+    return [height >> shift for shift in range(height.bit_length())]
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     """The shape of a register tile: ``rows`` scalars times ``vectors`` vectors of ``lanes`` elements.
@@ -291,7 +296,7 @@ def accumulate(
         for at in (0, 1)
     )
     assert is_first is not None and is_last is not None, "a long sum of one part"
-    start = If(is_first, begin(totals), zero(totals))
+    start = _begun(is_first, begin, zero, totals)
     end = If(is_last, Block((kept.gather(totals), finish(totals))), If(is_first, kept.store(totals), kept.add(totals)))
     body = around(loops[:cut], over(part, counts[-1], "serial", Block((start, body, end))))
     return Allocate(sums, Allocate(totals, body))
@@ -411,13 +416,19 @@ def continued(
             lambda totals: If(is_last, finish(totals), sums.store(totals)),
         )
     return (
-        lambda totals: If(is_first, start(totals), zero(totals)),
+        lambda totals: _begun(is_first, start, zero, totals),
         lambda totals: If(
             is_last,
             Block((sums.gather(totals), finish(totals))),
             If(is_first, sums.store(totals), sums.add(totals)),
         ),
     )
+
+
+def _begun(is_first: Expression, start: Begin, zero: Begin, totals: Buffer) -> Statement:
+    """Return the start of a part of a sum: most sums start from zero in any case."""
+    own, other = start(totals), zero(totals)
+    return own if own == other else If(is_first, own, other)
 
 
 def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:

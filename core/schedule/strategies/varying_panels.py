@@ -75,10 +75,9 @@ class Panels:
             Buffer(f"{name}_panels", dtype, (b.index(packed.size),), None, "host", 64), count, terms, width
         ), packed
 
-    def vector(self, term: Expression, column: Expression, offset: int, lanes: int) -> Expression:
-        """Return the elements of a row from ``offset`` behind a column on; behind the last column are zeros."""
-        begin = b.add(b.add(self._begin(column), b.multiply(term, self.width)), b.modulo(column, self.width))
-        return Load(self.buffer, (ramp(b.add(begin, offset), lanes),))
+    def vector(self, panel: Expression, term: Expression, offset: Expression, lanes: int) -> Expression:
+        """Return the elements of a row of a panel from ``offset`` on; behind the last column are zeros."""
+        return Load(self.buffer, (ramp(b.add(self.place(panel, term), offset), lanes),))
 
     def ahead(
         self, place: Expression, terms: int, unroll: int, machine: Machine, number: Expression, count: Expression
@@ -102,13 +101,10 @@ class Panels:
         begin = b.minimum(b.add(following, b.multiply(first, apart)), last)
         return Streams(self.buffer, begin, each, apart, b.less(first, streams), lines, (*sorted({1, *shares}),))
 
-    def place(self, column: Expression, term: Expression) -> Expression:
-        """Return the number of the element at a column and a term."""
-        return b.add(self._begin(column), b.multiply(term, self.width))
+    def place(self, panel: Expression, term: Expression) -> Expression:
+        """Return the number of the element where a row of a panel begins."""
+        return b.add(b.multiply(panel, self.terms * self.width), b.multiply(term, self.width))
 
     @property
     def _bytes(self) -> int:
         return element_bits(self.buffer.dtype) // 8
-
-    def _begin(self, column: Expression) -> Expression:
-        return b.multiply(b.divide(column, self.width), self.terms * self.width)

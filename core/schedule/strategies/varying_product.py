@@ -22,7 +22,6 @@ from graft.core.schedule.strategies.varying_product_loops import Loops, Product
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Function, Load, Variable
-from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.tensor_ir.visit import free_variables, loads
 from graft.core.types import FLOATS
 
@@ -48,7 +47,7 @@ def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
         kernel.name,
         (*(packed.get(buffer, (buffer,))[0] for buffer in kernel.inputs), *kernel.outputs),
         len(kernel.outputs),
-        instantiate(simplify_statement(loops.body()), {}),
+        instantiate(loops.body(), {}),
         kernel.origin,
     )
     knobs: dict[str, int | str] = {"rows": tile.rows, "vectors": tile.vectors}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -25,6 +26,7 @@ from graft.core.schedule.products.tiling import (
     clear,
     continued,
     finish_tile,
+    halves,
     part_span,
 )
 from graft.core.schedule.strategies.varying_nest import divided
@@ -45,7 +47,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.visit import loads, substitute
-from graft.core.types import BOOL, element_bits
+from graft.core.types import element_bits
 
 LEAST = 256
 """Rows of a block at the least: the right factor passes once for each, from farther away than the left one."""
@@ -119,10 +121,13 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The columns from ``column`` on, of which ``rest`` exist (None: all), and the part of their sums (None: all)."""
+    """Columns of a panel from ``column`` on, of which ``rest`` exist (None: all), and a part of their sums (or all)."""
 
+    panel: Expression
     column: Expression
     rest: Expression | None
+    offset: Expression = field(default_factory=partial(b.index, 0))
+    """Of the first column in the panel."""
     part: _Part | None = None
 
     def mask(self, vector: int, lanes: int) -> Expression | None:
@@ -194,24 +199,24 @@ class Loops:
         block = Variable("columns")
         parts: list[Statement] = []
         if whole != b.index(0):
-            inside = self._rows(_Place(b.multiply(block, width), None))
+            inside = self._rows(_Place(block, b.multiply(block, width), None))
             parts.append(self._over_outer(For(block, whole, "parallel", inside)))
         if rest != b.index(0):
-            tail = self._over_outer(self._tail(b.multiply(whole, width), rest))
+            tail = self._over_outer(self._tail(whole, b.multiply(whole, width), rest))
             parts.append(tail if isinstance(rest, Constant) else If(b.greater(rest, 0), tail))
         return Block(tuple(parts))
 
-    def _tail(self, begin: Expression, rest: Expression) -> Statement:
+    def _tail(self, panel: Expression, begin: Expression, rest: Expression) -> Statement:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
         lanes = self.tile.lanes
         if not self.machine.masks and lanes > 1:
             column, single = Variable("column"), self._of_width(1, 1)
-            return For(column, rest, "serial", single._rows(_Place(b.add(begin, column), None)))
+            return For(column, rest, "serial", single._rows(_Place(panel, b.add(begin, column), None, column)))
         if isinstance(rest, Constant):
-            return self._of_width(-(-int(rest.value) // lanes), lanes)._rows(_Place(begin, rest))
-        body = self._rows(_Place(begin, rest))
+            return self._of_width(-(-int(rest.value) // lanes), lanes)._rows(_Place(panel, begin, rest))
+        body = self._rows(_Place(panel, begin, rest))
         for vectors in range(self.tile.vectors - 1, 0, -1):
-            fewer = self._of_width(vectors, lanes)._rows(_Place(begin, rest))
+            fewer = self._of_width(vectors, lanes)._rows(_Place(panel, begin, rest))
             body = If(b.less_equal(rest, vectors * lanes), fewer, body)
         return body
 
@@ -243,49 +248,46 @@ class Loops:
     def _tiles(self, place: _Place) -> Statement:
         if not self.product.rows:
             return self._tile(replace(self.tile, rows=1), b.index(0), b.index(0), place)
-        extent, height = self.product.height, self.tile.rows
+        extent = self.product.height
         first: Expression = b.index(0)
         own = extent
         if self.first is not None:
             first, own = self.first, b.minimum(b.subtract(extent, self.first), self.block)
-        lower = [1 << n for n in reversed(range((height - 1).bit_length()))]
-        number, count = Variable("tile"), Variable("tiles")
-        covered = b.add(own, height - 1 - (lower[0] if lower else 0))
-        done = b.multiply(number, height)
-        begin = b.minimum(done, b.subtract(own, height))
-        tile = self._tile(self.tile, b.add(first, begin), done, place, self._ahead(place, number, count))
-        left = self._left_over(lower, first, own, b.multiply(count, height), place)
-        whole = b.select(b.less(own, height), b.index(0), b.divide(covered, height))
-        return Let(count, whole, Block((For(number, count, "serial", tile), left)))
+        return self._tiles_of(halves(self.tile.rows), first, own, b.index(0), place)
 
-    def _left_over(
+    def _tiles_of(
         self, heights: Sequence[int], first: Expression, own: Expression, done: Expression, place: _Place
     ) -> Statement:
-        """Return tiles of what is left behind ``done`` rows of ``own``, at most one of each height, the highest first.
+        """Return tiles of the rows behind ``done`` of ``own``, the highest first, each height with code of its own.
 
-        A tile ends where the rows end, if it has more rows than are left, and computes some of them twice. It is taken
-        if the next lower one would not do, and if there are so many rows at all.
+        The last tile of a height ends where the rows end, if it has more rows than are left, and computes some twice:
+        where the next lower height would not do, and if there are so many rows at all.
         """
         if not heights:
             return Block(())
-        height, lower = heights[0], heights[1] if len(heights) > 1 else 0
-        taken, begin, after = Variable("taken", BOOL), Variable("begin"), Variable("done")
-        ahead = self._ahead(place, b.index(0), b.index(1))
-        ahead = ahead and replace(ahead, when=b.equal(begin, 0))
-        tile = self._tile(replace(self.tile, rows=height), b.add(first, begin), done, place, ahead)
-        tile = Let(begin, b.minimum(done, b.subtract(own, height)), tile)
-        further = self._left_over(heights[1:], first, own, after, place)
-        further = Let(after, b.select(taken, b.add(done, height), done), further)
-        is_taken = b.both(b.less(b.add(done, lower), own), b.less_equal(height, own))
-        return Let(taken, is_taken, Block((If(taken, tile), further)))
+        (height, *lower), is_first = heights, done == b.index(0)
+        number, count, after = Variable("tile"), Variable("tiles"), Variable("done")
+        tile = replace(self.tile, rows=height, unroll=self.tile.unroll if is_first else 1)
+        slot = b.add(done, b.multiply(number, height))
+        begin = b.add(first, b.minimum(slot, b.subtract(own, height)))
+        if is_first:
+            ahead = self._ahead(place, number, count, tile.unroll)
+        else:
+            ahead = self._ahead(place, b.add(done, number), b.index(1), tile.unroll)
+        tiles = For(number, count, "serial", self._tile(tile, begin, slot, place, ahead))
+        further = Let(after, b.minimum(b.add(done, b.multiply(count, height)), own), Block(()))
+        further = replace(further, body=self._tiles_of(lower, first, own, after, place))
+        covered = b.add(b.subtract(own, done), height - 1 - (lower[0] if lower else 0))
+        whole = b.select(b.less(own, height), b.index(0), b.divide(covered, height))
+        return Let(count, whole, Block((tiles, further) if lower else (tiles,)))
 
-    def _ahead(self, place: _Place, number: Expression, count: Expression) -> Streams | None:
+    def _ahead(self, place: _Place, number: Expression, count: Expression, unroll: int) -> Streams | None:
         """Return what tile ``number`` of ``count`` fetches of the constant factor."""
         if self.panels is None:
             return None
         first = b.index(0) if place.part is None else b.multiply(place.part.number, self.span)
-        begin = self.panels.place(place.column, first)
-        return self.panels.ahead(begin, self.span, self.tile.unroll, self.machine, number, count)
+        begin = self.panels.place(place.panel, first)
+        return self.panels.ahead(begin, self.span, unroll, self.machine, number, count)
 
     # ---- One tile ----
 
@@ -306,7 +308,8 @@ class Loops:
 
         def right(vector: int) -> Expression:
             if self.panels is not None:
-                return self.panels.vector(product.depth[0].variable, column, vector * lanes, lanes)
+                offset = b.add(place.offset, vector * lanes)
+                return self.panels.vector(place.panel, product.depth[0].variable, offset, lanes)
             values = {product.axes[product.columns]: ramp(b.add(column, vector * lanes), lanes)}
             return vectorize_expression(product.right, values, place.mask(vector, lanes))
 

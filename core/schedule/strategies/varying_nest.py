@@ -91,7 +91,10 @@ def _is_cheap(stages: Sequence[Stage]) -> Callable[[Stage], bool]:
 def common_rows(stages: Sequence[Stage], between: Sequence[Buffer]) -> int:
     """Return the number of leading axes that all stages share, such that a row of what lies between has known size."""
     made = {stage.buffer for stage in stages}
-    for rows in range(min(len(stage.axes) for stage in stages), 0, -1):
+    most = min(len(stage.axes) for stage in stages)
+    if not between and all(len(stage.axes) == most and stage.reduction is None for stage in stages):
+        most -= 1  # the last axis is that of the vectors
+    for rows in range(most, 0, -1):
         same = all(stage.buffer.shape[:rows] == stages[0].buffer.shape[:rows] for stage in stages)
         known = all(constant_shape(replace(buffer, shape=buffer.shape[rows:])) is not None for buffer in between)
         if len(stages) > 1 and same and known and all(_stays(stage, made, rows) for stage in stages):

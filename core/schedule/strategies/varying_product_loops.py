@@ -365,9 +365,8 @@ class Loops:
             start, done = continued(sums, self.kind.dtype, place.part.ends, start, finish)
             span = part_span(terms[0].extent, self.span, tile.unroll, place.part.number)
         known = [left(number) for number in range(tile.rows)]
-        body = accumulate(
-            tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, words and words.multiply
-        )
+        multiply = None if words is None else words.multiply
+        body = accumulate(tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, multiply)
         for variable, value in reversed(bound):
             body = Let(variable, value, body)
         return body

@@ -23,6 +23,7 @@ from graft.core.schedule.strategies import (
     split_reduction,
     varying_attention,
     varying_convolution,
+    varying_depthwise,
     varying_nest,
     varying_product,
     winograd_nchw,
@@ -35,6 +36,7 @@ TABLE = StrategyTable(
         # extents that are known only when a kernel runs
         varying_attention.STRATEGY,
         varying_product.STRATEGY,
+        varying_depthwise.STRATEGY,
         varying_convolution.STRATEGY,
         varying_nest.STRATEGY,
         # stages whose elements depend on each other

@@ -135,8 +135,9 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     if convolution is not None:
         image = node.input(0)
         name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node))
+        comes = _varies(node) and image is not None and image.value.producer() is None  # is copied, if need be
         last = [
-            *([image] if preference.image == "last" else ()),
+            *([image] if preference.image == "last" and not comes else ()),
             *(node.outputs if preference.result == "last" else ()),
         ]
         first = _images([image] if preference.image == "first" else ())

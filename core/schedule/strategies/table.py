@@ -26,6 +26,7 @@ from graft.core.schedule.strategies import (
     varying_depthwise,
     varying_nest,
     varying_product,
+    varying_winograd,
     winograd_nchw,
     winograd_nhwc,
 )
@@ -37,6 +38,7 @@ TABLE = StrategyTable(
         varying_attention.STRATEGY,
         varying_product.STRATEGY,
         varying_depthwise.STRATEGY,
+        varying_winograd.STRATEGY,
         varying_convolution.STRATEGY,
         varying_nest.STRATEGY,
         # stages whose elements depend on each other

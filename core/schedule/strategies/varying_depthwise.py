@@ -14,15 +14,15 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.vectorize import both, instantiate, lower_loops
+from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.channel_tiles import ChannelTiles
 from graft.core.schedule.products.epilogue import epilogue_of
-from graft.core.schedule.products.statements import bind, column_mask, in_pieces, multiply_add, ramp, wide
+from graft.core.schedule.products.statements import bind, column_mask, in_pieces, multiply_add, ramp
 from graft.core.schedule.strategies.depthwise_nhwc import analyse
+from graft.core.schedule.strategies.varying_convolution import finished
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
-from graft.core.tensor_ir.simplify import simplify_statement
 
 PIXELS = 8
 """Pixels of a tile at the most: of a row that is no multiple of them, some are computed twice."""
@@ -36,8 +36,7 @@ def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) 
         return None
     parts = replace(parts, tile=replace(parts.tile, rows=min(PIXELS, parts.tile.rows)))
     packed = parts.packed
-    body = _Rows(parts, packed, target.machine.masks).loops()
-    body = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
+    body = finished(_Rows(parts, packed, target.machine.masks).loops())
     return parts.scheduled(kernel, packed, body, {"pixels": parts.tile.rows})
 
 
@@ -138,14 +137,8 @@ class _Rows:
         self, tile: _Tile, row: Expression, column: int, channels: Expression, mask: Expression | None
     ) -> Expression:
         """Return a vector of the image, zeros where a clipped tile's column lies beyond a side."""
-        source, x = self.parts.source, b.add(tile.left, column)
-        if not tile.clipped:
-            return Load(source, (tile.image, row, x, channels), mask)
-        inside = wide(b.both(b.greater_equal(x, 0), b.less(x, self._width)), self.parts.tile.lanes)
-        if self.masks:
-            return Load(source, (tile.image, row, x, channels), both(mask, inside))
-        near = b.maximum(b.minimum(x, b.subtract(self._width, 1)), 0)
-        return b.select(inside, Load(source, (tile.image, row, near, channels), mask), 0)
+        place = (tile.image, row, b.add(tile.left, column), channels)
+        return bordered(self.parts.source, place, (2,) if tile.clipped else (), mask, masks=self.masks)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

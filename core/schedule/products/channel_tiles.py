@@ -56,12 +56,15 @@ class ChannelTiles:
         padded = -(-self.channels // self.tile.columns) * self.tile.columns
         return Buffer(f"{self.weights.name}_packed", self.weights.dtype, (b.index(self.terms * padded),))
 
-    def scheduled(self, kernel: Kernel, packed: Buffer, body: Statement, knobs: Mapping[str, int]) -> Scheduled:
-        """Return the function with this body, which reads ``packed``."""
+    def scheduled(
+        self, kernel: Kernel, packed: Buffer, body: Callable[[], Statement], knobs: Mapping[str, int]
+    ) -> Scheduled:
+        """Return the function with this body, still to be built, which reads ``packed``."""
         weights, columns = kernel.constants[self.weights], self.tile.columns
         flat = np.pad(weights.reshape(len(weights), -1), ((0, -len(weights) % columns), (0, 0)))
         contents = np.ascontiguousarray(flat.reshape(-1, columns, self.terms).swapaxes(1, 2)).reshape(-1)
-        return Scheduled(kernel.function(body, {self.weights: packed}), {self.weights: contents}, knobs=knobs)
+        own = {self.weights: packed}
+        return Scheduled(lambda: kernel.function(body(), own), {self.weights: contents}, knobs=knobs)
 
     def over_pieces(self, body: Callable[[Pixels, int, int], Statement], top: Variable | None = None) -> Statement:
         """Return the loops over images, rows and pieces of a row around ``body(pixels, first, width)``.

@@ -38,7 +38,7 @@ def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target
     def piece(pixels: Pixels, first: int, width: int) -> Statement:
         return _Piece(parts, packed, pixels, first, replace(tile, rows=width)).blocks()
 
-    return parts.scheduled(kernel, packed, parts.over_pieces(piece), {"pixels": tile.rows})
+    return parts.scheduled(kernel, packed, lambda: parts.over_pieces(piece), {"pixels": tile.rows})
 
 
 def analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> ChannelTiles | None:

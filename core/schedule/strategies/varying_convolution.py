@@ -17,7 +17,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.vectorize import instantiate, lower_loops
+from graft.core.schedule.loops.vectorize import lower_loops
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.statements import column_mask, ramp
@@ -40,7 +40,6 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Variable,
 )
-from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.types import FLOATS, element_bits
 
 USUAL = 128
@@ -74,14 +73,17 @@ def schedule_images(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
     if direct is None:
         return None
     panels, tile = direct.panels, direct.tile
-    function = kernel.function(finished(direct.loops(target.machine)), {direct.weights: panels.buffer})
     packed = {direct.weights: panels.packed(kernel.constants[direct.weights])}
-    return Scheduled(function, packed, knobs={"pixels": tile.rows, "vectors": tile.vectors})
+    return Scheduled(
+        lambda: kernel.function(finished(direct.loops(target.machine)), {direct.weights: panels.buffer}),
+        packed,
+        knobs={"pixels": tile.rows, "vectors": tile.vectors},
+    )
 
 
 def finished(body: Statement) -> Statement:
     """Return loops as they are emitted."""
-    return instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
+    return lower_loops(body)
 
 
 def direct_sums(kernel: Kernel, stages: Sequence[Stage], target: Target) -> DirectSums | None:

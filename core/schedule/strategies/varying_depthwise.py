@@ -36,8 +36,8 @@ def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) 
         return None
     parts = replace(parts, tile=replace(parts.tile, rows=min(PIXELS, parts.tile.rows)))
     packed = parts.packed
-    body = finished(_Rows(parts, packed, target.machine.masks).loops())
-    return parts.scheduled(kernel, packed, body, {"pixels": parts.tile.rows})
+    loops = _Rows(parts, packed, target.machine.masks).loops
+    return parts.scheduled(kernel, packed, lambda: finished(loops()), {"pixels": parts.tile.rows})
 
 
 @dataclass(frozen=True, slots=True)

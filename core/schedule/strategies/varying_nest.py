@@ -72,12 +72,12 @@ def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
     stages = with_epilogues(inline_stages(kernel.stages, kernel.outputs, _is_cheap(kernel.stages)), kernel.outputs)
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
     nests, rows = Nests(target.machine), common_rows(stages, between)
-    body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
-    parameters = (*kernel.inputs, *kernel.outputs)
-    finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
-    function = Function(
-        kernel.name, parameters, len(kernel.outputs), finished, kernel.origin, in_place=overwritable(kernel)
-    )
+
+    def function() -> Function:
+        body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
+        finished = instantiate(simplify_statement(lower_loops(body)), {})
+        return replace(kernel.function(finished), in_place=overwritable(kernel))
+
     return Scheduled(function, knobs={"rows": rows})
 
 

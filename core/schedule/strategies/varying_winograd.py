@@ -40,7 +40,7 @@ from graft.core.schedule.strategies.winograd_cost import (
     OUTPUT_CYCLES,
     PRODUCT_CYCLES,
 )
-from graft.core.schedule.strategies.winograd_nchw import EXACT_TERMS, UNROLL
+from graft.core.schedule.strategies.winograd_nchw import EXACT_TERMS
 from graft.core.schedule.strategies.winograd_transform import POINTS, WINDOW, Transform
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window
@@ -62,9 +62,9 @@ FAR_SHARE = 1 / 2
 TASKS = 4
 """Blocks that there should be for several threads."""
 
-_Element = Callable[[int, int], Expression]
+_Element = Callable[[Expression, Expression], Expression]
 _Sums = Callable[[Sequence[Expression]], list[Expression]]
-_Stored = Callable[[int, list[Expression]], Statement]
+_Stored = Callable[[Expression, list[Expression]], Statement]
 
 
 def schedule_winograd(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
@@ -230,39 +230,32 @@ class _Loops:
         channels = ramp(b.multiply(step, lanes), lanes)
         own = ramp(b.add(b.multiply(piece, self.plan.inputs + lanes), b.multiply(step, lanes)), lanes)
 
-        def pixel(row: int, column: int) -> Expression:
+        def pixel(row: Expression, column: Expression) -> Expression:
             place = (image, b.add(top, row), b.add(left, column), channels)
             return bordered(self.image, place, checked, None, masks=self.target.machine.masks)
 
-        def stored(row: int, sums: list[Expression]) -> Statement:
-            places = enumerate(sums, row * size)
-            return Block(tuple(Store(self.images, (b.index(place), own), value) for place, value in places))
+        def stored(row: Expression, sums: list[Expression]) -> Statement:
+            first = b.multiply(row, size)
+            return Block(tuple(Store(self.images, (b.add(first, j), own), value) for j, value in enumerate(sums)))
 
-        body = self._both_ways(pixel, self.transform.input_sums, stored)
+        body = self._both_ways(pixel, self.transform.input_sums, size, stored)
         return For(step, b.index(self.plan.inputs // lanes), "serial", body)
 
-    def _both_ways(self, element: _Element, sums: _Sums, stored: _Stored) -> Statement:
-        """Return what combines each column of a square, then each row of what that gives, and hands rows over."""
-        size, columns = self.transform.inputs, list[list[Expression]]()
+    def _both_ways(self, element: _Element, sums: _Sums, results: int, stored: _Stored) -> Statement:
+        """Return the loop over columns of a square, which are combined, and that over the ``results`` rows of these."""
+        size, lane = self.transform.inputs, ramp(0, self.lanes)
+        half, row, column = scratch("half", "float32", results, size, self.lanes), Variable("i"), Variable("j")
 
-        def column(number: int) -> Statement:
-            if number == size:
-                return rows()
-            values = [element(row, number) for row in range(size)]
-            return bound(f"d{number}_", values, lambda values: bound(f"c{number}_", sums(values), kept))
+        def down(values: list[Expression]) -> Statement:
+            return Block(tuple(Store(half, (b.index(i), column, lane), one) for i, one in enumerate(sums(values))))
 
-        def kept(values: list[Expression]) -> Statement:
-            columns.append(values)
-            return column(len(columns))
+        def across(values: list[Expression]) -> Statement:
+            return bound("r", sums(values), lambda values: stored(row, values))
 
-        def rows() -> Statement:
-            lines = [list(line) for line in zip(*columns, strict=True)]
-            return Block(tuple(
-                bound(f"r{number}_", sums(line), lambda values, number=number: stored(number, values))  # type: ignore[misc]
-                for number, line in enumerate(lines)
-            ))  # fmt: skip
-
-        return column(0)
+        columns = bound("d", [element(b.index(i), column) for i in range(size)], down)
+        rows = bound("c", [Load(half, (row, b.index(j), lane)) for j in range(size)], across)
+        first, second = For(column, b.index(size), "serial", columns), For(row, b.index(results), "serial", rows)
+        return allocate((half,), Block((first, second)))
 
     # ---- Products and output ----
 
@@ -279,7 +272,7 @@ class _Loops:
     def _product(self, product: Expression, begin: Expression, vectors: int) -> Statement:
         """Return the tiles of one product and one panel of output channels from ``begin`` on."""
         number, rows = Variable("tile"), self.plan.tile.rows
-        shape, halves = replace(self.plan.tile, vectors=vectors, unroll=UNROLL), self._halves()
+        shape, halves = replace(self.plan.tile, vectors=vectors), self._halves()
         whole, rest = b.divide(halves, 2), b.modulo(halves, 2)
         tiles = For(number, whole, "serial", self._tile(shape, product, begin, b.multiply(number, rows)))
         last = self._tile(replace(shape, rows=rows // 2), product, begin, b.multiply(whole, rows))
@@ -315,20 +308,19 @@ class _Loops:
         column = b.multiply(vector, lanes)
         own = ramp(b.add(b.multiply(piece, self.plan.outputs + lanes), column), lanes)
 
-        def element(row: int, number: int) -> Expression:
-            return Load(self.sums, (b.index(row * size + number), own))
+        def element(row: Expression, number: Expression) -> Expression:
+            return Load(self.sums, (b.add(b.multiply(row, size), number), own))
 
-        def stored(row: int, pixels: list[Expression]) -> Statement:
+        def stored(row: Expression, pixels: list[Expression]) -> Statement:
             stores: list[Statement] = []
             for number, value in enumerate(pixels):
                 place = b.add(x, number)
                 point = [image, b.add(y, row), place, ramp(column, lanes)]
                 one = Block(tuple(self.epilogue.stores(point, value, None)))
                 stores.append(If(b.less(place, self.columns), one) if number else one)
-            body = Block(tuple(stores))
-            return If(b.less(b.add(y, row), self.rows), body) if row else body
+            return If(b.less(b.add(y, row), self.rows), Block(tuple(stores)))
 
-        body = self._both_ways(element, self.transform.output_sums, stored)
+        body = self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored)
         vectors = For(vector, b.index(self.plan.outputs // lanes), "serial", body)
         return For(piece, self.own, "serial", self._at_piece(piece, (image, y, x), vectors))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import graft
-from graft.errors import GraftError
+from graft.errors import GraftError, InputError
 from graft.runtime.extents import Symbol
 from graft.runtime.typical_shapes import typical_values
 from tests.core.model.exported import HEADER, MODELS
@@ -45,6 +47,67 @@ def test_ten_lengths_of_one_artifact_agree_with_ten_static_programs(tmp_path: Pa
         feeds = exported.feeds({"batch": 2, "seq": seq})
         static = graft.compile(make(), dims={"batch": 2, "seq": seq}, cache=False, tuned=False)
         np.testing.assert_allclose(program.run(feeds)["y"], static.run(feeds)["y"], rtol=1e-4, atol=1e-4)
+
+
+ELSEWHERE = """
+import sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("onnx", "onnx_ir", "llvmlite", "sympy", "pluggy"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refused())
+import numpy as np
+import graft.runtime
+
+program = graft.runtime.load(sys.argv[1])
+with np.load(sys.argv[2]) as given:
+    feeds = [{key: given[f"{key}{n}"] for key in ("ids", "mask")} for n in range(20)]
+np.savez(sys.argv[3], *(program.run(one)["y"] for one in feeds))
+"""
+
+
+def test_an_artifact_runs_twenty_shapes_in_a_process_without_compiler_and_onnx(tmp_path: Path) -> None:
+    exported, make = MODELS["attention"]
+    graft.compile(make(), ["llvm"], cache=False, tuned=False).save(tmp_path / "any.graft")
+    feeds = [exported.feeds({"batch": 1 + n % 3, "seq": 1 + (5 * n) % 13}) for n in range(20)]
+    np.savez(tmp_path / "in.npz", **{f"{key}{n}": one[key] for n, one in enumerate(feeds) for key in ("ids", "mask")})
+    files = [str(tmp_path / name) for name in ("any.graft", "in.npz", "out.npz")]
+    subprocess.run([sys.executable, "-c", ELSEWHERE, *files], check=True)
+    session = onnxruntime_of(make())
+    with np.load(tmp_path / "out.npz") as found:
+        for array, one in zip(found.values(), feeds, strict=True):
+            np.testing.assert_allclose(array, session.run(None, one)[0], rtol=1e-4, atol=1e-4)
+
+
+WINDOW = """<ir_version: 10, opset_import: ["" : 20]> decoder
+    (float[seq,4] x, float[past,4] cache, float[64,4] places, bool[64,64] mask) => (float[r,t] y, float[t,4] keys)
+    <int64[1] zero = {0}, int64[1] one = {1}, float low = {-1.0}> {
+        before = Shape <start = 0, end = 1> (cache) new = Shape <start = 0, end = 1> (x) all = Add (before, new)
+        place = Slice (places, before, all) at = Add (x, place) keys = Concat <axis = 0> (cache, at)
+        rows = Slice (mask, before, all, zero) window = Slice (rows, zero, all, one)
+        across = Transpose (keys) scores = MatMul (at, across) y = Where (window, scores, low) }"""
+
+
+def test_a_decoder_that_cuts_its_mask_out_of_a_table_is_native_and_says_how_far_it_goes() -> None:
+    model = parser.parse_model(WINDOW)
+    program = graft.compile(model, ["llvm", "reference"], cache=False, tuned=False)
+    assert {module.plugin for module in program.description.modules} == {"llvm"}
+    generator = np.random.default_rng(1)
+    tables = {"places": generator.standard_normal((64, 4)).astype(np.float32), "mask": np.tri(64, dtype=bool)}
+    for seq, past in ((5, 0), (1, 5), (3, 61), (64, 0), (1, 63)):
+        x, cache = (generator.standard_normal((rows, 4)).astype(np.float32) for rows in (seq, past))
+        feeds = {"x": x, "cache": cache, **tables}
+        for found, expected in zip(
+            program.run(feeds).values(), ReferenceEvaluator(model).run(None, feeds), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError) as caught:
+        program.run({"x": x, "cache": np.zeros((64, 4), np.float32), **tables})
+    assert caught.value.message == (
+        "'past + seq' is 65 (seq = 1, past = 64), but it is at most 64 in this model, or in what it was compiled for"
+    )
 
 
 def test_an_extent_of_zero_runs() -> None:

@@ -453,11 +453,13 @@ def finish_tile(
     point: Callable[[Expression, Expression], list[Expression]],
     mask: Callable[[int], Expression | None],
     first: int = 0,
+    exist: Expression | None = None,
 ) -> Statement:
     """Return the stores of a tile of sums: written out if the epilogue is short, else in a loop over its rows.
 
     ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile. Of
-    ``totals`` the vectors from ``first`` on are stored, as many as the tile has.
+    ``totals`` the vectors from ``first`` on are stored, as many as the tile has, of so many rows as ``exist``: all if
+    None.
     """
     lanes, turns = tile.lanes, epilogue.turns
 
@@ -471,7 +473,10 @@ def finish_tile(
         return stores
 
     if not epilogue.is_heavy:
-        return Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
+        rows = [tuple(row(b.index(number), totals)) for number in range(tile.rows)]
+        if exist is not None:
+            return Block(tuple(If(b.less(b.index(n), exist), Block(stores)) for n, stores in enumerate(rows)))
+        return Block(tuple(store for stores in rows for store in stores))
     spilled = scratch("sums", totals.dtype, *totals.shape)
     copies = [
         Store(spilled, place, Load(totals, place))
@@ -479,5 +484,5 @@ def finish_tile(
         for place in _places(replace(tile, vectors=first + tile.vectors), number)[first:]
     ]
     variable = Variable("row")
-    loop = For(variable, b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))
+    loop = For(variable, exist or b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))
     return Allocate(spilled, Block((*copies, loop)))

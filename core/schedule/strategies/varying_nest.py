@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
@@ -21,6 +22,7 @@ from graft.core.schedule.loops.inline import constant_shape, inline_stages, stag
 from graft.core.schedule.loops.loop_frames import lanes_of
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.strategies.clipped_windows import cut_windows
 from graft.core.schedule.strategies.fused_elementwise import overwritable
 from graft.core.schedule.strategies.generic_nest import CHEAP, with_epilogues
 from graft.core.schedule.strategy import Strategy, of_kernel
@@ -51,6 +53,8 @@ from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map
 
 GATHERED, SCATTERED = 1.5, 4.0
 """What each element of a strided load and store costs, where a whole vector of neighbours costs 1."""
+UNROLLED = 16
+"""Positions of a window that are written out."""
 Place = Callable[[Expression, Expression | None], Statement]
 """Gives the code for one position, or a vector of positions, and the mask of those that exist."""
 
@@ -68,12 +72,12 @@ def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
     stages = with_epilogues(inline_stages(kernel.stages, kernel.outputs, _is_cheap(kernel.stages)), kernel.outputs)
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
     nests, rows = Nests(target.machine), common_rows(stages, between)
-    body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
-    parameters = (*kernel.inputs, *kernel.outputs)
-    finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
-    function = Function(
-        kernel.name, parameters, len(kernel.outputs), finished, kernel.origin, in_place=overwritable(kernel)
-    )
+
+    def function() -> Function:
+        body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
+        finished = instantiate(simplify_statement(lower_loops(body)), {})
+        return replace(kernel.function(finished), in_place=overwritable(kernel))
+
     return Scheduled(function, knobs={"rows": rows})
 
 
@@ -144,7 +148,7 @@ class Nests:
     def nest(self, stage: Stage, rows: int) -> Statement:
         """Return the loops of a stage inside of the loops over its first ``rows`` axes."""
         own = [_Loop(*pair) for pair in zip(stage.axes[rows:], stage.buffer.shape[rows:], strict=True)]
-        reduced = [] if stage.reduction is None else [_Loop(a.variable, a.extent) for a in stage.reduction.axes]
+        reduced = _loops_of(stage)
         lanes = lanes_of(_as_flat(stage), self.machine)
         axis = self._vector_axis(stage, own, reduced, lanes)
         kind: LoopKind = "serial" if rows else "parallel"
@@ -154,9 +158,17 @@ class Nests:
         if axis in reduced:
             return _around(own, self._across(stage, [loop for loop in reduced if loop is not axis], axis, lanes), kind)
 
+        cut = cut_windows(stage) if reduced else None
+        if cut is not None and axis.variable in free_variables(cut.inside):
+            cut = None
+
         def place(index: Expression, mask: Expression | None) -> Statement:
             values = {axis.variable: index}
-            return self._reduced(stage, reduced, values, mask) if reduced else _stored(stage, values, mask)
+            if cut is None:
+                return self._reduced(stage, reduced, values, mask) if reduced else _stored(stage, values, mask)
+            window = prod(int(loop.extent.value) for loop in reduced if isinstance(loop.extent, Constant))
+            whole = self._reduced(cut.whole, reduced, values, mask, "unrolled" if window <= UNROLLED else "serial")
+            return If(cut.inside, whole, self._reduced(cut.clipped, _loops_of(cut.clipped), values, mask))
 
         along = self.along(axis.variable, axis.extent, lanes, place, "serial" if outer else kind)
         return _around(outer, along, kind)
@@ -198,7 +210,12 @@ class Nests:
         return For(element, rest, "serial", place(b.add(begin, element), None))
 
     def _reduced(
-        self, stage: Stage, reduced: Sequence[_Loop], values: dict[Variable, Expression], mask: Expression | None
+        self,
+        stage: Stage,
+        reduced: Sequence[_Loop],
+        values: dict[Variable, Expression],
+        mask: Expression | None,
+        kind: LoopKind = "serial",
     ) -> Statement:
         """Return a reduction into one register, or one vector of a kept axis."""
         assert stage.reduction is not None, stage.buffer.name
@@ -208,7 +225,7 @@ class Nests:
         value = broadcast(vectorize_expression(stage.value, values, mask), lanes)
         step = Store(total, home, Binary(stage.reduction.operator, Load(total, home), value))
         end = _finished(stage, values, Load(total, home), mask)
-        return Allocate(total, Block((Store(total, home, start), _around(reduced, step, "serial"), end)))
+        return Allocate(total, Block((Store(total, home, start), _around(reduced, step, kind), end)))
 
     def _across(self, stage: Stage, others: Sequence[_Loop], axis: _Loop, lanes: int) -> Statement:
         """Return a reduction whose innermost axis is vectors of terms, joined at the end."""
@@ -230,6 +247,11 @@ class Nests:
         loop = _around(others, self.along(axis.variable, axis.extent, lanes, term, "serial"), "serial")
         result = joined(operator, stage.reduction.initial, Horizontal(operator, Load(total, home)))
         return Allocate(total, Block((Store(total, home, neutral), loop, _finished(stage, {}, result, None))))
+
+
+def _loops_of(stage: Stage) -> list[_Loop]:
+    """Return the loops of a reduction."""
+    return [] if stage.reduction is None else [_Loop(axis.variable, axis.extent) for axis in stage.reduction.axes]
 
 
 def divided(extent: Expression, lanes: int) -> tuple[Expression, Expression]:

@@ -23,7 +23,6 @@ from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import GraftError, TuningError, UnsupportedError
-from graft.partition.costs import Work
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.plan import Plan
@@ -104,7 +103,7 @@ def partitioned(model: Source, request: Request) -> Partitioned:
 
 def estimator_for(backends: Sequence[Backend], options: CompileOptions) -> Estimator:
     """Return the model of what regions cost here, with as many threads as the program will have."""
-    return Roofline(backends, Work(OPERATORS), options.threads)
+    return Roofline(backends, OPERATORS, options.threads)
 
 
 def times_for(

@@ -24,7 +24,7 @@ VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 def region_costs(region: Region) -> Sequence[Cost]:
     """Return one cost for each primitive, and one for each image that is put into blocks of channels or back."""
-    work = Work(OPERATORS)
+    work = Work(OPERATORS, region.typical)
     bodies = [region.opened(node) for node in region.nodes()]
     kernels = [_primitive(nodes, work) for nodes in bodies if nodes[-1].op_type not in VIEWS]
     return [*kernels, *(Cost(0, 2 * size, CALL_SECONDS) for size in _reordered(region))]
@@ -40,5 +40,5 @@ def _reordered(region: Region) -> Iterator[int]:
     """Yield the bytes of the images that pass the region's border, if there are convolutions in it."""
     if any(inner.op_type == "Conv" for node in region.nodes() for inner in region.opened(node)):
         for value in (*region.inputs, *region.outputs):
-            if len(value.static_shape or ()) >= 3:
-                yield value_bytes(value.value)
+            if (value.rank or 0) >= 3:
+                yield value_bytes(value.value, region.typical)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graft.compiler.memory_plan import Lifetime, MemoryPlan, plan_memory, plan_without_reuse
-from graft.compiler.symbol_binding import Range, bound_symbols
+from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
 from graft.runtime.dtypes import element_type
-from graft.runtime.extents import Extent, symbols_of
+from graft.runtime.extents import Extent, Symbol, symbols_of
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
 
 
@@ -27,13 +27,16 @@ class ProcedureBuilder:
     outputs: list[int] = field(default_factory=list)
     reuse: bool = True
     """Whether tensors that are not live at the same time may have the same memory; with symbols they always may."""
-    ranges: Mapping[str, Range] = field(default_factory=dict)
-    """The ranges of symbols by name: those that shapes use become the procedure's."""
+    ranges: Ranges = field(default_factory=dict)
+    """The ranges of symbols and of operations on them: those that shapes use become the procedure's."""
 
     @classmethod
     def reopen(cls, procedure: Procedure) -> ProcedureBuilder:
         """Return a builder that holds a finished procedure."""
-        ranges = {symbol.name: (symbol.low, symbol.high) for symbol in procedure.symbols}
+        ranges: dict[Extent, tuple[int, int | None]] = {
+            Symbol(symbol.name): (symbol.low, symbol.high) for symbol in procedure.symbols
+        }
+        ranges |= {bound.extent: (bound.low, bound.high) for bound in procedure.bounds}
         tensors, calls = list(procedure.tensors), list(procedure.calls)
         return cls(
             procedure.name, tensors, calls, list(procedure.inputs), list(procedure.outputs), ranges=ranges
@@ -180,7 +183,10 @@ class ProcedureBuilder:
         outputs = tuple(number[i] for i in self.outputs)
         calls = tuple(_renumber(call, number) for call in self.calls)
         symbols = bound_symbols(tensors, inputs, calls, self.ranges)
-        return Procedure(self.name, tuple(tensors), inputs, outputs, calls, plan.arena_bytes, plan.bound_bytes, symbols)
+        return Procedure(
+            self.name, tuple(tensors), inputs, outputs, calls, plan.arena_bytes, plan.bound_bytes, symbols,
+            bounds_of(symbols, self.ranges),
+        )  # fmt: skip
 
     def _plan(self, arena: Sequence[int], spans: Mapping[int, tuple[int, int]]) -> MemoryPlan:
         place = {tensor: number for number, tensor in enumerate(arena)}

@@ -17,10 +17,11 @@ import onnx_ir as ir
 
 from graft.compiler.driver import CompiledModel
 from graft.core.model.dimensions import Dims, identifier, ranges_of
+from graft.core.model.extent_text import parsed as parsed_extent
 from graft.core.model.load import Source, load
 from graft.core.model.symbols import ANY, Range, names_in
-from graft.core.model.symbols import parsed as parsed_extent
 from graft.errors import GraftError, ModelError
+from graft.runtime.extents import Symbol
 from graft.runtime.procedure import Call, Procedure, ProgramDescription
 from graft.runtime.program import Program
 
@@ -52,7 +53,7 @@ def combinations(source: Source, loaded: ir.Model, specialize: Specialize) -> li
             )
         bounds = [_bounds(value) for value in values]
         for one in bounds:
-            _check(given, one, ranges.get(name, ANY))
+            _check(given, one, ranges.get(Symbol(name), ANY))
         wishes[name] = {_shown(one): one.low if one.low == one.high else (one.low, one.high) for one in bounds}
     count = math.prod(len(one) for one in wishes.values())
     if count > MOST_VARIANTS:

@@ -93,7 +93,7 @@ class Stitcher:
         return number
 
     def _builder(self, name: str) -> tuple[ProcedureBuilder, ExtentScope]:
-        ranges = {name: (one.low, one.high) for name, one in self._ranges.items()}
+        ranges = {extent: (one.low, one.high) for extent, one in self._ranges.items()}
         return ProcedureBuilder(name, reuse=self._reuse, ranges=ranges), ExtentScope()
 
     def _node(self, builder: ProcedureBuilder, scope: ExtentScope, node: ir.Node, tensors: dict[ir.Value, int]) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from graft.runtime.extents import Symbol, symbols_of
-from graft.runtime.procedure import Call, SymbolSpec, TensorSpec
+from graft.runtime.extents import Extent, Operation, Symbol, symbols_of
+from graft.runtime.procedure import Call, ExtentBound, SymbolSpec, TensorSpec
 
-Range = tuple[int, int | None]
+Ranges = Mapping[Extent, tuple[int, int | None]]
+"""The least and the greatest (None: open) by symbol or operation on symbols."""
 
 
 def bound_symbols(
-    tensors: Sequence[TensorSpec], inputs: Sequence[int], calls: Sequence[Call], ranges: Mapping[str, Range]
+    tensors: Sequence[TensorSpec], inputs: Sequence[int], calls: Sequence[Call], ranges: Ranges
 ) -> tuple[SymbolSpec, ...]:
     """Return the symbols that the tensors' shapes and values use, in the order in which they are bound.
 
@@ -22,11 +23,21 @@ def bound_symbols(
     found: dict[str, SymbolSpec] = {}
     for tensor, axis, name in _places(tensors, inputs, calls):
         if name in used and name not in found:
-            low, high = ranges.get(name, (0, None))
+            low, high = ranges.get(Symbol(name), (0, None))
             found[name] = SymbolSpec(name, low, high, tensor, axis)
     unbound = sorted(used.keys() - found.keys())
     assert not unbound, f"nothing binds the symbols {unbound}: no axis of an input or result is one of them alone"
     return tuple(found.values())
+
+
+def bounds_of(symbols: Sequence[SymbolSpec], ranges: Ranges) -> tuple[ExtentBound, ...]:
+    """Return what operations on a procedure's symbols may be."""
+    known = {symbol.name for symbol in symbols}
+    return tuple(
+        ExtentBound(extent, low, high)
+        for extent, (low, high) in ranges.items()
+        if isinstance(extent, Operation) and {symbol.name for symbol in symbols_of(extent)} <= known
+    )
 
 
 def _used(tensor: TensorSpec) -> Iterator[Symbol]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import EllipsisType
 from typing import TypeAlias
 
-from graft.core.model.symbols import parsed
+from graft.core.model.extent_text import parsed
 from graft.errors import PatternError
 
 DTYPES = (

@@ -53,8 +53,8 @@ class Backend:
 
     ``shapes`` says what it makes of dimensions that are symbols: ``symbolic`` (what it compiles takes any value of
     them: it is asked for every operator, and answers by ``ValueView.shape``), ``static`` (it compiles numbers only: the
-    core refuses for it whatever has a symbol, with ``dynamic-shape``), ``run-time`` (it is asked as the first one is, and
-    what it makes of numbers is made when a program meets them: the loader of its modules keeps a bounded number).
+    core refuses for it whatever has a symbol, with ``dynamic-shape``), ``run-time`` (it is asked as the first one is,
+    and what it makes of numbers is made when a program meets them: its loader keeps a bounded number).
 
     A backend that defines the class method ``module_loaders()`` brings the loaders of its modules' kinds with it, as
     the hook `graft_module_loaders` does.

@@ -82,6 +82,15 @@ def shape_texts(tensor: TensorSpec) -> tuple[int | str, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtentBound:
+    """The least and the greatest (None: open) that an operation on symbols may be; checked when these are bound."""
+
+    extent: Extent
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SymbolSpec:
     """A symbol of a procedure: its range (``high`` is None where it is open), and the axis that binds it."""
 
@@ -140,6 +149,8 @@ class Procedure:
     """The lower bound of ``arena_bytes``: the largest sum of bytes live at one time."""
     symbols: tuple[SymbolSpec, ...] = ()
     """With symbols, the runtime plans the arena for each binding of them; then both numbers above are 0."""
+    bounds: tuple[ExtentBound, ...] = ()
+    """What operations on symbols may be, beside the ranges of each of these: ``past + seq`` at most 1024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +210,9 @@ def procedure_to_json(procedure: Procedure) -> dict[str, Any]:
         "calls": [_call_to_json(call) for call in procedure.calls],
     }
     if procedure.symbols:
-        return row | {"symbols": [asdict(symbol) for symbol in procedure.symbols], "extents": extents.rows}
+        bounds = [{**asdict(one), "extent": extents.dimension(one.extent)} for one in procedure.bounds]
+        rows = {"symbols": [asdict(symbol) for symbol in procedure.symbols], "extents": extents.rows}
+        return row | rows | ({"bounds": bounds} if bounds else {})
     return row | {"arena_bytes": procedure.arena_bytes, "arena_bound": procedure.arena_bound}
 
 
@@ -218,6 +231,9 @@ def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
         arena_bytes=0 if symbols else data["arena_bytes"],
         arena_bound=0 if symbols else data["arena_bound"],
         symbols=symbols,
+        bounds=tuple(
+            ExtentBound(extents.extent(row["extent"]), row["low"], row["high"]) for row in data.get("bounds", ())
+        ),
     )
 
 

@@ -11,12 +11,17 @@ from typing import TypeAlias
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.symbols import Range, Ranges, names_in, parsed, substituted
-from graft.core.model.symbols import text as shown
+from graft.core.model.extent_text import parsed
+from graft.core.model.extent_text import text as shown
+from graft.core.model.symbols import Range, Ranges, names_in, substituted
 from graft.errors import ModelError
+from graft.runtime.extents import Extent, Operation, Symbol
 
 Dims: TypeAlias = Mapping[str, "int | tuple[int, int | None]"]
-"""By symbol: the number that it is, or the least and the greatest that it may be (None: open)."""
+"""By symbol: the number that it is, or the least and the greatest that it may be (None: open).
+
+A sum such as ``past + seq`` may have a range, too.
+"""
 RANGES = "graft.dimensions"
 """The key of a model's metadata for the ranges of its symbols."""
 
@@ -25,9 +30,9 @@ _MADE_UP = re.compile(r"unk__\d+")
 
 
 def ranges_of(model: ir.Model) -> Ranges:
-    """Return the ranges that were declared for a model's symbols, by name; every other is 0 and above."""
+    """Return the ranges that a model's symbols, and sums of them, have; every other symbol is 0 and above."""
     given = json.loads(model.metadata_props.get(RANGES, "{}"))
-    return {name: Range(low, high) for name, (low, high) in given.items()}
+    return {extent: Range(*bounds) for one, bounds in given.items() if (extent := parsed(one)) is not None}
 
 
 def values_and_ranges(dims: Dims) -> tuple[dict[str, int], Dims]:
@@ -40,7 +45,7 @@ def keep_ranges(model: ir.Model, ranges: Ranges) -> None:
     """Note the ranges of a model's symbols in it, beside those that it has."""
     if ranges:
         known = {**ranges_of(model), **ranges}
-        model.metadata_props[RANGES] = json.dumps({name: [one.low, one.high] for name, one in known.items()})
+        model.metadata_props[RANGES] = json.dumps({shown(extent): [one.low, one.high] for extent, one in known.items()})
 
 
 def identifier(name: str) -> str:
@@ -122,10 +127,11 @@ def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str
     """
     known = sorted({one for _, _, dimension in _symbolic(graph) for one in names_in([parsed(dimension.dim_param)])})
     numbers: dict[str, int] = {}
-    ranges: dict[str, Range] = {}
+    ranges: dict[Extent, Range] = {}
     for given, wish in dims.items():
         name = names.get(given, given)
-        if name not in known:
+        extent = parsed(name)
+        if name not in known and (not isinstance(extent, Operation) or not names_in([extent]) <= set(known)):
             near = difflib.get_close_matches(given, known, 1)
             hint = f"did you mean '{near[0]}'" if near else f"it has {', '.join(map(repr, known)) or 'none'}"
             raise ModelError(f"the model has no dimension '{given}'; {hint}", dimension=given)
@@ -136,10 +142,12 @@ def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str
                 f"least 0, or the least and the greatest",
                 dimension=given,
             )
-        if low == high:
+        if isinstance(extent, Operation):
+            ranges[extent] = Range(low, high)
+        elif low == high:
             numbers[name] = low
         else:
-            ranges[name] = Range(low, high)
+            ranges[Symbol(name)] = Range(low, high)
     for text, _, dimension in _symbolic(graph):
         extent = parsed(text)
         if extent is not None and names_in([extent]) & numbers.keys():

@@ -13,7 +13,7 @@ from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import NodeView, ValueView
 from graft.errors import ModelError
 from graft.runtime.dtypes import numpy_dtype
-from graft.runtime.extents import Extent
+from graft.runtime.extents import Extent, Symbol
 from graft.runtime.typical_shapes import shape_at, typical_value, typical_values
 
 _PASSING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand"})
@@ -35,7 +35,7 @@ def sample_inputs(model: ir.Model, seed: int = 0, dims: Mapping[str, int] | None
 def typical_dimensions(model: ir.Model, dims: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return a number for each symbol of a model's inputs: what ``dims`` says, else what is usual for its axis."""
     shapes = {value.name or "": _extents(value) for value in _free_inputs(model)}
-    ranges = {name: (one.low, one.high) for name, one in ranges_of(model).items()}
+    ranges = {one.name: (known.low, known.high) for one, known in ranges_of(model).items() if isinstance(one, Symbol)}
     return typical_values(shapes, ranges, dims or {})
 
 
@@ -44,7 +44,8 @@ def typical_numbers(model: ir.Model) -> dict[str, int]:
 
     A symbol that no input has and no range tells anything of is missing.
     """
-    ranges = {name: typical_value((one.low, one.high)) for name, one in ranges_of(model).items()}
+    known = {one.name: bounds for one, bounds in ranges_of(model).items() if isinstance(one, Symbol)}
+    ranges = {name: typical_value((one.low, one.high)) for name, one in known.items()}
     return {**ranges, **typical_dimensions(model)}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations, zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,12 +17,20 @@ import onnx
 import onnx_ir as ir
 
 from graft.core.model.dimensions import identifier, keep_ranges, ranges_of, unique
+from graft.core.model.extent_text import parsed, text
+from graft.core.model.implied_bounds import broadcast_bounds
 from graft.core.model.shape_rules import contents, elementwise, movement, products, reductions, windows
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, Shape, ShapeRule
-from graft.core.model.symbols import Range, TooLargeError, maximum, names_in, narrowed, parsed, text
+from graft.core.model.symbols import (
+    Range,
+    TooLargeError,
+    maximum,
+    names_in,
+    narrowed,
+)
 from graft.core.model.view import NodeView, constant_tensor
 from graft.errors import ModelError
-from graft.runtime.extents import Operation, Symbol
+from graft.runtime.extents import Extent, Symbol
 
 RULES: Mapping[str, ShapeRule] = {
     **elementwise.RULES, **reductions.RULES, **products.RULES, **movement.RULES, **windows.RULES,
@@ -65,8 +72,8 @@ class SymbolicInference:
     shapes: dict[ir.Value, Shape | None] = field(default_factory=dict)
     contents: dict[ir.Value, Contents | None] = field(default_factory=dict)
     invented: bool = False
-    narrower: dict[str, Range] = field(default_factory=dict)
-    """Symbols of which an operator of the main graph takes fewer values than their ranges have."""
+    narrower: dict[Extent, Range] = field(default_factory=dict)
+    """Extents of which an operator of the main graph takes fewer values than their ranges have."""
 
     def __post_init__(self) -> None:
         self._ranges = ranges_of(self.model)
@@ -124,7 +131,7 @@ class SymbolicInference:
             facts = Facts(NodeView(node), shapes, [self.contents_of(one) for one in node.inputs], self._ranges)
             known = all(map(_is_static, node.outputs)) and not any(map(_is_symbolic, facts.shapes))
             if node.graph is self.model.graph and node.op_type in elementwise.BROADCAST:
-                self._narrow(shapes)
+                self.narrower |= broadcast_bounds(shapes, {**self._ranges, **self.narrower})
             found = None if known else _asked(facts)
         doubtful = facts is not None and any(map(_is_symbolic, facts.shapes))
         for index, value in enumerate(node.outputs):
@@ -133,19 +140,6 @@ class SymbolicInference:
                 self.shapes[value] = self._settled(value, said, doubtful)
         if facts is not None and node.op_type in CONTENTS and node.domain in ("", "ai.onnx"):
             self._follow(node, facts)
-
-    def _narrow(self, shapes: Sequence[Shape | None]) -> None:
-        """Note the bounds that broadcasting implies: ``n`` and ``min(n, 512)`` fit where n is at most 512, only there.
-
-        With a least of 2 in the place of 512, that is also so where one of them is 1.
-        """
-        columns = zip_longest(*(reversed(shape) for shape in shapes if shape is not None))
-        for one, other in (pair for column in columns for pair in permutations(column, 2)):
-            bound = _bound_of(one, other)
-            if bound is not None and isinstance(one, Symbol):
-                before = self._ranges.get(one.name, Range())
-                if bound >= max(2, before.low) and (before.high is None or before.high > bound):
-                    self.narrower[one.name] = Range(before.low, bound)
 
     def _follow(self, node: ir.Node, facts: Facts) -> None:
         """Note the contents of a node's outputs."""
@@ -287,14 +281,6 @@ BODIES: Mapping[str, Any] = {
     "Loop": SymbolicInference.loop,
     "Scan": SymbolicInference.scan,
 }
-
-
-def _bound_of(one: Dimension, other: Dimension) -> int | None:
-    """Return c where one extent is a symbol and the other the lesser of it and c."""
-    if not isinstance(one, Symbol) or not isinstance(other, Operation) or other.operator != "min":
-        return None
-    sides = (other.left, other.right)
-    return next((side for side in sides if isinstance(side, int)), None) if one in sides else None
 
 
 def _asked(facts: Facts) -> Sequence[Shape | None] | None:

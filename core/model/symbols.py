@@ -1,4 +1,4 @@
-"""The algebra of extents at compile time: one canonical form, equality, intervals, and the text of a dimension.
+"""The algebra of extents at compile time: one canonical form, equality and intervals.
 
 An extent in canonical form is a sum of products of atoms with whole coefficients; atoms are symbols, floor divisions,
 minima and maxima, whose operands are canonical too. So extents that are equal by the laws of rings look equal, and
@@ -9,7 +9,6 @@ of more than `MOST_TERMS` products is given up. Symbols are whole numbers of at 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -33,7 +32,7 @@ class TooLargeError(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers that a symbol stands for, both bounds included; ``high`` is None where it is open."""
+    """The numbers that an extent may be, both bounds included; ``high`` is None where it is open."""
 
     low: int = 0
     high: int | None = None
@@ -43,7 +42,8 @@ class Range:
 
 
 ANY = Range()
-Ranges: TypeAlias = Mapping[str, Range]
+Ranges: TypeAlias = Mapping[Extent, Range]
+"""By symbol or canonical sum of symbols: ``past + seq`` may have a range beside those of ``past`` and ``seq``."""
 
 
 # ---- Operations: canonical extents in, a canonical extent out ----
@@ -77,15 +77,15 @@ def floordiv(left: Extent, right: Extent) -> Extent:
     What divides exactly is divided: ``(batch * seq * 64) // (batch * 8)`` is ``8 * seq``, also where batch is 0.
     """
     if right == 0:
-        raise ModelError(f"extent '{text(left)}' is divided by zero")
+        raise ModelError(f"extent '{left}' is divided by zero")
     if isinstance(left, int) and isinstance(right, int):
         return left // right
-    exact = _divided(_terms(left), _terms(right))
+    exact = _divided(terms(left), terms(right))
     if exact is not None:
         return exact
     if isinstance(right, int) and right > 0:
-        return _floordiv_number(_terms(left), right)
-    common = math.gcd(*(factor for _, factor in (*_terms(left), *_terms(right))))
+        return _floordiv_number(terms(left), right)
+    common = math.gcd(*(factor for _, factor in (*terms(left), *terms(right))))
     if common > 1:
         return floordiv(_scaled(left, common), _scaled(right, common))
     return Operation("floordiv", left, right)
@@ -161,12 +161,25 @@ def equal(left: Extent, right: Extent, ranges: Ranges | None = None) -> bool | N
 
 def interval(extent: Extent, ranges: Ranges | None = None) -> tuple[float, float]:
     """Return bounds of an extent for symbols within ``ranges`` (0 and above where they say nothing)."""
+    ranges = ranges or {}
+    low, high = _sum_interval(extent, ranges)
+    for whole, known in ranges.items():
+        if isinstance(whole, Operation):  # extent = whole + rest, and extent = rest - whole
+            most = math.inf if known.high is None else known.high
+            above, below = _sum_interval(subtract(extent, whole), ranges), _sum_interval(add(extent, whole), ranges)
+            low = max(low, known.low + above[0], below[0] - most)
+            high = min(high, most + above[1], below[1] - known.low)
+    return low, high
+
+
+def _sum_interval(extent: Extent, ranges: Ranges) -> tuple[float, float]:
+    """Return bounds of a sum of products from those of its atoms alone."""
     low: float = 0
     high: float = 0
-    for monomial, factor in _terms(extent):
+    for monomial, factor in terms(extent):
         bounds: tuple[float, float] = (1, 1)
         for atom in monomial:
-            bounds = _times(bounds, _atom_interval(atom, ranges or {}))
+            bounds = _times(bounds, _atom_interval(atom, ranges))
         bounds = _times(bounds, (factor, factor))
         low, high = low + bounds[0], high + bounds[1]
     return low, high
@@ -182,153 +195,28 @@ def names_in(extents: Iterable[Extent | None]) -> set[str]:
     return {symbol.name for extent in extents if extent is not None for symbol in symbols_of(extent)}
 
 
-# ---- Text ----
-
-
-def text(extent: Extent) -> str:
-    """Return an extent as text that `parsed` reads back: ``2*seq + past - 1``, ``(w - 1)//2 + 1``."""
-    if not isinstance(extent, Operation):
-        return str(extent)
-    shown = ""
-    for monomial, factor in _terms(extent):
-        size = abs(factor)
-        parts = [str(size)] if size != 1 or not monomial else []
-        inner = len(monomial) > 1 or size != 1 or (factor < 0 and not shown)
-        parts += [_atom_text(atom, inner=inner) for atom in monomial]
-        sign = "-" if factor < 0 else "+"
-        shown += f" {sign} {'*'.join(parts)}" if shown else ("-" if factor < 0 else "") + "*".join(parts)
-    return shown
-
-
-@lru_cache(CACHED)
-def parsed(dimension: str) -> Extent | None:
-    """Return the canonical extent that a dimension's text says, None if it is no expression."""
-    if dimension.isidentifier() and dimension not in ("min", "max"):
-        return Symbol(dimension)
-    try:
-        return _Parser(dimension).whole()
-    except (ModelError, SyntaxError, IndexError, RecursionError):
-        return None
-
-
-_TOKEN = re.compile(r"\s*(\d+|[^\W\d][\w.]*|//|[-+*%(),])")
-
-
-class _Parser:
-    """Reads sums, products, ``//``, ``%``, ``min``, ``max`` and brackets."""
-
-    def __init__(self, source: str) -> None:
-        self._tokens: list[str] = []
-        place = 0
-        source = source.rstrip()
-        while place < len(source):
-            found = _TOKEN.match(source, place)
-            if found is None:
-                raise SyntaxError(source)
-            self._tokens.append(found[1])
-            place = found.end()
-        self._tokens.append("")
-        self._next = 0
-
-    def whole(self) -> Extent:
-        """Return the extent that all of the text is."""
-        result = self._sum()
-        self._expect("")
-        return result
-
-    def _take(self) -> str:
-        self._next += 1
-        return self._tokens[self._next - 1]
-
-    def _expect(self, token: str) -> None:
-        if self._take() != token:
-            raise SyntaxError(token)
-
-    def _at(self, *tokens: str) -> bool:
-        return self._tokens[self._next] in tokens
-
-    def _sum(self) -> Extent:
-        result = self._product()
-        while self._at("+", "-"):
-            operation = add if self._take() == "+" else subtract
-            result = operation(result, self._product())
-        return result
-
-    def _product(self) -> Extent:
-        result = self._atom()
-        while self._at("*", "//", "%"):
-            operator, operand = self._take(), self._atom()
-            result = (
-                multiply(result, operand)
-                if operator == "*"
-                else floordiv(result, operand)
-                if operator == "//"
-                else modulo(result, operand)
-            )
-        return result
-
-    def _atom(self) -> Extent:
-        token = self._take()
-        if token == "-":
-            return multiply(-1, self._atom())
-        if token.isdecimal():
-            return int(token)
-        if token in ("min", "max"):
-            self._expect("(")
-            operands = [self._sum()]
-            while self._at(","):
-                self._take()
-                operands.append(self._sum())
-            self._expect(")")
-            return _extreme(token, operands)  # type: ignore[arg-type]
-        if token == "(":
-            result = self._sum()
-            self._expect(")")
-            return result
-        if not token or not (token[0].isalpha() or token[0] == "_"):
-            raise SyntaxError(token)
-        return Symbol(token)
-
-
-def _atom_text(atom: Symbol | Operation, *, inner: bool) -> str:
-    if isinstance(atom, Symbol):
-        return atom.name
-    if atom.operator in ("min", "max"):
-        return f"{atom.operator}({', '.join(map(text, _flat(atom.operator, atom)))})"
-    parts = [f"({text(side)})" if _is_compound(side) else text(side) for side in (atom.left, atom.right)]
-    shown = f"{parts[0]}//{parts[1]}"
-    return f"({shown})" if inner else shown
-
-
-def _is_compound(extent: Extent) -> bool:
-    terms = _terms(extent)
-    plain = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
-    compound = isinstance(extent, Operation) and not (plain and extent.operator in ("min", "max"))
-    return compound or (isinstance(extent, int) and extent < 0)
-
-
 # ---- The canonical form ----
 
 
 @lru_cache(CACHED)
-def _terms(extent: Extent) -> Polynomial:
+def terms(extent: Extent) -> Polynomial:
     """Return a canonical extent as a sum of products."""
     match extent:
         case int():
             return (((), extent),) if extent else ()
         case Operation("add", left, right):
-            return _sorted(_summed(_terms(left), _terms(right)))
+            return _sorted(_summed(terms(left), terms(right)))
         case Operation("mul", left, right):
-            return _sorted(_product(_terms(left), _terms(right)))
+            return _sorted(_product(terms(left), terms(right)))
         case Operation("sub", left, right):
-            return _sorted(_summed(_terms(left), _product(_terms(right), (((), -1),)).items()))
+            return _sorted(_summed(terms(left), _product(terms(right), (((), -1),)).items()))
         case _:
             return (((extent,), 1),)
 
 
-def _extent(terms: Iterable[tuple[Monomial, int]]) -> Extent:
+def _extent(polynomial: Iterable[tuple[Monomial, int]]) -> Extent:
     """Return the canonical extent of a sum of products: subtractions stand where coefficients are negative."""
-    ordered = _sorted(dict(terms))
+    ordered = _sorted(dict(polynomial))
     if not ordered:
         return 0
     # what is added comes first, so that a sum begins with a number of at least 0 wherever it can
@@ -343,8 +231,8 @@ def _extent(terms: Iterable[tuple[Monomial, int]]) -> Extent:
     return result
 
 
-def _sorted(terms: Mapping[Monomial, int]) -> Polynomial:
-    present = [(monomial, factor) for monomial, factor in terms.items() if factor]
+def _sorted(factors: Mapping[Monomial, int]) -> Polynomial:
+    present = [(monomial, factor) for monomial, factor in factors.items() if factor]
     if len(present) > MOST_TERMS:
         raise TooLargeError(f"an extent has {len(present)} terms, more than {MOST_TERMS}")
     return tuple(sorted(present, key=lambda term: _rank(term[0])))
@@ -379,18 +267,18 @@ def _product(left: Polynomial, right: Polynomial) -> dict[Monomial, int]:
 def _add(left: Extent, right: Extent) -> Extent:
     if isinstance(left, int) and isinstance(right, int):
         return left + right
-    return _extent(_summed(_terms(left), _terms(right)).items())
+    return _extent(_summed(terms(left), terms(right)).items())
 
 
 @lru_cache(CACHED)
 def _multiply(left: Extent, right: Extent) -> Extent:
     if isinstance(left, int) and isinstance(right, int):
         return left * right
-    return _extent(_product(_terms(left), _terms(right)).items())
+    return _extent(_product(terms(left), terms(right)).items())
 
 
 def _scaled(extent: Extent, divisor: int) -> Extent:
-    return _extent((monomial, factor // divisor) for monomial, factor in _terms(extent))
+    return _extent((monomial, factor // divisor) for monomial, factor in terms(extent))
 
 
 def _divided(left: Polynomial, right: Polynomial) -> Extent | None:
@@ -419,27 +307,27 @@ def _without(monomial: Monomial, part: Monomial) -> Monomial | None:
     return tuple(left)
 
 
-def _floordiv_number(terms: Polynomial, divisor: int) -> Extent:
+def _floordiv_number(dividend: Polynomial, divisor: int) -> Extent:
     """Divide by a positive number: multiples of it are taken out, what is left has coefficients below it."""
-    outside = [(monomial, factor // divisor) for monomial, factor in terms]
-    inside = [(monomial, factor % divisor) for monomial, factor in terms if factor % divisor]
+    outside = [(monomial, factor // divisor) for monomial, factor in dividend]
+    inside = [(monomial, factor % divisor) for monomial, factor in dividend if factor % divisor]
     constant = sum(factor for monomial, factor in inside if not monomial)
     varying = [(monomial, factor) for monomial, factor in inside if monomial]
     if not varying:
         return _extent(outside)
     common = math.gcd(divisor, *(factor for _, factor in varying))
     reduced = [(monomial, factor // common) for monomial, factor in varying]
-    dividend, divisor = _extent([*reduced, ((), constant // common)]), divisor // common
+    rest, divisor = _extent([*reduced, ((), constant // common)]), divisor // common
     if divisor == 1:
-        return add(_extent(outside), dividend)
-    if isinstance(dividend, Operation) and dividend.operator == "floordiv" and isinstance(dividend.right, int):
-        return add(_extent(outside), floordiv(dividend.left, dividend.right * divisor))
-    return add(_extent(outside), Operation("floordiv", dividend, divisor))
+        return add(_extent(outside), rest)
+    if isinstance(rest, Operation) and rest.operator == "floordiv" and isinstance(rest.right, int):
+        return add(_extent(outside), floordiv(rest.left, rest.right * divisor))
+    return add(_extent(outside), Operation("floordiv", rest, divisor))
 
 
 def _extreme(operator: ExtentOperator, extents: Iterable[Extent]) -> Extent:
     """Return the least or the greatest; operands that another one is never beyond are left out."""
-    found = dict.fromkeys(part for extent in extents for part in _flat(operator, extent))
+    found = dict.fromkeys(part for extent in extents for part in flat(operator, extent))
     sign = 1 if operator == "min" else -1
     kept: list[Extent] = []
     for one in found:
@@ -449,10 +337,11 @@ def _extreme(operator: ExtentOperator, extents: Iterable[Extent]) -> Extent:
     return reduce(lambda left, right: Operation(operator, left, right), kept)
 
 
-def _flat(operator: ExtentOperator, extent: Extent) -> Iterator[Extent]:
+def flat(operator: ExtentOperator, extent: Extent) -> Iterator[Extent]:
+    """Yield the operands of a minimum or maximum of any number of extents."""
     if isinstance(extent, Operation) and extent.operator == operator:
-        yield from _flat(operator, extent.left)
-        yield from _flat(operator, extent.right)
+        yield from flat(operator, extent.left)
+        yield from flat(operator, extent.right)
     else:
         yield extent
 
@@ -470,7 +359,7 @@ def _times(left: tuple[float, float], right: tuple[float, float]) -> tuple[float
 
 def _atom_interval(atom: Symbol | Operation, ranges: Ranges) -> tuple[float, float]:
     if isinstance(atom, Symbol):
-        known = ranges.get(atom.name, ANY)
+        known = ranges.get(atom, ANY)
         return known.low, math.inf if known.high is None else known.high
     left, right = interval(atom.left, ranges), interval(atom.right, ranges)
     match atom.operator:

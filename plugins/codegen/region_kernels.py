@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.machine.target import Target
-from graft.core.model.symbols import parsed
+from graft.core.model.extent_text import parsed
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.control_loops import Lanes
 from graft.core.operators.table import OperatorTable

@@ -16,7 +16,7 @@ def call(inputs: list[int], outputs: list[int]) -> Call:
 
 
 def test_symbols_are_bound_by_the_first_axis_that_is_one_of_them_alone():
-    builder = ProcedureBuilder("main", ranges={"seq": (1, 512), "batch": (0, None), "unused": (2, 2)})
+    builder = ProcedureBuilder("main", ranges={SEQ: (1, 512), BATCH: (0, None), Symbol("unused"): (2, 2)})
     x = builder.add_input("x", "float32", (Operation("mul", 2, SEQ), BATCH))
     mask = builder.add_input("mask", "bool", (BATCH, SEQ))
     y = builder.result("y", "float32", (BATCH, SEQ))

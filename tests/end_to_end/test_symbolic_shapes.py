@@ -11,7 +11,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import graft
-from graft.errors import GraftError
+from graft.errors import GraftError, InputError
 from graft.runtime.extents import Symbol
 from graft.runtime.typical_shapes import typical_values
 from tests.core.model.exported import HEADER, MODELS
@@ -45,6 +45,35 @@ def test_ten_lengths_of_one_artifact_agree_with_ten_static_programs(tmp_path: Pa
         feeds = exported.feeds({"batch": 2, "seq": seq})
         static = graft.compile(make(), dims={"batch": 2, "seq": seq}, cache=False, tuned=False)
         np.testing.assert_allclose(program.run(feeds)["y"], static.run(feeds)["y"], rtol=1e-4, atol=1e-4)
+
+
+WINDOW = """<ir_version: 10, opset_import: ["" : 20]> decoder
+    (float[seq,4] x, float[past,4] cache, float[64,4] places, bool[64,64] mask) => (float[r,t] y, float[t,4] keys)
+    <int64[1] zero = {0}, int64[1] one = {1}, float low = {-1.0}> {
+        before = Shape <start = 0, end = 1> (cache) new = Shape <start = 0, end = 1> (x) all = Add (before, new)
+        place = Slice (places, before, all) at = Add (x, place) keys = Concat <axis = 0> (cache, at)
+        rows = Slice (mask, before, all, zero) window = Slice (rows, zero, all, one)
+        across = Transpose (keys) scores = MatMul (at, across) y = Where (window, scores, low) }"""
+
+
+def test_a_decoder_that_cuts_its_mask_out_of_a_table_is_native_and_says_how_far_it_goes() -> None:
+    model = parser.parse_model(WINDOW)
+    program = graft.compile(model, ["llvm", "reference"], cache=False, tuned=False)
+    assert {module.plugin for module in program.description.modules} == {"llvm"}
+    generator = np.random.default_rng(1)
+    tables = {"places": generator.standard_normal((64, 4)).astype(np.float32), "mask": np.tri(64, dtype=bool)}
+    for seq, past in ((5, 0), (1, 5), (3, 61), (64, 0), (1, 63)):
+        x, cache = (generator.standard_normal((rows, 4)).astype(np.float32) for rows in (seq, past))
+        feeds = {"x": x, "cache": cache, **tables}
+        for found, expected in zip(
+            program.run(feeds).values(), ReferenceEvaluator(model).run(None, feeds), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError) as caught:
+        program.run({"x": x, "cache": np.zeros((64, 4), np.float32), **tables})
+    assert caught.value.message == (
+        "'past + seq' is 65 (seq = 1, past = 64), but it is at most 64 in this model, or in what it was compiled for"
+    )
 
 
 def test_an_extent_of_zero_runs() -> None:

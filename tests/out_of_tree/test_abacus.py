@@ -93,4 +93,4 @@ def test_a_node_that_it_cannot_do_goes_to_the_next_backend(manager):
 def test_strictly_the_node_is_named(manager):
     with pytest.raises(graft.GraftError) as caught:
         compiled(manager, model("z = Floor(x)", "float[3,7] x"))
-    assert caught.value.message == ("function 'abacus_0_0_floor' has a Unary floor, which the abacus cannot do")
+    assert caught.value.message == ("'z': function 'abacus_0_0_floor' has a Unary floor, which the abacus cannot do")

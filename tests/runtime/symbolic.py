@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from graft.runtime.extents import Operation, Symbol
-from graft.runtime.procedure import Call, Procedure, SymbolSpec, TensorSpec
+from graft.runtime.procedure import Call, ExtentBound, Procedure, SymbolSpec, TensorSpec
 from graft.runtime.program import Program
 
 from .programs import Function, describe, loader
@@ -23,9 +24,10 @@ def program(
     symbols: Sequence[SymbolSpec],
     functions: dict[str, Function],
     bodies: Sequence[Procedure] = (),
+    bounds: Sequence[ExtentBound] = (),
 ) -> Program:
     """Return a program of these; inputs and outputs are the tensors of those storages, in order."""
-    main = procedure("main", tensors, calls, symbols)
+    main = replace(procedure("main", tensors, calls, symbols), bounds=tuple(bounds))
     return Program.from_description(describe((main, *bodies), list(functions)), threads=1, loaders=[loader(functions)])
 
 

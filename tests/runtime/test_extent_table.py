@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graft.runtime.extent_table import ExtentReader, ExtentWriter
 from graft.runtime.extents import Extent, Operation, Symbol
-from graft.runtime.procedure import Call, Procedure, SymbolSpec, procedure_from_json, procedure_to_json
+from graft.runtime.procedure import Call, ExtentBound, Procedure, SymbolSpec, procedure_from_json, procedure_to_json
 
 from .programs import tensor
 
@@ -80,10 +80,12 @@ def test_a_procedure_with_symbols_survives_its_json_form():
     )
     symbols = (SymbolSpec("seq", 1, 512, 0, 0), SymbolSpec("past", 0, None, 4, 0))
     calls = (Call("call", (0,), (1,), module=0, function="f"), Call("call", (2, 3), (4,), module=0, function="g"))
-    procedure = Procedure("main", tensors, (0,), (5,), calls, symbols=symbols)
+    bounds = (ExtentBound(Operation("add", SEQ, PAST), 1, 1024), ExtentBound(double, 0, None))
+    procedure = Procedure("main", tensors, (0,), (5,), calls, symbols=symbols, bounds=bounds)
     data = procedure_to_json(procedure)
     assert procedure_from_json(json.loads(json.dumps(data))) == procedure
-    assert data["extents"] == [("mul", 2, "s0"), ("mul", 8, "s0")]
+    assert data["extents"] == [("mul", 2, "s0"), ("mul", 8, "s0"), ("add", "s0", "s1")]
+    assert data["bounds"] == [{"extent": "e2", "low": 1, "high": 1024}, {"extent": "e0", "low": 0, "high": None}]
     assert data["symbols"][1] == {"name": "past", "low": 0, "high": None, "tensor": 4, "axis": 0}
     assert "arena_bytes" not in data
     assert "offset" not in data["tensors"][1]

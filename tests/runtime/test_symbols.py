@@ -10,7 +10,7 @@ import pytest
 
 from graft.errors import ArtifactError, InputError, RunError
 from graft.runtime.extents import Extent, Operation
-from graft.runtime.procedure import Call, SymbolSpec
+from graft.runtime.procedure import Call, ExtentBound, SymbolSpec
 from graft.runtime.program import Program
 
 from .programs import Function, call, tensor
@@ -32,6 +32,26 @@ def attention(functions: dict[str, Function] | None = None) -> Program:
 
 
 # ---- Binding ----
+
+
+def test_a_sum_has_bounds_of_its_own():
+    total = Operation("add", SEQ, PAST)
+    tensors = (
+        tensor("x", "float32", [SEQ], "input", index=0),
+        tensor("cache", "float32", [PAST], "input", index=1),
+        tensor("y", "float32", [SEQ], "output", index=0),
+    )
+    symbols = [SymbolSpec("seq", 0, None, 0, 0), SymbolSpec("past", 0, None, 1, 0)]
+    run = program(tensors, [Call("copy", (0,), (2,))], symbols, {}, bounds=[ExtentBound(total, 2, 8)])
+    assert run(ones(1), ones(7)).shape == (1,)
+    for seq, past, limit in ((2, 7, "most 8"), (1, 0, "least 2")):
+        with pytest.raises(InputError) as caught:
+            run(ones(seq), ones(past))
+        assert caught.value.message == (
+            f"'seq + past' is {seq + past} (seq = {seq}, past = {past}), but it is at {limit} in this model, or in "
+            "what it was compiled for"
+        )
+    assert run(ones(7), ones(1)).shape == (7,)
 
 
 def test_every_shape_runs():

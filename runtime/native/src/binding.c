@@ -29,6 +29,27 @@ static int32_t fail_range(Context *context, const Frame *frame, const SymbolSpec
                             is_large ? symbol->high : symbol->low);
 }
 
+/* Bounds of sums say what a model, or what it was compiled for, takes of several symbols together. */
+static int32_t check_bounds(Context *context, const Frame *frame, const Stage *stage) {
+  const Procedure *procedure = frame->procedure;
+  for (int32_t i = 0; i < stage->bounds.count; i++) {
+    const ExtentBound *bound = procedure->bounds + stage->bounds.items[i];
+    Dimension extent = {procedure->symbol_count + bound->operation, 0};
+    int64_t value = graft_value(frame, extent);
+    if (value < bound->low || value > bound->high) {
+      int is_large = value > bound->high;
+      char text[256] = "", bindings[256] = "";
+      graft_append_extent(text, sizeof text, procedure, extent);
+      graft_append_bindings(bindings, sizeof bindings, frame, extent);
+      return graft_context_fail(context, stage->call < 0 ? GRAFT_ERROR_INPUT : GRAFT_ERROR_RUN,
+                                "'%s' is %" PRId64 "%s, but it is at %s %" PRId64
+                                " in this model, or in what it was compiled for",
+                                text, value, bindings, is_large ? "most" : "least", is_large ? bound->high : bound->low);
+    }
+  }
+  return GRAFT_OK;
+}
+
 /* An extent that is not what its dimension says: a symbol has its value from elsewhere. */
 static int32_t fail_extent(Context *context, const Frame *frame, int32_t tensor, int32_t axis) {
   const Procedure *procedure = frame->procedure;
@@ -175,6 +196,7 @@ int32_t graft_bind_stage(Context *context, Frame *frame, int32_t number) {
   if (changed || status) {
     forget(frame, number);
     status = status ? status : graft_evaluate(context, frame, stage);
+    status = status ? status : check_bounds(context, frame, stage);
   }
   status = status ? status : compare_all(context, frame, told_tensors(frame->procedure, stage));
   if (changed) {

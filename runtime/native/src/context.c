@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "error.h"
@@ -26,25 +25,10 @@ void graft_create_context(Context *context, Pool *pool, int32_t thread_count) {
   context->thread_count = pool ? thread_count : 1;
 }
 
-static int32_t record(Context *context, int32_t status, const char *format, va_list arguments) {
-  if (!context->message[0]) {
-    vsnprintf(context->message, sizeof context->message, format, arguments);
-  }
-  return status;
-}
-
-int32_t graft_context_fail(Context *context, int32_t status, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  record(context, status, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
 GRAFT_FORMAT(2, 3) static int32_t api_fail(GraftContext *base, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  record((Context *)base, GRAFT_ERROR_RUN, format, arguments);
+  graft_context_record((Context *)base, GRAFT_ERROR_RUN, format, arguments);
   va_end(arguments);
   return GRAFT_ERROR_RUN;
 }

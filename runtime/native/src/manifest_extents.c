@@ -51,15 +51,21 @@ int graft_read_dimension(const Procedure *procedure, const JsonValue *value, int
 
 /* ---- Symbols -------------------------------------------------------------------------------------------------- */
 
+/* The least and the greatest that a symbol or an operation may be; the greatest may be open. */
+static int32_t read_range(Reader *reader, const JsonValue *row, int64_t *low, int64_t *high) {
+  const JsonValue *greatest = graft_json_member(row, "high");
+  int32_t status = graft_read_integer(reader, row, "low", 0, GRAFT_MAXIMUM_EXTENT, low);
+  *high = GRAFT_MAXIMUM_EXTENT;
+  if (!status && (!greatest || greatest->kind != JSON_NULL)) {
+    status = graft_read_integer(reader, row, "high", *low, GRAFT_MAXIMUM_EXTENT, high);
+  }
+  return status;
+}
+
 static int32_t read_symbol(Reader *reader, const Procedure *procedure, const JsonValue *row, SymbolSpec *symbol) {
-  const JsonValue *high = graft_json_member(row, "high");
   int64_t tensor, axis;
   int32_t status = graft_read_text(reader, row, "name", &symbol->name);
-  status = status ? status : graft_read_integer(reader, row, "low", 0, GRAFT_MAXIMUM_EXTENT, &symbol->low);
-  symbol->high = GRAFT_MAXIMUM_EXTENT;
-  if (!status && (!high || high->kind != JSON_NULL)) {
-    status = graft_read_integer(reader, row, "high", symbol->low, GRAFT_MAXIMUM_EXTENT, &symbol->high);
-  }
+  status = status ? status : read_range(reader, row, &symbol->low, &symbol->high);
   status = status ? status
                   : graft_read_integer(reader, row, "tensor", 0, (int64_t)procedure->tensor_count - 1, &tensor);
   status = status ? status : graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &axis);
@@ -131,6 +137,36 @@ static int32_t read_operation(Reader *reader, const Procedure *procedure, const 
   return GRAFT_OK;
 }
 
+/* ---- Bounds --------------------------------------------------------------------------------------------------- */
+
+static int32_t read_bounds(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  const JsonValue *rows;
+  if (!graft_json_member(data, "bounds")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, data, "bounds", &rows);
+  if (status) {
+    return status;
+  }
+  procedure->bound_count = (int32_t)graft_json_count(rows);
+  procedure->bounds = graft_store_allocate(reader->store, (size_t)procedure->bound_count, sizeof(ExtentBound));
+  if (!procedure->bounds) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->bound_count; i++) {
+    const JsonValue *row = graft_json_item(rows, (size_t)i);
+    ExtentBound *bound = procedure->bounds + i;
+    Dimension extent;
+    if (!graft_read_dimension(procedure, graft_json_member(row, "extent"), procedure->operation_count, &extent) ||
+        extent.place < procedure->symbol_count) {
+      return graft_damaged(reader, "entry %" PRId32 " of 'bounds' is of no operation", i);
+    }
+    bound->operation = extent.place - procedure->symbol_count;
+    status = read_range(reader, row, &bound->low, &bound->high);
+  }
+  return status;
+}
+
 int32_t graft_read_extents(Reader *reader, const JsonValue *data, Procedure *procedure) {
   const JsonValue *symbols, *operations;
   if (!graft_json_member(data, "symbols")) {
@@ -152,5 +188,5 @@ int32_t graft_read_extents(Reader *reader, const JsonValue *data, Procedure *pro
   for (int32_t i = 0; !status && i < procedure->operation_count; i++) {
     status = read_operation(reader, procedure, graft_json_item(operations, (size_t)i), i, sizes);
   }
-  return status;
+  return status ? status : read_bounds(reader, data, procedure);
 }

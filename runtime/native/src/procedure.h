@@ -41,6 +41,12 @@ typedef struct SymbolSpec {
   int32_t stage;
 } SymbolSpec;
 
+/* What an operation on symbols may be. */
+typedef struct ExtentBound {
+  int32_t operation;
+  int64_t low, high; /* high: GRAFT_MAXIMUM_EXTENT where it is open */
+} ExtentBound;
+
 typedef struct TensorSpec {
   const char *name;
   DLDataType dtype;
@@ -107,6 +113,7 @@ typedef struct Stage {
   IndexList symbols;    /* bound now */
   IndexList known;      /* these and those bound before */
   IndexList operations; /* in the order of evaluation */
+  IndexList bounds;     /* of these operations */
   IndexList tensors;    /* whose shape or values are evaluated now, but for inputs and what calls ask memory for */
   IndexList views;      /* that can be compared with what they look at */
   IndexList arena;      /* tensors whose memory can be planned */
@@ -126,7 +133,8 @@ typedef struct Procedure {
   size_t pointer_count;
   SymbolSpec *symbols;
   ExtentOperation *operations;
-  int32_t symbol_count, operation_count;
+  ExtentBound *bounds;
+  int32_t symbol_count, operation_count, bound_count;
   Stage *stages;
   int32_t stage_count; /* 0 without symbols */
 } Procedure;

@@ -3,6 +3,7 @@
 #define GRAFT_PROGRAM_H
 
 #include <pthread.h>
+#include <stdarg.h>
 
 #include "error.h"
 #include "graft/runtime.h"
@@ -142,8 +143,10 @@ int graft_frame_bind(Frame *frame, int32_t tensor, void *data);
 extern const GraftApi graft_api;
 void graft_create_context(Context *context, Pool *pool, int32_t thread_count);
 
-/* Records a message (if none is recorded yet) and returns `status`. */
+/* Both record a message (if none is recorded yet) and return `status` (failure.c). */
 int32_t graft_context_fail(Context *context, int32_t status, const char *format, ...) GRAFT_FORMAT(3, 4);
+int32_t graft_context_record(Context *context, int32_t status, const char *format, va_list arguments)
+    GRAFT_FORMAT(3, 0);
 
 /* An output of a running procedure, as its caller sees it. */
 typedef struct Result {

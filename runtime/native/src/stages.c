@@ -185,6 +185,10 @@ static int is_evaluated(const Procedure *procedure, int32_t i, int32_t stage) {
   return procedure->operations[i].stage == stage;
 }
 
+static int is_bounded(const Procedure *procedure, int32_t i, int32_t stage) {
+  return procedure->operations[procedure->bounds[i].operation].stage == stage;
+}
+
 static int is_shaped(const Procedure *procedure, int32_t i, int32_t stage) {
   const TensorSpec *tensor = procedure->tensors + i;
   int is_told = tensor->storage == STORAGE_INPUT || tensor->is_unknown;
@@ -226,6 +230,7 @@ static int32_t fill_stage(const Finder *finder, int32_t number) {
   int32_t status = collect(finder, is_bound, symbols, number, &stage->symbols);
   status = status ? status : collect(finder, is_known, symbols, number, &stage->known);
   status = status ? status : collect(finder, is_evaluated, procedure->operation_count, number, &stage->operations);
+  status = status ? status : collect(finder, is_bounded, procedure->bound_count, number, &stage->bounds);
   status = status ? status : collect(finder, is_shaped, tensors, number, &stage->tensors);
   status = status ? status : collect(finder, is_compared_view, tensors, number, &stage->views);
   return status ? status : collect(finder, is_late_output, tensors, number, &stage->outputs);

@@ -33,6 +33,7 @@ from graft.report.quantities import size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from graft.compiler.driver import CompiledModel
     from graft.core.tuning.options import TuneReport
 
 
@@ -141,19 +142,24 @@ def command(
     keep_clear(path)
     written = save(compiled.description, path)
     seconds = {**compiled.seconds, "save": perf_counter() - started}
-    total = sum(part for stage, part in seconds.items() if "/" not in stage)
     if state.json:
-        facts = {"artifact": str(path), "bytes": written, "summary": compiled.plan.summary()}
         tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}
+        facts = {"artifact": str(path), "bytes": written, "summary": compiled.plan.summary()}
         print_json({**facts, **tuning, "seconds": seconds})
     else:
-        click.echo(compiled.plan.summary())
-        if compiled.tuning is not None:
-            click.echo(compiled.tuning.summary())
-        click.echo(f"{path}: {size(written)}, compiled in {total:.1f} s")
-        if show_time:
-            print_times(seconds, total)
+        _print(compiled, f"{path}: {size(written)}", seconds, show_time)
     return ExitCode.OK
+
+
+def _print(compiled: CompiledModel, artifact: str, seconds: Mapping[str, float], show_time: bool) -> None:
+    """Print what was compiled, and where the time went if it is asked for."""
+    total = sum(part for stage, part in seconds.items() if "/" not in stage)
+    click.echo(compiled.plan.summary())
+    if compiled.tuning is not None:
+        click.echo(compiled.tuning.summary())
+    click.echo(f"{artifact}, compiled in {total:.1f} s")
+    if show_time:
+        _print_times(seconds, total)
 
 
 def _facts(report: TuneReport) -> dict[str, Any]:
@@ -174,7 +180,7 @@ def _facts(report: TuneReport) -> dict[str, Any]:
     return {**facts, "summary": report.summary(), "tuned": rows}
 
 
-def print_times(seconds: Mapping[str, float], total: float) -> None:
+def _print_times(seconds: Mapping[str, float], total: float) -> None:
     """Print a table of the stages, those of a region below it; ``llvm`` runs beside the others."""
     rows = []
     for stage, part in seconds.items():

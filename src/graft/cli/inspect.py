@@ -105,6 +105,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     for symbol in procedure.symbols:
         where = f"axis {symbol.axis} of {tensors[symbol.tensor].name}"
         click.echo(f"symbol     {symbol.name} {symbol.low}..{'' if symbol.high is None else symbol.high}: {where}")
+    for bound in procedure.bounds:
+        click.echo(f"bound      {bound.extent} {bound.low}..{'' if bound.high is None else bound.high}")
     for number in manifest.get("variants", ()):
         variant = procedure_from_json(manifest["procedures"][number])
         inputs = ", ".join(

@@ -10,13 +10,14 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.model.dimensions import ranges_of
+from graft.core.model.extent_text import parsed
 from graft.core.model.load import load
 from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import Range, names_in
 from graft.core.model.view import ValueView
 from graft.errors import ModelError
-from graft.runtime.extents import evaluate
+from graft.runtime.extents import Symbol, evaluate
 from tests.core.model.exported import HEADER, MODELS
 
 
@@ -94,12 +95,33 @@ CUT = (
 
 def test_adding_a_cut_of_a_table_bounds_the_dimension() -> None:
     model = load(model_of(f"g {CUT}"))
-    assert ranges_of(model)["seq"] == Range(0, 64)
+    assert ranges_of(model)[Symbol("seq")] == Range(0, 64)
     assert shapes_in(model)["y"] == ("batch", "seq", 4)
 
 
+WINDOW = (
+    "(float[batch,seq,past] x, float[batch,past,4] cache, bool[64,64] mask) => (float[r,t] y)"
+    " <int64[1] zero = {0}, int64[1] one = {1}, float low = {-1.0}> {"
+    " before = Shape <start = 1, end = 2> (cache) new = Shape <start = 1, end = 2> (x) all = Add (before, new)"
+    " rows = Slice (mask, before, all, zero) window = Slice (rows, zero, all, one)"
+    " width = Concat <axis = 0> (new, all) scores = Expand (low, width) y = Where (window, scores, low) }"
+)
+
+
+def test_a_window_of_a_mask_bounds_the_sum_of_its_dimensions() -> None:
+    model = load(model_of(f"g {WINDOW}"))
+    ranges = {str(extent): known for extent, known in ranges_of(model).items()}
+    assert ranges == {"past + seq": Range(0, 64), "past": Range(0, 64), "seq": Range(0, 64)}
+    assert shapes_in(model)["y"] == ("seq", "past + seq")
+
+
+def test_what_is_declared_of_a_sum_is_known_of_it() -> None:
+    model = load(model_of(f"g {WINDOW}"), dims={"seq + past": (1, 32), "seq": (1, None)})
+    assert ranges_of(model)[parsed("past + seq")] == Range(1, 32)
+
+
 def test_a_bound_that_was_declared_and_is_lower_stays() -> None:
-    assert ranges_of(load(model_of(f"g {CUT}"), dims={"seq": (2, 16)}))["seq"] == Range(2, 16)
+    assert ranges_of(load(model_of(f"g {CUT}"), dims={"seq": (2, 16)}))[Symbol("seq")] == Range(2, 16)
 
 
 def test_dimensions_keep_their_names_and_unnamed_ones_get_one() -> None:

@@ -156,7 +156,7 @@ class FencedBackend(Backend):
         question = f"the check of '{composite.name}'"
 
         def fenced(match: Any) -> Reject | None:
-            refusal = next(filter(None, map(self._static_only, match.nodes)), None)
+            refusal = next((one for one in map(self._static_only, match.nodes) if one is not None), None)
             if refusal is not None or check is None:
                 return refusal
             answer = self._call(question, lambda: check(match))
@@ -202,7 +202,8 @@ class FencedBackend(Backend):
         if self.shapes != "static":
             return None
         values = (value for value in (*node.inputs, *node.outputs) if value is not None)
-        return next(filter(None, (refused_if_symbolic(value, self.name) for value in values)), None)
+        refusals = (refused_if_symbolic(value, self.name) for value in values)
+        return next((one for one in refusals if one is not None), None)
 
     def yields(self, node: NodeView) -> Yield | None:
         """Return the backend's statement."""

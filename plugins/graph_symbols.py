@@ -63,10 +63,10 @@ class GraphSymbols:
         """Return an extent in terms of the graph's symbols, None if they do not tell it."""
         if extent is None or isinstance(extent, int):
             return extent
-        if names_in([extent]) <= self._known.keys():
-            return substituted(extent, self._known)
         if extent in self._own:
             return self._own[extent]
+        if names_in([extent]) <= self._known.keys():
+            return substituted(extent, self._known)
         if isinstance(extent, Operation):
             left, right = self.said(extent.left), self.said(extent.right)
             if left is not None and right is not None:

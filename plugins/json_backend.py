@@ -26,9 +26,9 @@ class JsonBackend(Backend):
     constants go to `load` once; the engine that it returns is called with the run-time inputs.
 
     Where the shapes of a region vary, `load` gets graphs of numbers all the same (``shapes = "run-time"``): one for
-    each new shape that a call brings, with the same constants. The last 16 engines are kept, the least recently used goes
-    first; two calls may run in one engine, or in two, at a time. Nothing is asked of an engine where all results are
-    empty. With ``shapes = "symbolic"`` `load` gets the graph with its symbols, once, and the engine takes any shapes.
+    each new shape that a call brings, with the same constants. The last 16 engines are kept, the least recently used
+    goes first; two calls may run in one engine, or in two, at a time. Nothing is asked of an engine where all results
+    are empty. With ``shapes = "symbolic"``, `load` gets the graph with its symbols, once, and the engine takes any.
     """
 
     shapes: ClassVar[ShapeSupport] = "run-time"

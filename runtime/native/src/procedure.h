@@ -3,6 +3,7 @@
 #define GRAFT_PROCEDURE_H
 
 #include "dtype.h"
+#include "extent_arithmetic.h"
 #include "graft/runtime.h"
 #include "json.h"
 #include "store.h"
@@ -24,8 +25,6 @@ typedef struct Dimension {
   int32_t place; /* -1: a number */
   int64_t number;
 } Dimension;
-
-typedef enum { EXTENT_ADD, EXTENT_SUB, EXTENT_MUL, EXTENT_FLOORDIV, EXTENT_MOD, EXTENT_MIN, EXTENT_MAX } ExtentOperator;
 
 /* An operation on symbols, numbers and earlier operations. */
 typedef struct ExtentOperation {
@@ -139,7 +138,6 @@ typedef struct Procedure {
   int32_t stage_count; /* 0 without symbols */
 } Procedure;
 
-#define GRAFT_MAXIMUM_EXTENT ((int64_t)1 << 62)
 
 static inline int graft_is_symbolic(const TensorSpec *tensor) { return tensor->dimensions != NULL; }
 

@@ -33,7 +33,7 @@ POOLED = """g (float[n, 3, h, w] x) => (float[n, 8, 1, 1] y) {
   a = Conv <pads = [1, 1, 1, 1]> (x, k1, b1)
   y = GlobalAveragePool(a)
 }"""
-DECODER = """g (float[batch, seq, 16] x, float[batch, past, 16] cache) => (float[batch, last, 16] y, float[a, b, 16] kept) {
+DECODER = """g (float[batch, seq, 16] x, float[batch, past, 16] cache) => (float[a, t, 16] y, float[a, b, 16] kept) {
   wide = MatMul(x, w1)
   keys, values = Split <axis = 2, num_outputs = 2> (wide)
   kept = Concat <axis = 1> (cache, keys)

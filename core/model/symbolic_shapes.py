@@ -130,8 +130,8 @@ class SymbolicInference:
             shapes = [self.shape_of(one) for one in node.inputs]
             facts = Facts(NodeView(node), shapes, [self.contents_of(one) for one in node.inputs], self._ranges)
             known = all(map(_is_static, node.outputs)) and not any(map(_is_symbolic, facts.shapes))
-            if node.graph is self.model.graph and node.op_type in elementwise.BROADCAST:
-                self.narrower |= broadcast_bounds(shapes, {**self._ranges, **self.narrower})
+            if node.graph is self.model.graph:
+                self._narrow(facts)
             found = None if known else _asked(facts)
         doubtful = facts is not None and any(map(_is_symbolic, facts.shapes))
         for index, value in enumerate(node.outputs):
@@ -140,6 +140,15 @@ class SymbolicInference:
                 self.shapes[value] = self._settled(value, said, doubtful)
         if facts is not None and node.op_type in CONTENTS and node.domain in ("", "ai.onnx"):
             self._follow(node, facts)
+
+    def _narrow(self, facts: Facts) -> None:
+        """Note the bounds that broadcasting implies, to the shape of another input or to a given one."""
+        shapes = list(facts.shapes)
+        if facts.view.op_type == "Expand" and (target := facts.contents[1]) is not None:
+            shapes[1] = target.elements
+        elif facts.view.op_type not in elementwise.BROADCAST:
+            return
+        self.narrower |= broadcast_bounds(shapes, {**self._ranges, **self.narrower})
 
     def _follow(self, node: ir.Node, facts: Facts) -> None:
         """Note the contents of a node's outputs."""

@@ -143,6 +143,8 @@ class _Scope:
     """For variables that are not loop indices: the variables that their value depends on."""
     exact: bool = True
     """Whether every iteration gets here, so that the bounds of indices are reached."""
+    reached: bool = True
+    """Whether any iteration may get here: no condition around is known to be false."""
     loops: tuple[For, ...] = ()
     """The parallel loops around the place, bound ones included."""
     decided: frozenset[Variable] = frozenset()
@@ -201,10 +203,12 @@ class _Verifier:
                 self.expressions(statement, scope, condition)
                 if condition.type != BOOL:
                     self.fail(f"the condition is {condition.type}, not bool", print_statement(statement))
+                known = self.simplifier(condition)
+                truth = bool(known.value) if isinstance(known, Constant) else None
                 inner = replace(scope, exact=False, decided=scope.decided | self.depends(scope, condition))
-                self.statement(then_body, inner)
+                self.statement(then_body, replace(inner, reached=inner.reached and truth is not False))
                 if else_body is not None:
-                    self.statement(else_body, inner)
+                    self.statement(else_body, replace(inner, reached=inner.reached and truth is not True))
             case Let(variable, value, body):
                 self.expressions(statement, scope, value)
                 if variable.type != value.type:
@@ -370,7 +374,7 @@ class _Verifier:
         fault = access_fault(indices, mask)
         if fault is not None:
             self.fail(fault, text())
-        if mask is not None:
+        if mask is not None or not scope.reached:
             return
         for dimension, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             bounds = self.bounds(index)

@@ -231,19 +231,22 @@ def strip_weights(model: onnx.ModelProto) -> None:
     del graph.value_info[:]
 
 
+def saved(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model without its weights, and without what says where and when it was made."""
+    strip_weights(model)
+    model.graph.name = path.stem
+    model.producer_name, model.producer_version = "graft examples/models/export.py", ""
+    for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    onnx.checker.check_model(model, full_check=True)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    print(f"{path.name}: {len(model.graph.node)} nodes, {path.stat().st_size} bytes")
+
+
 def main(names: list[str]) -> None:
     for name in names or EXPORTS:
-        model = export(EXPORTS[name])
-        strip_weights(model)
-        model.graph.name = name
-        model.producer_name, model.producer_version = "graft examples/models/export.py", ""
-        for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
-            del part.metadata_props[:]
-            part.doc_string = ""
-        onnx.checker.check_model(model, full_check=True)
-        path = HERE / f"{name}.onnx"
-        path.write_bytes(model.SerializeToString(deterministic=True))
-        print(f"{path.name}: {len(model.graph.node)} nodes, {path.stat().st_size} bytes")
+        saved(export(EXPORTS[name]), HERE / f"{name}.onnx")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def is_legal(model: ir.Model, side: dict[str, int]) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(random_models(9), st.sets(st.sampled_from((*UNARY, *BINARY)), min_size=2))
 def test_between_two_regions_the_fewest_bytes_pass(model: ir.Model, operators: set[str]) -> None:
     plan = partition(model, [toy("npu", *operators), everything()]).plan

@@ -96,6 +96,12 @@ def test_a_branch_may_guard_an_index():
     verify(function("serial i < 9 { if i < 8 { y[i] = x[i] } }"))
 
 
+def test_an_index_that_is_outside_whenever_a_condition_holds_is_refused_but_where_it_never_holds():
+    verify(function("serial i < 1 { if 1 < 1 - i * 2 { y[i + 8] = x[0] } }"))
+    with pytest.raises(CompileError, match=r"index 8 to 8 leaves dimension 0 of 'y' \(8\), in 'y\[i \+ 8\] = x\[0\]'$"):
+        verify(function("serial i < 1 { if 0 < 1 - i * 2 { y[i + 8] = x[0] } }"))
+
+
 def test_a_variable_must_be_bound_around_its_use_and_only_once():
     x, y = (Buffer(name, "float32", (Constant(8, INT64),)) for name in "xy")
     i = Variable("i")

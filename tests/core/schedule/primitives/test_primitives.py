@@ -376,3 +376,10 @@ def test_any_sequence_of_primitives_keeps_the_result(data, subject, m, n, k):
     assert parse_schedule(print_schedule(taken)) == tuple(taken)
     assert str(parse_function(str(function))) == str(function)
     check(stages, function)
+
+
+def test_what_a_guard_never_lets_run_may_be_jammed():
+    stages, function = SUBJECTS["chain"](1, 1, 1)
+    for step in parse_schedule("split i 2 -> v0 w0\nsplit v0 1 -> v1 w1\njam w0"):
+        function = step.apply(function)
+    check(stages, function)

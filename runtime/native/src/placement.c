@@ -101,12 +101,25 @@ static int fit_arena(StageState *state, uint64_t wanted) {
   return 1;
 }
 
+/* Where all were placed for the largest shapes: that these shapes are none that are larger. */
+static int32_t check_rooms(Context *context, const Frame *frame, const Stage *stage) {
+  for (int32_t i = 0; i < stage->arena.count; i++) {
+    const TensorSpec *spec = frame->procedure->tensors + stage->arena.items[i];
+    size_t bytes = graft_frame_bytes(frame, stage->arena.items[i]);
+    if (bytes > spec->room) {
+      return graft_context_fail(context, GRAFT_ERROR_RUN, "tensor '%s' has %zu bytes, but was planned for at most %" PRIu64,
+                                spec->name, bytes, spec->room);
+    }
+  }
+  return GRAFT_OK;
+}
+
 int32_t graft_place_arena(Context *context, Frame *frame, int32_t number) {
   const Stage *stage = frame->procedure->stages + number;
   StageState *state = frame->stages + number;
   KeptPlan *plan = NULL;
-  if (stage->arena.count == 0) {
-    return GRAFT_OK;
+  if (stage->arena.count == 0 || graft_is_planned(frame->procedure)) {
+    return check_rooms(context, frame, stage);
   }
   for (int32_t i = 0; !plan && i < state->plan_count; i++) {
     int fits = state->plans[i].bytes && is_plan_of(state->plans + i, frame, &stage->known);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,37 @@ from hypothesis import HealthCheck, settings
 # How fast a machine is that others use, too, says nothing of a strategy.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+SHARES = {
+    "core/schedule/strategies/test_machines.py": 4,
+    "core/schedule/strategies/test_varying.py": 4,
+    "core/schedule/strategies/test_varying_convolution.py": 3,
+    "datatypes/proofs/test_posit8.py": 2,
+    "datatypes/proofs/test_posit16.py": 2,
+    "datatypes/proofs/test_posit32.py": 2,
+    "end_to_end/test_models.py": 2,
+    "end_to_end/test_random_models.py": 3,
+    "end_to_end/test_random_symbolic_models.py": 2,
+    "end_to_end/test_switches.py": 3,
+    "end_to_end/test_symbolic_zoo.py": 2,
+    "plugins/c_source/test_arithmetic.py": 10,
+    "plugins/c_source/test_models.py": 6,
+    "plugins/c_source/test_operators.py": 4,
+    "plugins/codegen/test_varying_extents.py": 6,
+}
+"""By file whose cases compile much, or run whole kernels in the interpreter: one of so many cases runs every time, the
+same ones always; the rest is slow."""
+ALWAYS_SLOW = ("c_source/test_operators.py::Attention", "c_source/test_models.py::gpt2")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        file, (_, _, case) = item.path.relative_to(tests).as_posix(), item.name.partition("[")
+        takes_long = f"{file}::{case.removesuffix(']')}".endswith(ALWAYS_SLOW)
+        if case and (takes_long or zlib.crc32(item.name.encode()) % SHARES.get(file, 1)):
+            item.add_marker(pytest.mark.slow)
+
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,38 @@ def test_ten_lengths_of_one_artifact_agree_with_ten_static_programs(tmp_path: Pa
         feeds = exported.feeds({"batch": 2, "seq": seq})
         static = graft.compile(make(), dims={"batch": 2, "seq": seq}, cache=False, tuned=False)
         np.testing.assert_allclose(program.run(feeds)["y"], static.run(feeds)["y"], rtol=1e-4, atol=1e-4)
+
+
+ELSEWHERE = """
+import sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("onnx", "onnx_ir", "llvmlite", "sympy", "pluggy"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refused())
+import numpy as np
+import graft.runtime
+
+program = graft.runtime.load(sys.argv[1])
+with np.load(sys.argv[2]) as given:
+    feeds = [{key: given[f"{key}{n}"] for key in ("ids", "mask")} for n in range(20)]
+np.savez(sys.argv[3], *(program.run(one)["y"] for one in feeds))
+"""
+
+
+def test_an_artifact_runs_twenty_shapes_in_a_process_without_compiler_and_onnx(tmp_path: Path) -> None:
+    exported, make = MODELS["attention"]
+    graft.compile(make(), ["llvm"], cache=False, tuned=False).save(tmp_path / "any.graft")
+    feeds = [exported.feeds({"batch": 1 + n % 3, "seq": 1 + (5 * n) % 13}) for n in range(20)]
+    np.savez(tmp_path / "in.npz", **{f"{key}{n}": one[key] for n, one in enumerate(feeds) for key in ("ids", "mask")})
+    files = [str(tmp_path / name) for name in ("any.graft", "in.npz", "out.npz")]
+    subprocess.run([sys.executable, "-c", ELSEWHERE, *files], check=True)
+    session = onnxruntime_of(make())
+    with np.load(tmp_path / "out.npz") as found:
+        for array, one in zip(found.values(), feeds, strict=True):
+            np.testing.assert_allclose(array, session.run(None, one)[0], rtol=1e-4, atol=1e-4)
 
 
 WINDOW = """<ir_version: 10, opset_import: ["" : 20]> decoder

@@ -1,13 +1,13 @@
 """Programs of any shape beside static ones of the same shapes and other runtimes, in turns in one run.
 
     python -m benchmarks.dynamic [MODEL ...] [--reduced] [--count 20] [--batches 1] [--threads 1] [--backends llvm]
-                                 [--against onnxruntime,openvino] [--seconds 1] [--markdown]
+                                 [--against onnxruntime,openvino] [--seconds 1] [--markdown] [--images]
 
 For each of ``--count`` lengths (of batches, where a model has no length) that nobody said when the symbolic program was
 compiled: the median latency of the symbolic program, of a program compiled for this length, and of peers with dynamic
 shapes. ``of static`` and ``of best`` are our time by theirs, round by round; ``first`` is what the first call with
 a shape takes beyond later ones. With ``--reduced``, one layer of each kind is measured. At the end, by model, the
-geometric mean and the worst, and what compiling took.
+geometric mean and the worst, and what compiling took. With ``--images``, models of images get sizes instead of lengths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import onnx_ir as ir
 
 import graft
 from benchmarks.peers import machine
-from benchmarks.symbolic_zoo import BATCH, LENGTH, dims, with_symbols
+from benchmarks.symbolic_zoo import BATCH, HEIGHT, IMAGES, LENGTH, WIDTH, dims, with_symbols
 from benchmarks.zoo import model
 from graft.core.model.load import load
 from graft.core.model.sample_inputs import sample_inputs
@@ -37,6 +37,9 @@ from graft.runtime.program import Program
 NAMES = ("bert_base", "distilbert", "gpt2", "vit_base", "whisper_tiny_encoder")
 PEERS = ("onnxruntime", "openvino")
 ROUNDS = 7
+SIZES = 96, 320
+"""The least and the greatest height or width of an image."""
+WARMUP = """<ir_version: 10, opset_import: ["" : 20]> g (float[4, 4] x) => (float[4, 4] y) { y = MatMul(x, x) }"""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,12 @@ class Row:
     first: float
 
 
-def bindings(name: str, count: int, batches: Sequence[int]) -> list[dict[str, int]]:
-    """Return values of the symbols, the lengths from a seed; without a length there are as many batches."""
+def bindings(name: str, count: int, batches: Sequence[int], images: bool) -> list[dict[str, int]]:
+    """Return values of the symbols, lengths and sizes from a seed; without either there are as many batches."""
+    if images:
+        draw = random.Random(name)
+        sizes = [{HEIGHT: draw.randint(*SIZES), WIDTH: draw.randint(*SIZES)} for _ in range(count)]
+        return [{BATCH: batch, **size} for batch in batches for size in sizes]
     if LENGTH not in dims(name):
         return [{BATCH: number + 1} for number in range(count)]
     low, high = dims(name)[LENGTH]
@@ -93,7 +100,8 @@ def compare(
     binding: Mapping[str, int], feeds: Mapping[str, np.ndarray], seconds: float,
 ) -> Row:  # fmt: skip
     """Measure one shape: the first call, then everyone in turns."""
-    run = program_run(program, feeds)
+    arrays = [feeds[one.name] for one in program.inputs]
+    run: Run = lambda: program(*arrays)  # noqa: E731 - `program_run` would be the first call
     first = timed(run)
     later = min(timed(run) for _ in range(5))
     runs: dict[str, Run] = {"symbolic": run, "static": program_run(static, feeds)}
@@ -127,7 +135,8 @@ def source_of(name: str, reduced: bool) -> ir.Model:
 
 def measured(name: str, options: argparse.Namespace) -> None:
     """Print the rows of one model, and what they come to."""
-    proto = with_symbols(name, source_of(name, options.reduced))
+    proto = with_symbols(name, source_of(name, options.reduced), images=options.images)
+    compiled(onnx.parser.parse_model(WARMUP), options)  # what the first compilation loads is not this model's
     program, seconds = compiled(proto, options, dims=dims(name))
     makers = {"onnxruntime": onnxruntime, "openvino": openvino}
     peers = {peer: makers[peer](proto, options.threads) for peer in options.against}
@@ -135,7 +144,7 @@ def measured(name: str, options: argparse.Namespace) -> None:
                "first ms")  # fmt: skip
     print(line(columns, options.markdown), *(["|---" * len(columns) + "|"] if options.markdown else []), sep="\n")
     loaded, rows, apart = load(proto, dims=dims(name)), [], []
-    for binding in bindings(name, options.count, options.batches):
+    for binding in bindings(name, options.count, options.batches, options.images):
         static, each = compiled(proto, options, dims=binding)
         apart.append(each)
         row = compare(program, static, peers, binding, sample_inputs(loaded, dims=binding), options.seconds)
@@ -165,7 +174,8 @@ def line(cells: Sequence[str], markdown: bool) -> str:
 def main() -> None:
     """Print one table for each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=NAMES)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--images", action="store_true")
     parser.add_argument("--reduced", action="store_true")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--batches", default=[1], type=lambda text: [int(part) for part in text.split(",")])
@@ -178,7 +188,7 @@ def main() -> None:
     if options.against is None:
         options.against = [name for name in PEERS if installed(name)]
     print(machine(options.against), end="\n\n")
-    for name in options.models:
+    for name in options.models or (IMAGES if options.images else NAMES):
         measured(name, options)
 
 

@@ -1,4 +1,4 @@
-"""The models of the suite with symbolic batch and length, as their exporters would have written them.
+"""The models of the suite with symbolic batch and length, or height and width, as exporters would have written them.
 
 They were exported at one shape, so numbers of it stand inside: in the targets of Reshape and Expand, as positions,
 masks and rotations of one length, as indices of every element of a batch. `with_symbols` puts in their place what
@@ -16,7 +16,9 @@ import onnx_ir as ir
 
 from graft.core.model.passes.eliminate_dead_code import EliminateDeadCode
 
-BATCH, LENGTH = "batch", "length"
+BATCH, LENGTH, HEIGHT, WIDTH = "batch", "length", "height", "width"
+IMAGES = ("light_resnet50", "mobilenet_v2", "convnext_tiny")
+"""The models that take images of any size: nothing in them but their pools knows one."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,15 @@ AXES = {
 """By model; every other has a symbolic batch alone."""
 
 
-def with_symbols(name: str, source: ir.Model) -> onnx.ModelProto:
-    """Return a model of the suite (whole or reduced) whose batch, and length where it has one, are symbols."""
+def with_symbols(name: str, source: ir.Model, *, images: bool = False) -> onnx.ModelProto:
+    """Return a model of the suite (whole or reduced) whose batch, and length where it has one, are symbols.
+
+    With ``images`` the height and width of its images are symbols, too.
+    """
     model = source.clone()
     _Generalizer(model, AXES.get(name, Axes())).run()
+    if images:
+        _free_sizes(model.graph)
     EliminateDeadCode().run(model)
     proto = ir.to_proto(model)
     del proto.graph.value_info[:]
@@ -61,6 +68,17 @@ def dims(name: str) -> dict[str, tuple[int, int]]:
     """Return the ranges that a model's symbols are declared with."""
     longest = AXES.get(name, Axes()).longest
     return {LENGTH: (1, longest)} if longest else {}
+
+
+def _free_sizes(graph: ir.Graph) -> None:
+    """Let images have any height and width; a pool over all of an image is one in name, too."""
+    image = next(value for value in graph.inputs if value.name not in graph.initializers)
+    for node in graph:
+        if node.op_type == "AveragePool" and _shape(node.outputs[0])[2:] == (1, 1):
+            node.op_type = "GlobalAveragePool"
+            node.attributes.clear()
+    assert image.shape is not None, f"'{image.name}' has a shape"
+    image.shape = ir.Shape([BATCH, image.shape[1], HEIGHT, WIDTH])
 
 
 class _Generalizer:

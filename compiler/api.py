@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from graft.compiler.driver import CompiledModel, Compiler, prepare
 from graft.compiler.faults import without_faulty
+from graft.compiler.most_memory import MEMORIES, Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
 from graft.compiler.specialize import Specialize, combinations, label_of, specialized
@@ -23,14 +24,26 @@ from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import GraftError, TuningError, UnsupportedError
-from graft.partition.costs import Work
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.plan import Plan
 from graft.partition.policy import PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import MANAGER, PluginManager
-from graft.runtime.arguments import DIMS, FLAG, PATH, SHAPES, SPECIALIZE, TEXT, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.arguments import (
+    DIMS,
+    FLAG,
+    PATH,
+    SHAPES,
+    SPECIALIZE,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Kind,
+    instance,
+    optional,
+    takes,
+)
 
 if TYPE_CHECKING:
     import os
@@ -104,7 +117,7 @@ def partitioned(model: Source, request: Request) -> Partitioned:
 
 def estimator_for(backends: Sequence[Backend], options: CompileOptions) -> Estimator:
     """Return the model of what regions cost here, with as many threads as the program will have."""
-    return Roofline(backends, Work(OPERATORS), options.threads)
+    return Roofline(backends, OPERATORS, options.threads)
 
 
 def times_for(
@@ -117,9 +130,12 @@ def times_for(
     return times_here(backends, options, load, policy.measure_seconds)
 
 
+MEMORY = Kind(" or ".join(map(repr, MEMORIES)), lambda value: isinstance(value, str) and value in MEMORIES)
+
+
 @takes(
     **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
-    keep_intermediates=optional(PATH), specialize=optional(SPECIALIZE),
+    keep_intermediates=optional(PATH), specialize=optional(SPECIALIZE), memory=MEMORY,
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -144,6 +160,7 @@ def compile(
     place: PlacementMode | None = None,
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
+    memory: Memory = "binding",
 ) -> Program:
     """Compile a model to a program that is ready to run and to save.
 
@@ -152,7 +169,9 @@ def compile(
     shape. ``dims`` gives them ranges or numbers, as in ``{"batch": (1, 64), "seq": 128}``, and ``shapes`` gives all
     numbers of an input. ``specialize`` gives symbols a few numbers, or ranges, as in ``{"seq": [128, 384]}``: a version
     for every combination is compiled beside the general one, and a call takes the first that its shapes fit; ``plan``
-    is of the general one. ``threads`` is the number of threads the program uses, all available ones by default;
+    is of the general one. ``memory="maximum"`` plans the memory of intermediate tensors once, for the largest shapes of
+    the ranges, which must all be bounded, instead of for each new shape. ``threads`` is the number of threads the
+    program uses, all available ones by default;
     ``target`` (or ``cpu``) is the machine to compile for: ``native``, or a row of `graft.core.machine.rows` or of a
     plugin (``x86-64-v3``, ``armv8-a``, with features ``x86-64-v4+avx512vnni``) for an artifact that runs elsewhere.
     ``precision`` is that of float32 matrix products and convolutions in backends that generate code: ``bf16`` rounds
@@ -171,6 +190,7 @@ def compile(
     request = Request(
         None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
         strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager, dims, specialize,
+        memory,
     )  # fmt: skip
     compiled = compile_model(model, request)
     load = partial(program_of, threads=request.thread_count, backends=request.backends, manager=manager)
@@ -251,5 +271,6 @@ def _compile_one(model: Source, request: Request) -> CompiledModel:
         manager=manager,
         keep_intermediates=None if request.keep_intermediates is None else Path(request.keep_intermediates),
         tune=measuring,
+        memory=request.memory,
     )
     return compiler.compile(model, request.shapes, request.dims)

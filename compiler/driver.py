@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from graft.compiler.cache_facts import cache_facts
 from graft.compiler.faults import without_faulty
+from graft.compiler.most_memory import Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
 from graft.core.machine.host import available_threads
@@ -87,6 +88,8 @@ class CompiledModel:
     """What tuning has found, where it was asked for and a backend has something to tune."""
     reuse: bool = True
     """Whether results that are not live at the same time may have the same memory."""
+    memory: Memory = "binding"
+    """When memory is planned where shapes vary."""
     without: Callable[[Sequence[tuple[Region, GraftError]]], CompiledModel] | None = None
     """Compiles again where some regions' modules cannot be loaded, or raises why they cannot."""
 
@@ -135,7 +138,8 @@ class CompiledModel:
         return self._stitcher().stitch_region(region)
 
     def _stitcher(self) -> Stitcher:
-        return Stitcher(self.regions, self.modules, self.passed, self.reuse, ranges_of(self.partitioned))
+        ranges = ranges_of(self.partitioned)
+        return Stitcher(self.regions, self.modules, self.passed, self.reuse, ranges, self.memory)
 
 
 def prepare(
@@ -221,7 +225,9 @@ class Compiler:
         keep_intermediates: Path | None = None,
         tune: TuneOptions | None = None,
         forgiven: Collection[str] = (),
+        memory: Memory = "binding",
     ) -> None:
+        self._memory: Memory = memory
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
         self._policy = policy
@@ -265,14 +271,14 @@ class Compiler:
         passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
         with self._timed("stitch"):
             reuse = "in-place" not in self._options.target.without
-            stitcher = Stitcher(found, compiled, passed, reuse, ranges_of(partitioned.model))
+            stitcher = Stitcher(found, compiled, passed, reuse, ranges_of(partitioned.model), self._memory)
             description = stitcher.stitch(partitioned.model.graph)
         with self._timed("describe"):
             caches = cache_facts(partitioned.model, model, compiled, found, description)
             description = self._with_facts(description, partitioned, stitcher.weights, caches)
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
-            self._report, reuse, partial(self._without, model, refusals),
+            self._report, reuse, self._memory, partial(self._without, model, refusals),
         )  # fmt: skip
 
     def _without(

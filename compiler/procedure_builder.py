@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graft.compiler.memory_plan import Lifetime, MemoryPlan, plan_memory, plan_without_reuse
+from graft.compiler.most_memory import Memory, most_bytes
 from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
+from graft.core.model.symbols import TooLargeError, canonical, multiply
 from graft.runtime.dtypes import element_type
 from graft.runtime.extents import Extent, Symbol, symbols_of
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
@@ -29,6 +31,8 @@ class ProcedureBuilder:
     """Whether tensors that are not live at the same time may have the same memory; with symbols they always may."""
     ranges: Ranges = field(default_factory=dict)
     """The ranges of symbols and of operations on them: those that shapes use become the procedure's."""
+    memory: Memory = "binding"
+    """Whether, with symbols, memory is planned once for the largest shapes, or by the runtime for each binding."""
 
     @classmethod
     def reopen(cls, procedure: Procedure) -> ProcedureBuilder:
@@ -38,8 +42,10 @@ class ProcedureBuilder:
         }
         ranges |= {bound.extent: (bound.low, bound.high) for bound in procedure.bounds}
         tensors, calls = list(procedure.tensors), list(procedure.calls)
+        memory: Memory = "maximum" if procedure.symbols and procedure.arena_bytes else "binding"
         return cls(
-            procedure.name, tensors, calls, list(procedure.inputs), list(procedure.outputs), ranges=ranges
+            procedure.name, tensors, calls, list(procedure.inputs), list(procedure.outputs), ranges=ranges,
+            memory=memory,
         )  # fmt: skip
 
     def add(self, tensor: TensorSpec) -> int:
@@ -154,6 +160,19 @@ class ProcedureBuilder:
                 self.tensors[other] = replace(tensor, of=index)
         self.tensors[owner] = replace(self.tensors[owner], storage="view", of=index, offset=0)
 
+    def _size(self, index: int) -> Extent | None:
+        """Return the size of a tensor as an extent: equal ones are equal for all values of the symbols."""
+        shape, bytes_each = self.tensors[index].shape, element_type(self.tensors[index].dtype).bytes
+        try:
+            return None if shape is None else multiply(bytes_each, *map(canonical, shape))
+        except TooLargeError:
+            return None
+
+    def _room(self, index: int) -> int:
+        """Return the most bytes that a tensor may have; raise ModelError where nothing bounds them."""
+        static = self._bytes(index)
+        return most_bytes(self.tensors[index], self.ranges) if static is None else static
+
     def _bytes(self, index: int) -> int | None:
         """Return the size of a tensor; None where it is known only when the program runs."""
         tensor = self.tensors[index]
@@ -163,7 +182,7 @@ class ProcedureBuilder:
     def _planned(self) -> Procedure:
         """Return the procedure with owners first, unused tensors dropped and arena offsets given.
 
-        With symbols in it, the runtime plans the arena.
+        With symbols in it, the runtime plans the arena, unless it is to be planned for the largest shapes.
         """
         spans = self._spans()
         kept = [i for i, tensor in enumerate(self.tensors) if i in spans or tensor.storage in ("input", "output")]
@@ -171,14 +190,18 @@ class ProcedureBuilder:
         number = {old: new for new, old in enumerate(kept)}
         arena = [i for i in kept if self.tensors[i].storage == "arena"]
         is_symbolic = any(_is_symbolic(self.tensors[i]) for i in kept)
-        plan = MemoryPlan((0,) * len(arena), 0, 0) if is_symbolic else self._plan(arena, spans)
+        is_later = is_symbolic and self.memory == "binding"
+        plan = MemoryPlan((0,) * len(arena), 0, 0) if is_later or not arena else self._plan(arena, spans)
         offsets = dict(zip(arena, plan.offsets, strict=True))
         tensors = []
         for old in kept:
             tensor = self.tensors[old]
             if tensor.storage == "view":
                 tensor = replace(tensor, of=number[tensor.of])
-            tensors.append(replace(tensor, offset=offsets[old]) if old in offsets else tensor)
+            if old in offsets:
+                room = self._room(old) if _is_symbolic(tensor) and not is_later else 0
+                tensor = replace(tensor, offset=offsets[old], room=room)
+            tensors.append(tensor)
         inputs = tuple(number[i] for i in self.inputs)
         outputs = tuple(number[i] for i in self.outputs)
         calls = tuple(_renumber(call, number) for call in self.calls)
@@ -191,7 +214,7 @@ class ProcedureBuilder:
     def _plan(self, arena: Sequence[int], spans: Mapping[int, tuple[int, int]]) -> MemoryPlan:
         place = {tensor: number for number, tensor in enumerate(arena)}
         on = self._replaced(spans) if self.reuse else {}
-        lifetimes = [Lifetime(self._bytes(i) or 0, *spans[i], on=place.get(on.get(i, -1), -1)) for i in arena]
+        lifetimes = [Lifetime(self._room(i), *spans[i], on=place.get(on.get(i, -1), -1)) for i in arena]
         return plan_memory(lifetimes) if self.reuse else plan_without_reuse(lifetimes)
 
     def _replaced(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, int]:
@@ -203,9 +226,9 @@ class ProcedureBuilder:
             (result,) = call.outputs
             owners = [self._owner(index) if index >= 0 else -1 for index in call.inputs]
             for position in (one for one in call.in_place if owners[one] >= 0):
-                owner, size = owners[position], self._bytes(call.inputs[position])
+                owner, size = owners[position], self._size(call.inputs[position])
                 everywhere = all(other in call.in_place for other, one in enumerate(owners) if one == owner)
-                whole = self._bytes(owner) == size == self._bytes(result)
+                whole = size is not None and self._size(owner) == size == self._size(result)
                 dies = self.tensors[owner].storage == "arena" and spans[owner][1] == spans[result][0] == step
                 if everywhere and whole and dies:
                     found[result] = owner

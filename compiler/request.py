@@ -12,6 +12,7 @@ import numpy as np
 
 from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
+from graft.compiler.most_memory import Memory
 from graft.compiler.specialize import Specialize, label_of, narrowed
 from graft.core.machine.host import available_threads
 from graft.core.machine.rows import NATIVE
@@ -104,6 +105,7 @@ class Request:
     manager: PluginManager | None = None
     dims: Dims | None = None
     specialize: Specialize | None = None
+    memory: Memory = "binding"
 
     def variant(self, dims: Dims, tuned_for: float) -> Request:
         """Return the wishes for a version of the model with these dimensions, after so many seconds of tuning.

@@ -153,7 +153,8 @@ def specialized(general: CompiledModel, variants: Mapping[str, CompiledModel]) -
     return SpecializedModel(
         joined(general.description, {label: one.description for label, one in variants.items()}),
         general.plan, general.partitioned, general.normalized, general.regions, general.modules, general.passed,
-        {**general.seconds, **more}, sum(reports[1:], reports[0]) if reports else None, general.reuse, general.without,
+        {**general.seconds, **more}, sum(reports[1:], reports[0]) if reports else None, general.reuse,
+        general.memory, general.without,
         general, variants,
     )  # fmt: skip
 

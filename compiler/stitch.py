@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from graft.compiler.extent_scope import ExtentScope
+from graft.compiler.most_memory import Memory
 from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.core.model.shape_arithmetic import shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents
@@ -34,10 +35,12 @@ class Stitcher:
         passed: frozenset[str] = frozenset(),
         reuse: bool = True,
         ranges: Ranges | None = None,
+        memory: Memory = "binding",
     ) -> None:
         """Take the regions and what they were compiled to; ``passed``: backends whose constants go with every call.
 
-        Without ``reuse`` every result has memory of its own. ``ranges`` are those of the model's symbols.
+        Without ``reuse`` every result has memory of its own. ``ranges`` are those of the model's symbols;
+        ``memory`` says whether the arena is planned for each binding of them, or once.
         """
         self._regions = regions
         self._compiled = compiled
@@ -49,6 +52,7 @@ class Stitcher:
         self._first_module: dict[str, int] = {}
         self._procedures: list[Procedure | None] = []
         self._ranges = ranges or {}
+        self._memory: Memory = memory
         self._arithmetic: Mapping[ir.Value, Contents] = {}
         self.weights: dict[str, str] = {}
         """Content keys of the initialisers that vendors' regions read, by name: what a region is compiled anew from."""
@@ -94,7 +98,7 @@ class Stitcher:
 
     def _builder(self, name: str) -> tuple[ProcedureBuilder, ExtentScope]:
         ranges = {extent: (one.low, one.high) for extent, one in self._ranges.items()}
-        return ProcedureBuilder(name, reuse=self._reuse, ranges=ranges), ExtentScope()
+        return ProcedureBuilder(name, reuse=self._reuse, ranges=ranges, memory=self._memory), ExtentScope()
 
     def _node(self, builder: ProcedureBuilder, scope: ExtentScope, node: ir.Node, tensors: dict[ir.Value, int]) -> None:
         if node.domain == REGION_DOMAIN:

@@ -8,10 +8,12 @@ caches or too large for all. No kernel can be faster than both together (William
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from graft.runtime.dtypes import numpy_dtype
+from graft.runtime.extents import evaluate, symbols_of
 
 if TYPE_CHECKING:
     from graft.core.machine.target import Target
@@ -58,16 +60,29 @@ class Traffic:
     footprint: int
 
 
-def traffic_of(description: ProgramDescription, procedure: Procedure) -> list[Traffic]:
-    """Return the traffic of every call of a procedure; a tensor counts once, whichever part of it is read."""
+def traffic_of(
+    description: ProgramDescription, procedure: Procedure, shapes: Sequence[Sequence[int]] = ()
+) -> list[Traffic]:
+    """Return the traffic of every call of a procedure; a tensor counts once, whichever part of it is read.
+
+    ``shapes`` are those of the inputs of a run, by which a procedure with symbols is counted; it needs onnx.
+    """
     footprint = sum(array.nbytes for array in description.constants.values())
+    values: dict[str, int] = {}
+    flops: dict[str, int] = {}
+    if procedure.symbols and shapes:
+        from graft.measure.symbolic_work import bound_values, node_flops
+
+        values = bound_values(procedure, shapes)
+        flops = node_flops(description, values)
     rows = []
     for call in procedure.calls:
         used = [procedure.tensors[number] for number in {*call.inputs, *call.outputs} if number >= 0]
-        sizes = [(tensor.storage == "constant", _bytes(tensor)) for tensor in used]
+        sizes = [(tensor.storage == "constant", _bytes(tensor, values)) for tensor in used]
         weights = sum(size for constant, size in sizes if constant)
         others = sum(size for constant, size in sizes if not constant)
-        rows.append(Traffic(call.flops, weights, others, footprint))
+        done = call.flops or sum(flops.get(name, 0) for name in call.origin)
+        rows.append(Traffic(done, weights, others, footprint))
     return rows
 
 
@@ -82,10 +97,10 @@ def achieved(traffic: Traffic, nanoseconds: int, roofline: Roofline | None) -> d
     }
 
 
-def _bytes(tensor: TensorSpec) -> int:
-    if tensor.static_shape is None:
+def _bytes(tensor: TensorSpec, values: Mapping[str, int]) -> int:
+    if tensor.shape is None or not {one.name for extent in tensor.shape for one in symbols_of(extent)} <= values.keys():
         return 0
-    return math.prod(tensor.static_shape) * numpy_dtype(tensor.dtype).itemsize
+    return math.prod(evaluate(extent, values) for extent in tensor.shape) * numpy_dtype(tensor.dtype).itemsize
 
 
 def measure_roofline(threads: int = 1, target: Target | None = None) -> Roofline:

@@ -181,7 +181,8 @@ class _Search:
         """Return the price of a partitioning."""
         if result.plan.unplaced:
             return math.inf
-        moved = sum(self.estimator.copy_seconds(value_bytes(value)) for value in handed_over(result.model))
+        typical = self.problem.work.typical
+        moved = sum(self.estimator.copy_seconds(value_bytes(value, typical)) for value in handed_over(result.model))
         return sum(self._region(region) for region in regions(result.model)) + moved
 
     def _region(self, region: Region) -> float:

@@ -1,7 +1,7 @@
 """What an operator and a boundary cost, as far as the operator table and the shapes say.
 
-Shapes that vary count with a typical number for each symbol: the one that sample inputs have, within its range, where
-the model is known (`Work.of_model`), else `LENGTH`.
+Shapes that vary count with a typical number for each symbol, within its range (`graft.runtime.typical_shapes`):
+`typical_numbers` of the model, which a `Region` has as ``typical``. What no range tells anything of counts `LENGTH`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.sample_inputs import typical_dimensions
+from graft.core.model.sample_inputs import typical_numbers
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import Cost, OperatorTable
@@ -25,8 +25,11 @@ UNKNOWN_BYTES = 1 << 20
 """What a value of unknown shape is taken to have."""
 
 
-def typical_shape(value: ir.Value, typical: Mapping[str, int]) -> tuple[int, ...] | None:
-    """Return the shape of a value with a number for each symbol, None where a dimension is not known at all."""
+def typical_shape(value: ir.Value, typical: Mapping[str, int], other: int | None = LENGTH) -> tuple[int, ...] | None:
+    """Return the shape of a value with a number for each symbol, None where a dimension is not known at all.
+
+    Symbols that are not in ``typical`` are ``other``, or not known.
+    """
     extents = dimensions_of(value)
     if extents is None:
         return None
@@ -35,8 +38,8 @@ def typical_shape(value: ir.Value, typical: Mapping[str, int]) -> tuple[int, ...
         if extent is None:
             return None
         try:
-            values = {symbol.name: typical.get(symbol.name, LENGTH) for symbol in symbols_of(extent)}
-            numbers.append(max(0, evaluate(extent, values)))
+            others = {} if other is None else {symbol.name: other for symbol in symbols_of(extent)}
+            numbers.append(max(0, evaluate(extent, {**others, **typical})))
         except GraftError:
             return None
     return tuple(numbers)
@@ -49,12 +52,14 @@ class Work:
     operators: OperatorTable
     typical: Mapping[str, int] = field(default_factory=dict)
     """By symbol: the number that it counts with."""
+    other: int | None = LENGTH
+    """The number of other symbols; None: what has them does not count."""
     _known: dict[object, int] = field(default_factory=dict)
 
     @classmethod
     def of_model(cls, operators: OperatorTable, model: ir.Model) -> Work:
         """Return the work of a model's nodes at its typical shapes."""
-        return cls(operators, typical_dimensions(model))
+        return cls(operators, typical_numbers(model))
 
     def flops(self, view: NodeView) -> int:
         """Return the floating-point operations of a node, 0 where the table has no cost or shapes are unknown."""
@@ -76,16 +81,16 @@ class Work:
         if operator is None or operator.cost is None:
             return 0
         static = all(value is None or value.static_shape is not None for value in (*view.inputs, *view.outputs))
-        at = view if static else _at_typical_shapes(view, self.typical)
+        at = view if static else _at_typical_shapes(view, self)
         return 0 if at is None else operator.cost(at).flops
 
 
-def _at_typical_shapes(view: NodeView, typical: Mapping[str, int]) -> NodeView | None:
+def _at_typical_shapes(view: NodeView, work: Work) -> NodeView | None:
     """Return a node like this one whose values have numbers for shapes, None where some are not known."""
     node = view.node
     stand_ins: list[ir.Value | None] = []
     for value in (*node.inputs, *node.outputs):
-        shape = None if value is None else typical_shape(value, typical)
+        shape = None if value is None else typical_shape(value, work.typical, work.other)
         if value is not None and shape is None:
             return None
         stand_ins.append(
@@ -103,13 +108,13 @@ def kernel_cost(nodes: Sequence[NodeView], work: Work) -> Cost:
     """Return the cost of nodes that share a kernel: what the last one writes and the others read from outside moves."""
     made = {value for view in nodes for value in view.node.outputs}
     read = {value for view in nodes for value in view.node.inputs if value is not None and value not in made}
-    moved = sum(value_bytes(value) for value in (*read, *nodes[-1].node.outputs) if value.name)
+    moved = sum(value_bytes(value, work.typical) for value in (*read, *nodes[-1].node.outputs) if value.name)
     return Cost(sum(map(work.flops, nodes)), moved)
 
 
-def value_bytes(value: ir.Value) -> int:
-    """Return the bytes of a value; `UNKNOWN_BYTES` where its shape or type is not known."""
-    dtype, shape = ValueView(value).dtype, typical_shape(value, {})
+def value_bytes(value: ir.Value, typical: Mapping[str, int]) -> int:
+    """Return the bytes of a value at a typical shape; `UNKNOWN_BYTES` where its shape or type is not known."""
+    dtype, shape = ValueView(value).dtype, typical_shape(value, typical)
     if shape is None or dtype in ("", "string"):
         return UNKNOWN_BYTES
     return math.prod(shape) * element_bits(dtype) // 8

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from graft.core.operators.table import Cost
+from graft.core.operators.table import Cost, OperatorTable
 from graft.partition.backend_like import BackendLike
 from graft.partition.costs import Work, kernel_cost
 from graft.partition.region import Region
@@ -46,7 +46,7 @@ class Roofline:
     """
 
     backends: Sequence[BackendLike]
-    work: Work
+    operators: OperatorTable
     threads: int = 1
     flops_per_second: float = 1e11
     bytes_per_second: float = 1e10
@@ -72,5 +72,6 @@ class Roofline:
         return limit + cost.seconds + KERNEL_SECONDS + (WAKING_SECONDS if self.threads > 1 else 0.0)
 
     def _unknown(self, region: Region) -> Sequence[Cost]:
-        done = [kernel_cost([inner], self.work) for node in region.nodes() for inner in region.opened(node)]
+        work = Work(self.operators, region.typical)
+        done = [kernel_cost([inner], work) for node in region.nodes() for inner in region.opened(node)]
         return [Cost(int(one.flops / UNKNOWN_SHARE), int(one.bytes / UNKNOWN_SHARE)) for one in done]

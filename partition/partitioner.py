@@ -70,7 +70,7 @@ def partition(
                 raise PlanError(
                     "placement 'measured' needs times of plans; pass times=graft.compiler.plan_times.times_here(...)"
                 )
-            prices = estimator or Roofline(problem.backends, problem.work)
+            prices = estimator or Roofline(problem.backends, problem.operators)
             result = cheapest(problem, prices, None if policy.placement == "model" else times)
         by_cost = plan is None and policy.placement not in (None, "greedy")
         result = problem.with_true_reasons(result, by_cost=by_cost)

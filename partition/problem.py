@@ -184,7 +184,9 @@ class Problem:
             for unit, where in zip(units.units, annotated, strict=True)
         ]
         cuts: list[Cut] = []
-        for group in MergeRegions(self.names).run(units.predecessors, placement, Traffic(graph, units)):
+        for group in MergeRegions(self.names).run(
+            units.predecessors, placement, Traffic(graph, units, self.work.typical)
+        ):
             nodes = sorted(node for unit in group for node in units.units[unit].nodes)
             where = placement[group[0]]
             cuts.append(Cut(where if where in self.names else None, sorted(group), nodes))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.model.sample_inputs import typical_numbers
 from graft.core.model.view import NodeView, ValueView, constant_tensor
 from graft.errors import ModelError
 from graft.partition.growing_caches import caches_of_region
@@ -50,6 +51,8 @@ class Region:
     """The names of the model's nodes in this region, composites opened."""
     caches: Mapping[str, int] = field(default_factory=dict)
     """The outputs that may be made by appending to an input, with the axis (`graft.partition.growing_caches`)."""
+    typical: Mapping[str, int] = field(default_factory=dict)
+    """By symbol of the model: the number, within its range, that `Backend.cost` and shares of work count with."""
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Return the nodes of the body in execution order; a composite is one node."""
@@ -92,25 +95,25 @@ def regions(model: ir.Model) -> tuple[Region, ...]:
     Every region is a fresh clone: a backend may change it. Raises ModelError if a call has no function.
     """
     found: list[Region] = []
-    _collect(model, model.graph, found)
+    _collect(model, model.graph, typical_numbers(model), found)
     return tuple(found)
 
 
-def _collect(model: ir.Model, graph: ir.Graph, found: list[Region]) -> None:
+def _collect(model: ir.Model, graph: ir.Graph, typical: Mapping[str, int], found: list[Region]) -> None:
     for node in graph:
         if node.domain == REGION_DOMAIN:
-            found.append(region_of(model, node))
+            found.append(region_of(model, node, typical))
             continue
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                _collect(model, attribute.as_graph(), found)
+                _collect(model, attribute.as_graph(), typical, found)
             elif attribute.type == ir.AttributeType.GRAPHS:
                 for body in attribute.as_graphs():
-                    _collect(model, body, found)
+                    _collect(model, body, typical, found)
 
 
-def region_of(model: ir.Model, call: ir.Node) -> Region:
-    """Return the region that a node of a partitioned model calls."""
+def region_of(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Region:
+    """Return the region that a node of a partitioned model calls; ``typical`` numbers of the model's symbols."""
     function = _function(model, call).clone()
     constants: dict[str, ir.TensorProtocol] = {}
     inputs: list[ValueView] = []
@@ -143,6 +146,7 @@ def region_of(model: ir.Model, call: ir.Node) -> Region:
         constants=constants,
         origin=tuple(origin),
         caches=caches_of_region(model, call, function),
+        typical=typical,
     )
 
 

@@ -7,7 +7,7 @@ once if it is needed on the other side too. Boundaries are settled from the firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -28,6 +28,8 @@ class Traffic:
 
     graph: IndexedGraph
     units: Units
+    typical: Mapping[str, int]
+    """The numbers that symbols count with."""
     _bytes: dict[ir.Value, int] = field(default_factory=dict)
 
     def reads(self, unit: int) -> list[ir.Value]:
@@ -57,7 +59,7 @@ class Traffic:
     def bytes(self, value: ir.Value) -> int:
         """Return the bytes of a value, at least 1."""
         if value not in self._bytes:
-            self._bytes[value] = max(1, value_bytes(value))
+            self._bytes[value] = max(1, value_bytes(value, self.typical))
         return self._bytes[value]
 
 

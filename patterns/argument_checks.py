@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from types import EllipsisType
 from typing import TypeAlias
 
+from graft.core.model.extent_text import parsed
 from graft.errors import PatternError
 
 DTYPES = (
@@ -39,9 +40,11 @@ def require_dimensions(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
         inner = ", ".join("..." if one is ... else repr(one) for one in shape[0])
         raise PatternError(f"has_shape takes the dimensions one by one; write has_shape({inner})")
     for one in shape:
-        if not (one is None or one is ... or isinstance(one, str) or (isinstance(one, int) and one >= 0)):
+        is_said = isinstance(one, str) and parsed(one) is not None
+        if not (one is None or one is ... or is_said or (isinstance(one, int) and one >= 0)):
             raise PatternError(
-                f"has_shape: {one!r} is not a dimension; write a number, a name, None for any or ... for several"
+                f"has_shape: {one!r} is not a dimension; write a number, a name, an expression of names, None for any "
+                "or ... for several"
             )
     if shape.count(...) > 1:
         raise PatternError("a shape has at most one '...'")

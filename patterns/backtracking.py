@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graft.errors import PatternError
 from graft.patterns.language import Pattern
+from graft.runtime.extents import Extent
 
 STEP_LIMIT = 200_000
 """Steps for one pattern at one node; a pattern that needs more is ambiguous beyond use."""
@@ -35,6 +36,8 @@ class Scope:
     graph: ir.Graph | ir.Function | None
     bound: dict[Pattern, Found] = field(default_factory=dict)
     captures: dict[str, Subject] = field(default_factory=dict)
+    dimensions: dict[str, Extent] = field(default_factory=dict)
+    """What the names in shapes stand for."""
 
 
 Goals: TypeAlias = "tuple[Goal, ...]"

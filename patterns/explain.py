@@ -11,11 +11,11 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.patterns.backtracking import Found
-from graft.patterns.language import ConstantPattern, Constrained, Operator, Pattern, SameShape
+from graft.patterns.language import ConstantPattern, Constrained, Operator, Pattern
 from graft.patterns.matcher import Matcher
 from graft.patterns.matching import MatchCheck, refusal
 from graft.patterns.validate import validate
-from graft.patterns.value_constraints import Attributes, DtypeIs, RankIs, ShapeIs
+from graft.patterns.value_constraints import Attributes, DtypeIs, RankIs
 from graft.patterns.walk import walk
 
 
@@ -138,8 +138,5 @@ def _code(pattern: Pattern, subject: Found) -> str:
             return "dtype"
         case Constrained(constraint=RankIs()):
             return "rank"
-        case Constrained(constraint=ShapeIs() | SameShape()):
-            known = isinstance(subject, ir.Value) and subject.shape is not None and subject.shape.is_static()
-            return "shape" if known else "dynamic-shape"
         case _:
             return "no-pattern"

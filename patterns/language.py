@@ -109,7 +109,11 @@ class Pattern:
         return Constrained(self, DtypeIs(require_dtypes(dtypes)))
 
     def has_shape(self, *shape: Dimension | EllipsisType) -> Constrained:
-        """Demand a shape: numbers, symbols' names, None for any dimension, ``...`` for any number of them."""
+        """Demand a shape: numbers, names, None for any dimension, ``...`` for any number of them.
+
+        A name stands for the extent that it meets first, the same in all shapes of a match: ``has_shape("n", "n")`` is
+        square. ``"2*n"`` is an expression of names that other places give.
+        """
         return Constrained(self, ShapeIs(require_dimensions(shape)))
 
     def has_rank(self, *ranks: int) -> Constrained:

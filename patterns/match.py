@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -13,6 +13,7 @@ from graft.errors import PatternError
 from graft.patterns.language import Named, Pattern
 from graft.patterns.operands import Operand
 from graft.patterns.walk import walk
+from graft.runtime.extents import Extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Match:
     """All values captured under a name: a recursive pattern may capture several."""
     operands: tuple[Operand, ...] = ()
     """What the group reads from outside, in the order in which the pattern is written."""
+    dimensions: Mapping[str, Extent] = field(default_factory=dict)
+    """What the names in the pattern's shapes stand for: numbers, or expressions over the model's symbols."""
 
     def __getitem__(self, name: str) -> ValueView:
         """Return a captured value; raise PatternError if the match did not bind it."""

@@ -18,6 +18,7 @@ from graft.core.operators.table import OperatorTable, Trait
 from graft.patterns.assignment import Assignment
 from graft.patterns.associative import groupings
 from graft.patterns.backtracking import Found, Goal, Goals, Machine, Scope, Step, Subject
+from graft.patterns.dimensions import Misfit, fit_shape, judged, shape_misfit
 from graft.patterns.language import (
     Absent,
     Alternative,
@@ -38,6 +39,7 @@ from graft.patterns.language import (
 from graft.patterns.match import Match
 from graft.patterns.operands import Read, operands_of
 from graft.patterns.value_checks import constant_violation, violation
+from graft.patterns.value_constraints import ShapeIs
 from graft.patterns.walk import nest_family, parts, root_operators, walk
 
 Ways = Iterator[Goals]
@@ -88,7 +90,8 @@ class Matcher(Machine):
         inside = frozenset(member for member in members if member.graph is node.graph)
         captures = {name: values[0] if values else None for name, values in repeated.items()}
         operands = operands_of(self.reads, inside)
-        return Match(pattern, NodeView(node), bindings, captures, inside, repeated, operands)
+        dimensions = dict(self.scopes[0].dimensions)
+        return Match(pattern, NodeView(node), bindings, captures, inside, repeated, operands, dimensions)
 
     def miss(self, pattern: Pattern, subject: Found, text: str, code: str = "") -> None:
         """Take note of a pattern that does not fit; `graft.patterns.explain` overrides it.
@@ -383,13 +386,18 @@ def _named(matcher: Matcher, pattern: Named, value: Subject, scope: Scope) -> Go
 
 
 def _constrained(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals:
-    step: Step = _same_shape if isinstance(pattern.constraint, SameShape) else _meets
+    step: Step = _meets
+    match pattern.constraint:
+        case SameShape():
+            step = _same_shape
+        case ShapeIs():
+            step = _has_shape
     return (_fits, pattern.pattern, value, scope), (step, pattern, value, scope)
 
 
 def _meets(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals | None:
     constraint = pattern.constraint
-    assert not isinstance(constraint, SameShape)
+    assert not isinstance(constraint, SameShape | ShapeIs)
     wrong = "the input is absent" if value is None else violation(constraint, value)
     if wrong is None:
         return ()
@@ -397,19 +405,47 @@ def _meets(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope)
     return None
 
 
+def _has_shape(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals | None:
+    constraint = pattern.constraint
+    assert isinstance(constraint, ShapeIs)
+    if value is None:
+        matcher.miss(pattern, value, "the input is absent", "shape")
+        return None
+    found = fit_shape(value, constraint.shape, scope.dimensions)
+    if isinstance(found, Misfit):
+        matcher.miss(pattern, value, found.text, found.code)
+        return None
+    for name, extent in found.names.items():
+        matcher.bind(scope.dimensions, name, extent)
+    if found.expressions:
+        _demand(matcher, pattern, value, lambda: judged(value, found, scope.dimensions))
+    return ()
+
+
 def _same_shape(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals:
     constraint = pattern.constraint
     assert isinstance(constraint, SameShape)
 
-    def demand() -> bool:
+    def misfit() -> Misfit | None:
         other = value_of(constraint.other, scope.bound)
-        same = value is not None and other is not None and value.shape is not None and value.shape == other.shape
-        if not same:
-            matcher.miss(pattern, value, f"its shape is not that of '{other.name if other else 'nothing'}'")
-        return same
+        if value is None or other is None:
+            return Misfit(f"its shape is not that of '{other.name if other else 'nothing'}'")
+        return shape_misfit(value, other)
 
-    matcher.push(matcher.pending, demand)
+    _demand(matcher, pattern, value, misfit)
     return ()
+
+
+def _demand(matcher: Matcher, pattern: Pattern, value: Subject, misfit: Callable[[], Misfit | None]) -> None:
+    """Demand something of shapes that is judged when the whole is matched."""
+
+    def holds() -> bool:
+        wrong = misfit()
+        if wrong is not None:
+            matcher.miss(pattern, value, wrong.text, wrong.code)
+        return wrong is None
+
+    matcher.push(matcher.pending, holds)
 
 
 def _body(matcher: Matcher, pattern: Body, value: Subject, scope: Scope) -> Goals:
@@ -426,7 +462,7 @@ def _has_body(matcher: Matcher, pattern: Body, value: Subject, scope: Scope) -> 
     if pattern.output >= len(body.outputs):
         matcher.miss(pattern, value, f"body '{pattern.name}' has {len(body.outputs)} outputs")
         return None
-    inner = Scope(body, scope.bound, scope.captures)
+    inner = Scope(body, scope.bound, scope.captures, scope.dimensions)
     return ((_fits, pattern.body, body.outputs[pattern.output], inner),)
 
 

@@ -16,17 +16,15 @@ from graft.patterns.language import ConstantPattern
 from graft.patterns.value_constraints import (
     Attributes,
     AttributeValue,
-    Dimension,
     DtypeIs,
     RankIs,
-    ShapeIs,
     Where,
 )
 
 RELATIVE_TOLERANCE = 1e-6
 
 
-def violation(constraint: Attributes | DtypeIs | ShapeIs | RankIs | Where, value: ir.Value) -> str | None:
+def violation(constraint: Attributes | DtypeIs | RankIs | Where, value: ir.Value) -> str | None:
     """Return None if the value meets the demand, else what was wanted and what is there."""
     view = ValueView(value)
     match constraint:
@@ -34,10 +32,6 @@ def violation(constraint: Attributes | DtypeIs | ShapeIs | RankIs | Where, value
             return _attribute_violation(wanted, value)
         case DtypeIs(dtypes=dtypes):
             return None if view.dtype in dtypes else f"dtype {view.dtype or 'unknown'}, wanted {' or '.join(dtypes)}"
-        case ShapeIs(shape=shape):
-            if shape_fits(view.shape, shape):
-                return None
-            return f"shape {shape_text(view.shape)}, wanted {shape_text(shape)}"
         case RankIs(ranks=ranks):
             if view.rank in ranks:
                 return None
@@ -65,22 +59,6 @@ def constant_violation(pattern: ConstantPattern, value: ir.Value) -> str | None:
     if pattern.predicate is not None and not answer_of(pattern.predicate, contents, f"constant '{view.name}'"):
         return f"constant '{view.name}' ({_brief(contents)}) does not satisfy the predicate"
     return None
-
-
-def shape_fits(shape: tuple[Dimension, ...] | None, wanted: Sequence[object]) -> bool:
-    """Whether a shape fits one with holes: None is any dimension, ``...`` any number of them, at most once."""
-    if shape is None:
-        return all(dimension is ... for dimension in wanted)
-    if ... not in wanted:
-        return len(shape) == len(wanted) and all(map(_dimension_fits, shape, wanted))
-    split = list(wanted).index(...)
-    head, tail = wanted[:split], wanted[split + 1 :]
-    if ... in tail:
-        raise PatternError(f"a shape has at most one '...', got {shape_text(wanted)}")
-    if len(shape) < len(head) + len(tail):
-        return False
-    last = shape[len(shape) - len(tail) :]
-    return all(map(_dimension_fits, shape, head)) and all(map(_dimension_fits, last, tail))
 
 
 def shape_text(shape: Sequence[object] | None) -> str:
@@ -115,10 +93,6 @@ def _attribute_violation(wanted: Sequence[tuple[str, AttributeValue]], value: ir
         elif not _equals(found, want):
             return f"attribute {name} of {NodeView(node).where} is {found!r}, wanted {want!r}"
     return None
-
-
-def _dimension_fits(dimension: Dimension, wanted: object) -> bool:
-    return wanted is None or dimension == wanted
 
 
 def _equals(found: object, wanted: object) -> bool:

@@ -25,6 +25,7 @@ API_LEVEL = 1
 """The version of this interface; a plugin states the one it was written for as ``Backend.api_level``."""
 
 ConstantOwnership = Literal["embedded", "passed", "handed-over"]
+ShapeSupport = Literal["symbolic", "static", "run-time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Backend:
     ``passed`` (the executor passes them with every call, after the run-time inputs, in the order of
     ``region.constants``), ``handed-over`` (`Module.constants`, given once to the loader).
 
+    ``shapes`` says what it makes of dimensions that are symbols: ``symbolic`` (what it compiles takes any value of
+    them: it is asked for every operator, and answers by ``ValueView.shape``), ``static`` (it compiles numbers only: the
+    core refuses for it whatever has a symbol, with ``dynamic-shape``), ``run-time`` (it is asked as the first one is,
+    and what it makes of numbers is made when a program meets them: its loader keeps a bounded number).
+
     A backend that defines the class method ``module_loaders()`` brings the loaders of its modules' kinds with it, as
     the hook `graft_module_loaders` does.
     """
@@ -71,6 +77,7 @@ class Backend:
     """Whether it fuses small operators into its kernels, so that it takes what an earlier backend `yields`."""
     api_level: ClassVar[int] = API_LEVEL
     constants: ClassVar[ConstantOwnership] = "handed-over"
+    shapes: ClassVar[ShapeSupport] = "symbolic"
     install: ClassVar[str] = ""
     """The command that installs what the loader of this backend's modules needs."""
     rules: ClassVar[tuple[Rule, ...]] = ()

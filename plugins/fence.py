@@ -13,6 +13,7 @@ from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.compiled import checked
 from graft.plugins.statement import Statement, statement_of
+from graft.plugins.static_shapes import refused_if_symbolic
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.procedure import Module
 
@@ -111,6 +112,7 @@ class FencedBackend(Backend):
             fuses=statement.fuses,
             api_level=statement.api_level,
             constants=statement.constants,
+            shapes=statement.shapes,
             install=statement.install or install,
             rules=statement.rules,
         )
@@ -149,11 +151,14 @@ class FencedBackend(Backend):
     def _fenced(self, row: object) -> Composite:
         composite = self._checked_row(row)
         check = composite.check
-        if check is None:
+        if check is None and self.shapes != "static":
             return composite
         question = f"the check of '{composite.name}'"
 
         def fenced(match: Any) -> Reject | None:
+            refusal = next((one for one in map(self._static_only, match.nodes) if one is not None), None)
+            if refusal is not None or check is None:
+                return refusal
             answer = self._call(question, lambda: check(match))
             if answer is None:
                 return None
@@ -185,9 +190,20 @@ class FencedBackend(Backend):
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return the backend's answer; a bare False becomes a `Reject`, another type a PluginError."""
+        refusal = self._static_only(node)
+        if refusal is not None:
+            return refusal
         question = f"supports({node.where})"
         answer: object = self._call(question, lambda: self.backend.supports(node))
         return checked_answer(self.name, question, answer, self._remark)
+
+    def _static_only(self, node: NodeView) -> Reject | None:
+        """Return the refusal of a node for a backend that compiles numbers only."""
+        if self.shapes != "static":
+            return None
+        values = (value for value in (*node.inputs, *node.outputs) if value is not None)
+        refusals = (refused_if_symbolic(value, self.name) for value in values)
+        return next((one for one in refusals if one is not None), None)
 
     def yields(self, node: NodeView) -> Yield | None:
         """Return the backend's statement."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from graft.errors import PluginError
-from graft.plugins.backend import Backend
+from graft.plugins.backend import Backend, ShapeSupport
 from graft.plugins.json_graph import JsonGraph
+from graft.plugins.shaped_engines import Engine, ShapedEngines
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
@@ -17,16 +18,20 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
     from graft.runtime.loaders import PythonLoader
 
-Engine = Callable[[Sequence[Any]], Sequence[np.ndarray]]
-"""What `JsonBackend.load` returns: arrays of the run-time inputs in, of the outputs out, in the graph's order."""
-
 
 class JsonBackend(Backend):
     """A backend with a library behind it: say what it supports, and how to load a graph; the rest is done.
 
     A region becomes a module of kind ``json:<name>``: a `JsonGraph` and its constants. At load the graph and the
     constants go to `load` once; the engine that it returns is called with the run-time inputs.
+
+    Where the shapes of a region vary, `load` gets graphs of numbers all the same (``shapes = "run-time"``): one for
+    each new shape that a call brings, with the same constants. The last 16 engines are kept, the least recently used
+    goes first; two calls may run in one engine, or in two, at a time. Nothing is asked of an engine where all results
+    are empty. With ``shapes = "symbolic"``, `load` gets the graph with its symbols, once, and the engine takes any.
     """
+
+    shapes: ClassVar[ShapeSupport] = "run-time"
 
     def compile(self, region: Region, options: CompileOptions) -> Module:
         """Return the region as a JSON graph; raise CompileError for what such a graph cannot hold."""
@@ -61,11 +66,16 @@ class JsonBackend(Backend):
 
     def _load_module(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Engine]:
         graph = JsonGraph.from_json(data)
-        engine: object = self.load(graph, constants)
-        if not callable(engine):
-            raise PluginError(
-                f"backend '{self.name}': load of region '{name}' returned {type(engine).__name__}; "
-                "return a function that takes the inputs and returns the outputs",
-                plugin=self.name,
-            )
-        return {graph.symbol: engine}
+
+        def make(one: JsonGraph) -> Engine:
+            engine: object = self.load(one, constants)
+            if not callable(engine):
+                raise PluginError(
+                    f"backend '{self.name}': load of region '{name}' returned {type(engine).__name__}; "
+                    "return a function that takes the inputs and returns the outputs",
+                    plugin=self.name,
+                )
+            return engine
+
+        varies = graph.symbols and self.shapes == "run-time"
+        return {graph.symbol: ShapedEngines(graph, make) if varies else make(graph)}

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import NodeView, ValueView, constant_tensor, dtype_of
 from graft.errors import CompileError
 from graft.partition.region import Operand, Region
+from graft.plugins.graph_symbols import GraphSymbols
 from graft.plugins.json_graph import ABSENT, BodyOperator, Entry, JsonGraph, JsonNode
 
 
@@ -24,9 +26,11 @@ def serialize(region: Region) -> tuple[JsonGraph, dict[str, np.ndarray]]:
     nodes: list[JsonNode] = []
     entries: dict[str, Entry] = {}
     constants: dict[str, np.ndarray] = {}
-    for value in region.inputs:
+    shapes = [dimensions_of(value.value) for value in region.inputs]
+    symbols = GraphSymbols.of([value.name for value in region.inputs], shapes)
+    for value, shape in zip(region.inputs, shapes, strict=True):
         entries[value.name] = Entry(len(nodes))
-        nodes.append(JsonNode("input", value.name, (value.dtype,), (value.shape,)))
+        nodes.append(JsonNode("input", value.name, (value.dtype,), (symbols.shape(shape),)))
     for name, tensor in region.constants.items():
         entries[name] = Entry(len(nodes))
         nodes.append(_const(name, tensor))
@@ -35,18 +39,19 @@ def serialize(region: Region) -> tuple[JsonGraph, dict[str, np.ndarray]]:
         entries |= {output.name: Entry(len(nodes), index) for index, output in enumerate(node.outputs)}
         contents = constant_tensor(node.node.outputs[0]) if node.op_type == "Constant" else None
         if contents is None:
-            nodes.append(_kernel(region, node, entries))
+            nodes.append(_kernel(region, node, entries, symbols))
         else:
             nodes.append(_const(node.outputs[0].name, contents))
             constants[node.outputs[0].name] = contents.numpy()
-    return JsonGraph(region.name, tuple(nodes), tuple(entries[value.name] for value in region.outputs)), constants
+    heads = tuple(entries[value.name] for value in region.outputs)
+    return JsonGraph(region.name, tuple(nodes), heads, tuple(symbols)), constants
 
 
 def _const(name: str, tensor: ir.TensorProtocol) -> JsonNode:
     return JsonNode("const", name, (dtype_of(tensor.dtype),), (tuple(int(extent) for extent in tensor.shape.numpy()),))
 
 
-def _kernel(region: Region, node: NodeView, entries: Mapping[str, Entry]) -> JsonNode:
+def _kernel(region: Region, node: NodeView, entries: Mapping[str, Entry], symbols: GraphSymbols) -> JsonNode:
     composite = region.composite(node)
     operands = region.operands(node)
     present = [index for index, operand in enumerate(operands) if operand.value is not None]
@@ -63,7 +68,7 @@ def _kernel(region: Region, node: NodeView, entries: Mapping[str, Entry]) -> Jso
         op="kernel",
         name=name,
         dtype=tuple(_dtype(node, value) for value in node.outputs),
-        shape=tuple(value.shape for value in node.outputs),
+        shape=tuple(symbols.shape(dimensions_of(value.value)) for value in node.outputs),
         inputs=tuple(Entry(ABSENT) if one.value is None else entries[one.value.name] for one in operands),
         attributes=_flat(operators),
         body=operators,

@@ -14,9 +14,17 @@ This module needs neither onnx nor a compiler, so that a loader may use it where
 
 The inputs of a composite are the operands of its pattern, in the order in which it is written; ``operands`` gives the
 positions by capture name. An entry ``[node, index, version]`` is output ``index`` of a node; the version is 0 and node
--1 is an absent optional input. ``dtype`` and ``shape`` have one row per output; an unknown dimension is its symbol's
-name or null. ``node_row_ptr`` is the prefix sum of the output counts, so ``node_row_ptr[node] + index`` numbers all
-tensors.
+-1 is an absent optional input. ``dtype`` and ``shape`` have one row per output. ``node_row_ptr`` is the prefix sum of
+the output counts, so ``node_row_ptr[node] + index`` numbers all tensors.
+
+A graph whose shapes vary has symbols, each with the axis of the input that says it, and a table of operations on them:
+
+    "symbols": [{"name": "batch", "input": 0, "axis": 0}, {"name": "seq", "input": 0, "axis": 1}],
+    "extents": [["mul", "s0", "s1"], ["add", "e0", 1]]
+
+A dimension is then a number, ``"s1"`` (a symbol), ``"e1"`` (an entry of the table, whose operands are numbers, symbols
+and earlier entries) or null where it is known only when the value exists. Operations are those of an artifact's
+manifest (docs/runtime.md). `JsonGraph.at` gives the graph of numbers for given shapes of the inputs.
 """
 
 from __future__ import annotations
@@ -24,18 +32,21 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from graft.errors import ArtifactError, PluginError
+from graft.errors import ArtifactError, GraftError, PluginError
+from graft.runtime.extent_table import ExtentReader, ExtentWriter
+from graft.runtime.extents import Extent, Operation, Symbol, evaluate
 
 ABSENT = -1
 """The node of an entry for an optional input that is not given."""
 
-Dimension = int | str | None
+Dimension = Extent | None
+"""A number, an expression over the graph's symbols, or None: known only when the value exists."""
 Array = TypeVar("Array")
 NodeKind = Literal["input", "const", "kernel"]
 
@@ -117,12 +128,23 @@ class JsonNode:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphSymbol:
+    """A symbol of a graph's shapes: axis ``axis`` of input number ``input`` is what it stands for."""
+
+    name: str
+    input: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
 class JsonGraph:
     """A region as a list of nodes in execution order: inputs first, in the order of the call; then the others."""
 
     symbol: str
     nodes: tuple[JsonNode, ...]
     heads: tuple[Entry, ...]
+    symbols: tuple[GraphSymbol, ...] = ()
+    """Empty where all shapes are numbers; otherwise engines are made for what `at` gives."""
 
     @property
     def arg_nodes(self) -> tuple[int, ...]:
@@ -169,15 +191,33 @@ class JsonGraph:
                     values.append(kernel(node, arrays))
         return [values[head.node][head.index] for head in self.heads]
 
+    def values_at(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """Return what the symbols are where the inputs have some shapes."""
+        return {one.name: int(shapes[one.input][one.axis]) for one in self.symbols}
+
+    def at(self, shapes: Sequence[Sequence[int]]) -> JsonGraph:
+        """Return the graph for some shapes of its inputs: dimensions, and attributes that depend on them, as numbers.
+
+        Raises GraftError for shapes that contradict the graph's, naming input and axis, and for an extent that comes
+        out negative, naming the node.
+        """
+        values = self.values_at(shapes)
+        for node, shape in zip(self.inputs, shapes, strict=True):
+            _require_shape(self.symbol, node, shape, values)
+        return replace(self, nodes=tuple(_node_at(node, values) for node in self.nodes), symbols=())
+
     def to_json(self) -> bytes:
         """Return the graph as JSON text in UTF-8; equal graphs give equal bytes."""
+        extents = ExtentWriter(symbol.name for symbol in self.symbols)
         graph = {
             "symbol": self.symbol,
-            "nodes": [_node_to_json(node) for node in self.nodes],
+            "nodes": [_node_to_json(node, extents) for node in self.nodes],
             "arg_nodes": list(self.arg_nodes),
             "heads": [_entry_to_json(head) for head in self.heads],
             "node_row_ptr": list(self.node_row_ptr),
         }
+        if self.symbols:
+            graph |= {"symbols": [asdict(symbol) for symbol in self.symbols], "extents": extents.rows}
         return json.dumps(graph, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     @staticmethod
@@ -185,8 +225,11 @@ class JsonGraph:
         """Return the graph that `to_json` wrote; raise ArtifactError if the text is damaged."""
         try:
             graph = json.loads(data, parse_constant=_no_constant)
-            nodes = tuple(_node_from_json(node) for node in graph["nodes"])
-            result = JsonGraph(graph["symbol"], nodes, tuple(_entry_from_json(head) for head in graph["heads"]))
+            symbols = tuple(GraphSymbol(row["name"], row["input"], row["axis"]) for row in graph.get("symbols", ()))
+            extents = ExtentReader((one.name for one in symbols), graph.get("extents", ()))
+            nodes = tuple(_node_from_json(node, extents) for node in graph["nodes"])
+            heads = tuple(_entry_from_json(head) for head in graph["heads"])
+            result = JsonGraph(graph["symbol"], nodes, heads, symbols)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise ArtifactError(
                 f"damaged JSON graph: {type(error).__name__} {error}; compile the model again"
@@ -195,14 +238,84 @@ class JsonGraph:
         return result
 
 
-def _node_to_json(node: JsonNode) -> dict[str, Any]:
-    shapes = [None if shape is None else list(shape) for shape in node.shape]
+def _require_shape(region: str, node: JsonNode, shape: Sequence[int], values: Mapping[str, int]) -> None:
+    """Raise GraftError if an input of a shape is not what the graph says for values of its symbols."""
+    wanted = node.shape[0]
+    if wanted is None:
+        return
+    if len(wanted) != len(shape):
+        raise GraftError(f"region '{region}': input '{node.name}' has {len(shape)} axes, not {len(wanted)}")
+    for axis, (size, extent) in enumerate(zip(shape, wanted, strict=True)):
+        if extent is not None and evaluate(extent, values) != size:
+            bound = ", ".join(f"{name} = {value}" for name, value in values.items())
+            raise GraftError(
+                f"region '{region}': input '{node.name}' has {size} at axis {axis}, but '{extent}' is "
+                f"{evaluate(extent, values)} ({bound})"
+            )
+
+
+def _node_at(node: JsonNode, values: Mapping[str, int]) -> JsonNode:
+    shapes = tuple(None if shape is None else tuple(_size(node, one, values) for one in shape) for shape in node.shape)
+    return replace(node, shape=shapes, attributes=_at(node.attributes, values))
+
+
+def _size(node: JsonNode, extent: Dimension, values: Mapping[str, int]) -> int | None:
+    size = None if extent is None else evaluate(extent, values)
+    if size is not None and size < 0:
+        bound = ", ".join(f"{name} = {value}" for name, value in values.items())
+        raise GraftError(f"{node.where}: '{extent}' is {size}, but an extent is at least 0 ({bound})", node=node.name)
+    return size
+
+
+def _at(attribute: Any, values: Mapping[str, int]) -> Any:
+    """Return an attribute with the extents in it as numbers."""
+    match attribute:
+        case Symbol() | Operation():
+            return evaluate(attribute, values)
+        case Mapping():
+            return {name: _at(one, values) for name, one in attribute.items()}
+        case list() | tuple():
+            return [_at(one, values) for one in attribute]
+        case _:
+            return attribute
+
+
+def _attribute_to_json(attribute: Any, extents: ExtentWriter) -> Any:
+    """Return an attribute as JSON values; an extent among them is ``{"extent": "e0"}``."""
+    match attribute:
+        case Symbol() | Operation():
+            return {"extent": extents.dimension(attribute)}
+        case Mapping():
+            return {name: _attribute_to_json(one, extents) for name, one in attribute.items()}
+        case list() | tuple():
+            return [_attribute_to_json(one, extents) for one in attribute]
+        case _:
+            return attribute
+
+
+def _attribute_from_json(attribute: Any, extents: ExtentReader) -> Any:
+    match attribute:
+        case {"extent": dimension, **rest} if not rest:
+            return extents.extent(dimension)
+        case Mapping():
+            return {name: _attribute_from_json(one, extents) for name, one in attribute.items()}
+        case list():
+            return [_attribute_from_json(one, extents) for one in attribute]
+        case _:
+            return attribute
+
+
+def _node_to_json(node: JsonNode, extents: ExtentWriter) -> dict[str, Any]:
+    shapes = [
+        None if shape is None else [None if one is None else extents.dimension(one) for one in shape]
+        for shape in node.shape
+    ]
     attrs: dict[str, Any] = {"dtype": list(node.dtype), "shape": shapes}
     row: dict[str, Any] = {"op": node.op, "name": node.name}
     if node.op == "kernel":
         row["inputs"] = [_entry_to_json(entry) for entry in node.inputs]
         attrs |= {
-            "attributes": dict(node.attributes),
+            "attributes": _attribute_to_json(node.attributes, extents),
             "origin": list(node.origin),
             **({"operands": {name: list(places) for name, places in node.operands.items()}} if node.operands else {}),
             "body": [_operator_to_json(operator) for operator in node.body],
@@ -225,15 +338,18 @@ def _entry_to_json(entry: Entry) -> list[int]:
     return [entry.node, entry.index, 0]
 
 
-def _node_from_json(row: Mapping[str, Any]) -> JsonNode:
+def _node_from_json(row: Mapping[str, Any], extents: ExtentReader) -> JsonNode:
     attrs = row["attrs"]
     return JsonNode(
         op=row["op"],
         name=row["name"],
         dtype=tuple(attrs["dtype"]),
-        shape=tuple(None if shape is None else tuple(shape) for shape in attrs["shape"]),
+        shape=tuple(
+            None if shape is None else tuple(None if one is None else extents.extent(one) for one in shape)
+            for shape in attrs["shape"]
+        ),
         inputs=tuple(_entry_from_json(entry) for entry in row.get("inputs", ())),
-        attributes=dict(attrs.get("attributes", {})),
+        attributes=_attribute_from_json(attrs.get("attributes", {}), extents),
         body=tuple(_operator_from_json(operator) for operator in attrs.get("body", ())),
         results=tuple((operator, output) for operator, output in attrs.get("results", ())),
         origin=tuple(attrs.get("origin", ())),
@@ -272,6 +388,14 @@ def _verify(graph: JsonGraph) -> None:
                     f"damaged JSON graph: node {number} reads [{entry.node}, {entry.index}], which no earlier node "
                     "writes; compile the model again"
                 )
+    inputs = graph.inputs
+    for symbol in graph.symbols:
+        known = isinstance(symbol.input, int) and 0 <= symbol.input < len(inputs)
+        shape = inputs[symbol.input].shape[0] if known else None
+        if shape is None or not (isinstance(symbol.axis, int) and 0 <= symbol.axis < len(shape)):
+            raise ArtifactError(
+                f"damaged JSON graph: symbol '{symbol.name}' is of an axis that there is not; compile the model again"
+            )
     for entry in graph.heads:
         if not (isinstance(entry.node, int) and 0 <= entry.node < len(graph.nodes)) or _misses(graph, entry):
             raise ArtifactError(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import TypeVar, get_args
 
 from graft.errors import PluginError
-from graft.plugins.backend import API_LEVEL, Backend, ConstantOwnership
+from graft.plugins.backend import API_LEVEL, Backend, ConstantOwnership, ShapeSupport
 from graft.plugins.discovery import DISTRIBUTION
 from graft.plugins.supports import Rule
 from graft.runtime.foreign import kind_of, shown
 
 SUPPORTED_API_LEVELS = range(1, API_LEVEL + 1)
 OWNERSHIPS: tuple[ConstantOwnership, ...] = get_args(ConstantOwnership)
+SHAPES: tuple[ShapeSupport, ...] = get_args(ShapeSupport)
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Statement:
     fuses: bool
     api_level: int
     constants: ConstantOwnership
+    shapes: ShapeSupport
     install: str
     rules: tuple[Rule, ...]
 
@@ -51,8 +54,10 @@ def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str
     by_default = _flag(backend.by_default, "by_default", who, plugin)
     fallback = _flag(backend.fallback, "fallback", who, plugin)
     fuses = _flag(backend.fuses, "fuses", who, plugin)
+    constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
+    shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
     return Statement(
-        name, priority, by_default, fallback, fuses, level, _ownership(backend, who, plugin),
+        name, priority, by_default, fallback, fuses, level, constants, shapes,
         _install(backend, who, plugin), _rules(backend, who, plugin),
     )  # fmt: skip
 
@@ -78,14 +83,12 @@ def _flag(value: object, attribute: str, who: str, plugin: str) -> bool:
     raise PluginError(f"{who} has {attribute} = {shown(value)}; set it to True or False", plugin=plugin)
 
 
-def _ownership(backend: Backend, who: str, plugin: str) -> ConstantOwnership:
-    value = _text(backend.constants)
-    for known in OWNERSHIPS:
-        if value == known:
+def _one_of(words: tuple[Word, ...], value: object, attribute: str, who: str, plugin: str) -> Word:
+    text = _text(value)
+    for known in words:
+        if text == known:
             return known
-    raise PluginError(
-        f"{who} has constants = {shown(backend.constants)}; set it to one of {', '.join(OWNERSHIPS)}", plugin=plugin
-    )
+    raise PluginError(f"{who} has {attribute} = {shown(value)}; set it to one of {', '.join(words)}", plugin=plugin)
 
 
 def _install(backend: Backend, who: str, plugin: str) -> str:

@@ -128,8 +128,10 @@ def _artifact(manifest: Mapping[str, Any]) -> Iterator[str]:
     calls = sum(len(procedure["calls"]) for procedure in manifest["procedures"])
     procedure = procedure_from_json(entry)
     arena = f"{size(procedure.arena_bytes)} (lower bound {size(procedure.arena_bound)})"
+    arena += ", planned for the largest shapes" if procedure.symbols else ""
+    is_later = procedure.symbols and not procedure.arena_bytes
     yield (
-        f"<p>{calls} calls; arena {'planned for each binding of the symbols' if procedure.symbols else arena}; "
+        f"<p>{calls} calls; arena {'planned for each binding of the symbols' if is_later else arena}; "
         f"constants {size(members['constants.safetensors']['size'])}</p><h3>Interface</h3>"
     )
     yield table(

@@ -82,7 +82,9 @@ def tensor_of(value: ir.Value) -> Tensor:
     shape = view.shape
     if shape is None and constant is not None:
         shape = tuple(constant.shape.numpy())
-    known = constant.nbytes if constant is not None else value_bytes(value) if view.static_shape is not None else None
+    known = (
+        constant.nbytes if constant is not None else value_bytes(value, {}) if view.static_shape is not None else None
+    )
     return Tensor(view.name, view.dtype, shape, known)
 
 

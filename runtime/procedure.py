@@ -11,7 +11,8 @@ Invariants of a `Procedure`:
 3. Calls stand in execution order: the bytes of a tensor are written before it is read.
 4. Arena tensors that are live at the same time do not overlap; offsets are multiples of 64; each lies inside
    ``arena_bytes``. But an output may stand exactly where an input that ``Call.in_place`` names does, if the call uses
-   it last. In a procedure with symbols they have no offsets, for the runtime plans its memory.
+   it last. In a procedure with symbols they have no offsets, for the runtime plans its memory; unless it has
+   ``arena_bytes``: then they were planned for the largest shapes, and a tensor with symbols has ``room`` bytes.
 5. Storage ``dynamic`` is memory that the callee asks for; its shape is None or has a symbol. Besides, ``shape`` is None
    only for inputs and outputs of unknown rank.
 6. Symbols have different names, and 0 <= low <= high. Each is bound by one place: an axis of an input, or of a tensor
@@ -69,6 +70,8 @@ class TensorSpec:
     offset: int = 0
     of: int = -1
     values: tuple[Extent, ...] = ()
+    room: int = 0
+    """Of an arena tensor with symbols whose place was planned for the largest shapes: the bytes that it may take."""
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
@@ -155,7 +158,8 @@ class Procedure:
     arena_bound: int = 0
     """The lower bound of ``arena_bytes``: the largest sum of bytes live at one time."""
     symbols: tuple[SymbolSpec, ...] = ()
-    """With symbols, the runtime plans the arena for each binding of them; then both numbers above are 0."""
+    """With symbols, the runtime plans the arena for each binding of them; then both numbers above are 0. Where they are
+    not, it was planned once for the largest shapes."""
     bounds: tuple[ExtentBound, ...] = ()
     """What operations on symbols may be, beside the ranges of each of these: ``past + seq`` at most 1024."""
 
@@ -209,18 +213,24 @@ def procedures_to_json(description: ProgramDescription) -> dict[str, Any]:
 def procedure_to_json(procedure: Procedure) -> dict[str, Any]:
     """Return the JSON form of a procedure; fields at their default are left out."""
     extents = ExtentWriter(symbol.name for symbol in procedure.symbols)
-    row = {
+    row: dict[str, Any] = {
         "name": procedure.name,
-        "tensors": [_tensor_to_json(tensor, extents, bool(procedure.symbols)) for tensor in procedure.tensors],
+        "tensors": [_tensor_to_json(tensor, extents, _is_planned_later(procedure)) for tensor in procedure.tensors],
         "inputs": list(procedure.inputs),
         "outputs": list(procedure.outputs),
         "calls": [_call_to_json(call) for call in procedure.calls],
     }
+    if not _is_planned_later(procedure):
+        row |= {"arena_bytes": procedure.arena_bytes, "arena_bound": procedure.arena_bound}
     if procedure.symbols:
         bounds = [{**asdict(one), "extent": extents.dimension(one.extent)} for one in procedure.bounds]
         rows = {"symbols": [asdict(symbol) for symbol in procedure.symbols], "extents": extents.rows}
         return row | rows | ({"bounds": bounds} if bounds else {})
-    return row | {"arena_bytes": procedure.arena_bytes, "arena_bound": procedure.arena_bound}
+    return row
+
+
+def _is_planned_later(procedure: Procedure) -> bool:
+    return bool(procedure.symbols) and not procedure.arena_bytes
 
 
 def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
@@ -235,8 +245,8 @@ def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
         inputs=tuple(data["inputs"]),
         outputs=tuple(data["outputs"]),
         calls=tuple(_call_from_json(call) for call in data["calls"]),
-        arena_bytes=0 if symbols else data["arena_bytes"],
-        arena_bound=0 if symbols else data["arena_bound"],
+        arena_bytes=data.get("arena_bytes", 0) if symbols else data["arena_bytes"],
+        arena_bound=data.get("arena_bound", 0) if symbols else data["arena_bound"],
         symbols=symbols,
         bounds=tuple(
             ExtentBound(extents.extent(row["extent"]), row["low"], row["high"]) for row in data.get("bounds", ())
@@ -254,6 +264,7 @@ def _tensor_to_json(tensor: TensorSpec, extents: ExtentWriter, is_planned_later:
             row["constant"] = tensor.constant
         case "arena":
             row |= {} if is_planned_later else {"offset": tensor.offset}
+            row |= {"room": tensor.room} if tensor.room else {}
         case "view":
             row |= {"of": tensor.of, "offset": tensor.offset}
         case "dynamic":
@@ -264,7 +275,7 @@ def _tensor_to_json(tensor: TensorSpec, extents: ExtentWriter, is_planned_later:
 
 
 def _tensor_from_json(row: Mapping[str, Any], extents: ExtentReader) -> TensorSpec:
-    rest = {key: row[key] for key in ("index", "constant", "offset", "of") if key in row}
+    rest = {key: row[key] for key in ("index", "constant", "offset", "of", "room") if key in row}
     values = extents.shape(row.get("values", ())) or ()
     return TensorSpec(row["name"], row["dtype"], extents.shape(row["shape"]), row["storage"], **rest, values=values)
 

@@ -1,7 +1,8 @@
-"""Shapes to try: a small value for each symbol of some inputs, within its range."""
+"""Shapes to try, and to count with: a typical value for each symbol of some inputs, within its range."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from graft.errors import GraftError
@@ -10,6 +11,8 @@ from graft.runtime.extents import Extent, Symbol, evaluate, symbols_of
 ROWS = 2
 LENGTH = 16
 PIXELS = 64
+AROUND = 4
+"""How far a range draws a value from the usual one: to a fourth of it, or to four times as much."""
 Shapes = Mapping[str, "Sequence[Extent] | None"]
 """By input."""
 
@@ -19,8 +22,8 @@ def typical_values(
 ) -> dict[str, int]:
     """Return a value for every symbol of the inputs: those given, else what is usual for its axis.
 
-    The first axis has `ROWS`, height and width of an image `PIXELS`, others `LENGTH`, as far as their ranges allow.
-    Raises GraftError for a value of a symbol that no input has.
+    Usual are `ROWS` for the first axis, `PIXELS` for height and width of an image, and `LENGTH` for others. Raises
+    GraftError for a value of a symbol that no input has.
     """
     values: dict[str, int] = {}
     known: dict[str, None] = {}
@@ -28,15 +31,27 @@ def typical_values(
         for axis, extent in enumerate(shape or ()):
             known |= dict.fromkeys(symbol.name for symbol in symbols_of(extent))
             if isinstance(extent, Symbol) and extent.name not in values:
-                low, high = ranges.get(extent.name, (0, None))
                 usual = ROWS if axis == 0 else PIXELS if len(shape or ()) == 4 and axis > 1 else LENGTH
-                values[extent.name] = max(low, usual if high is None else min(high, usual))
+                values[extent.name] = typical_value(ranges.get(extent.name, (0, None)), usual)
     for name, value in given.items():
         if name not in known:
             names = ", ".join(f"'{one}'" for one in known) or "none"
             raise GraftError(f"no input has a dimension '{name}'; there is {names}", dimension=name)
         values[name] = value
     return values
+
+
+def typical_value(bounds: tuple[int, int | None], usual: int = LENGTH) -> int:
+    """Return a number for a symbol of a range: the geometric mean of the range, as far as it lies around what is usual.
+
+    What lies apart from that has its own geometric mean, and where it is open its least value.
+    """
+    low, high = bounds
+    least, most = max(low, usual / AROUND), usual * AROUND if high is None else min(high, usual * AROUND)
+    if least > most:
+        least, most = max(low, 1), low if high is None else high
+    mean = math.floor(math.sqrt(least * most))
+    return max(low, mean if high is None else min(high, mean))
 
 
 def shape_at(shape: Sequence[Extent], values: Mapping[str, int]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from graft.core.model.passes.derive_shapes import DeriveShapes
 from graft.core.model.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from graft.core.model.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.model.passes.eliminate_identity import EliminateIdentity
+from graft.core.model.passes.explicit_caches import ExplicitCaches
 from graft.core.model.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.model.passes.fold_constants import FoldConstants
 from graft.core.model.passes.inline_conditions import InlineConditions
@@ -32,6 +33,7 @@ PASSES: Mapping[str, type[Pass]] = {
         EliminateIdentity,
         CanonicalizeOperators,
         SplitHeads,
+        ExplicitCaches,
         CanonicalizeShapes,
         DeriveShapes,
         FoldBatchNormalization,

@@ -14,7 +14,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.errors import ModelError
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.extents import Extent, Symbol
-from graft.runtime.typical_shapes import shape_at, typical_values
+from graft.runtime.typical_shapes import shape_at, typical_value, typical_values
 
 _PASSING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand"})
 _LOOKUPS = {"Gather": 1, "GatherElements": 1, "OneHot": 0, "GatherND": 1}
@@ -37,6 +37,16 @@ def typical_dimensions(model: ir.Model, dims: Mapping[str, int] | None = None) -
     shapes = {value.name or "": _extents(value) for value in _free_inputs(model)}
     ranges = {one.name: (known.low, known.high) for one, known in ranges_of(model).items() if isinstance(one, Symbol)}
     return typical_values(shapes, ranges, dims or {})
+
+
+def typical_numbers(model: ir.Model) -> dict[str, int]:
+    """Return the number that each symbol of a model counts with: `typical_dimensions`, and those of further ranges.
+
+    A symbol that no input has and no range tells anything of is missing.
+    """
+    known = {one.name: bounds for one, bounds in ranges_of(model).items() if isinstance(one, Symbol)}
+    ranges = {name: typical_value((one.low, one.high)) for name, one in known.items()}
+    return {**ranges, **typical_dimensions(model)}
 
 
 def _extents(value: ir.Value) -> tuple[Extent, ...] | None:

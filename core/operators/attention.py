@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from graft.core.model import extent_text, symbols
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import shape_of
@@ -41,20 +42,35 @@ class _Heads:
     heads: int
 
     @cached_property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape with the cache."""
-        shape = b.dims(self.source)
-        before = 0 if self.past is None else b.dims(self.past)[2]
-        if len(shape) == 4:
-            return shape[0], shape[1], shape[2] + before, shape[3]
-        return shape[0], self.heads, shape[1] + before, shape[2] // self.heads
+    def before(self) -> b.Extent:
+        """The number of positions in the cache."""
+        return 0 if self.past is None else b.extents(self.past)[2]
+
+    @cached_property
+    def shape(self) -> tuple[b.Extent, int, Expression, int]:
+        """Batch, heads, positions with those of the cache, features."""
+        shape = b.extents(self.source)
+        place = len(shape) - 2
+        length = b.add(b.extent(shape[place]), self.before)
+        (features,) = b.numbers(self.source, place + 1)
+        if place == 2:
+            return shape[0], b.numbers(self.source, 1, 2)[0], length, features
+        return shape[0], self.heads, length, features // self.heads
+
+    @cached_property
+    def count(self) -> b.Count:
+        """The positions with those of the cache, as a number where they are one."""
+        return b.counted(self.shape[2])
 
     def element(self, batch: Expression, head: Expression, place: Expression, feature: Expression) -> Expression:
         """Return an element."""
         if self.past is None:
             return self._new(batch, head, place, feature)
-        before = b.dims(self.past)[2]
-        old = b.load(self.past, batch, head, b.minimum(place, before - 1), feature)
+        before = b.extent(self.before)
+        if isinstance(self.before, int):
+            old = b.load(self.past, batch, head, b.minimum(place, self.before - 1), feature)
+        else:  # there may be none
+            old = b.masked_load(self.past, [batch, head, place, feature], [b.less(place, before)])
         new = self._new(batch, head, b.maximum(b.subtract(place, before), 0), feature)
         return b.select(b.less(place, before), old, new)
 
@@ -76,8 +92,8 @@ class _Attention:
         self.values = _Heads(lowering.input(2), lowering.optional(5), heads[1])
         self.group = self.queries.shape[1] // self.keys.shape[1]
         self.kind = lowering.input(0).dtype
-        batch, count, length, _ = self.queries.shape
-        self.shape = (batch, count, length, self.keys.shape[2])
+        batch, count, length = self.queries.shape[0], self.queries.shape[1], self.queries.count
+        self.shape = (batch, count, length, self.keys.count)
 
     def stages(self) -> tuple[Stage, ...]:
         """Return all stages; optional outputs after those that they are made of."""
@@ -124,7 +140,7 @@ class _Attention:
     def _biased(self, score: Expression, i: Indices) -> Expression:
         batch, _, query, key = i
         lengths = self.lowering.optional(6)
-        offset: Expression = b.index(0 if self.keys.past is None else b.dims(self.keys.past)[2])
+        offset = b.extent(self.keys.before)
         conditions = []
         if lengths is not None:
             length = b.cast(b.load(lengths, batch), "int64")
@@ -145,9 +161,9 @@ class _Attention:
         """The score with the mask added (of a bool one: chosen), and minus infinity where a condition fails."""
         mask = self.lowering.optional(3)
         if mask is not None:
-            width = b.dims(mask)[-1]
+            width, keys = b.extents(mask)[-1], self.shape[3]
             place = [*i]
-            if 1 < width < self.shape[3]:
+            if isinstance(width, int) and isinstance(keys, int) and 1 < width < keys:
                 conditions.append(b.less(i[3], width))
                 place[3] = b.minimum(i[3], width - 1)
             entry = b.broadcast(mask, place, (*self.shape[:3], width))
@@ -212,7 +228,72 @@ def _accept_attention(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Attention", frozenset({Trait.ATTENTION}), _lower_attention, _attention_cost, _accept_attention))
+def _attention_varies(node: NodeView) -> Reject | None:
+    """Take any batch and lengths; heads and their sizes are numbers, and what belongs together is provably equal."""
+    shapes = {
+        number: value.shape or () for number, value in enumerate(node.inputs) if value is not None and value.shape
+    }
+    for number in {0, 1, 2, 4, 5} & shapes.keys():
+        value, shape = node.inputs[number], shapes[number]
+        assert value is not None, node.where
+        for axis in (*([1] if len(shape) == 4 else []), len(shape) - 1):
+            if not isinstance(shape[axis], int):
+                return varying_axis(node, value, axis)
+    batch, length, keys = shapes[0][0], shapes[0][-2], shapes[1][-2]
+    whole: dict[int, tuple[int | str | None, ...]] = {
+        1: (batch, *shapes[1][1:]),
+        2: (batch, *shapes[2][1:-2], keys, shapes[2][-1]),
+        6: (batch,),
+    }
+    if 4 in shapes and 5 in shapes:
+        past = shapes[4][2]
+        whole |= {4: (batch, *shapes[4][1:]), 5: (batch, shapes[5][1], past, shapes[5][3])}
+        keys = _sum_of(past, keys)
+    for number in whole.keys() & shapes.keys():
+        if (refused := _unlike(node, number, whole[number])) is not None:
+            return refused
+    if 3 not in shapes:
+        return None
+    heads = shapes[0][1] if len(shapes[0]) == 4 else node.attribute("q_num_heads")
+    return _unlike(node, 3, (batch, heads, length, keys), broadcast=True)
+
+
+def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None:
+    """Return the sum of two dimensions as shape inference writes it."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    both = [extent_text.parsed(str(one)) for one in (left, right)]
+    known = [one for one in both if one is not None]
+    return extent_text.text(symbols.add(*known)) if len(known) == 2 else None
+
+
+def _unlike(
+    node: NodeView, number: int, wanted: Sequence[int | str | None], *, broadcast: bool = False
+) -> Reject | None:
+    """Refuse an input with another dimension than is wanted, or than 1 where it is broadcast."""
+    value = node.input(number)
+    shape = () if value is None or value.shape is None else value.shape
+    for axis, (own, other) in enumerate(zip(shape, wanted[len(wanted) - len(shape) :], strict=True)):
+        shorter = broadcast and (own == 1 or (isinstance(own, int) and isinstance(other, int)))
+        if value is not None and own != other and not shorter:
+            return Reject(
+                "dynamic-shape",
+                f"axis {axis} of '{value.name}' is {own} where {node.op_type} has {other}; "
+                "whether they are equal is known only at run time",
+            )
+    return None
+
+
+OPERATORS.add(
+    Operator(
+        "Attention",
+        frozenset({Trait.ATTENTION}),
+        _lower_attention,
+        _attention_cost,
+        _accept_attention,
+        varies=_attention_varies,
+    )
+)
 
 # ---- Rotary embedding ---------------------------------------------------------------------------------------------
 

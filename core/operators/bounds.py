@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from graft.core.model.view import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class Varying:
+    """A number that is known when a program runs: ``number`` and multiples of extents, ``(input, axis, factor)``."""
+
+    number: int = 0
+    extents: tuple[tuple[int, int, int], ...] = ()
+
+
+Size: TypeAlias = int | Varying
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +31,42 @@ class IndexBound:
 
     input: int
     axis: int
-    extent: int
-    low: int
-    high: int
+    extent: Size
+    low: Size
+    high: Size
     column: int | None = None
+
+    @property
+    def varies(self) -> bool:
+        """Whether the range is known only when a program runs."""
+        return not (isinstance(self.low, int) and isinstance(self.high, int) and isinstance(self.extent, int))
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The inputs whose extents say the range, where it varies."""
+        sizes = (one for one in (self.extent, self.low, self.high) if isinstance(one, Varying))
+        return tuple(sorted({number for size in sizes for number, _, _ in size.extents}))
 
     def elements(self, array: np.ndarray) -> np.ndarray:
         """Return the elements of the input's contents that are bound."""
         return array if self.column is None else array[..., self.column]
 
     def fault(self, array: np.ndarray) -> int | None:
-        """Return the first element outside the range, None if all lie in it."""
+        """Return the first element outside the range, which is known, None if all lie in it."""
+        assert isinstance(self.low, int) and isinstance(self.high, int), self
         bound = self.elements(array).reshape(-1)
         wrong = bound[(bound < self.low) | (bound > self.high)]
         return int(wrong[0]) if wrong.size else None
 
 
-def index_bounds(node: NodeView) -> tuple[IndexBound, ...]:
-    """Return what a node asks of its index inputs; nothing where shapes are unknown or the operator has none."""
+def index_bounds(node: NodeView, *, varying: bool = False) -> tuple[IndexBound, ...]:
+    """Return what a node asks of its index inputs; nothing where shapes are unknown or the operator has none.
+
+    With ``varying``, what it asks by extents that are no numbers is among them.
+    """
     rule = None if node.domain not in ("", "ai.onnx", "graft.custom") else _RULES.get(node.op_type)
     try:
-        return () if rule is None else tuple(rule(node))
+        return () if rule is None else tuple(bound for bound in rule(node) if varying or not bound.varies)
     except _Unknown:
         return ()
 
@@ -55,16 +82,26 @@ def _extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:
     return value.shape
 
 
-def _extent(node: NodeView, number: int, axis: int) -> int:
+def _extent(node: NodeView, number: int, axis: int) -> Size:
     """The extent of an axis of an input; it may be the only one that is known."""
-    extent = _extents(node, number)[axis]
-    if not isinstance(extent, int):
+    shape = _extents(node, number)
+    extent = shape[axis]
+    if extent is None:
         raise _Unknown
-    return extent
+    return extent if isinstance(extent, int) else Varying(0, ((number, axis % len(shape), 1),))
 
 
-def _from_either_end(input: int, axis: int, extent: int, column: int | None = None) -> IndexBound:
-    return IndexBound(input, axis, extent, -extent, extent - 1, column)
+def _sum(left: Size, right: Size, factor: int = 1) -> Size:
+    """Return ``left + factor * right``."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left + factor * right
+    one, other = (size if isinstance(size, Varying) else Varying(size) for size in (left, right))
+    scaled = tuple((number, axis, factor * times) for number, axis, times in other.extents)
+    return Varying(one.number + factor * other.number, (*one.extents, *scaled))
+
+
+def _from_either_end(input: int, axis: int, extent: Size, column: int | None = None) -> IndexBound:
+    return IndexBound(input, axis, extent, _sum(0, extent, -1), _sum(extent, -1), column)
 
 
 def _along_axis(node: NodeView) -> Iterable[IndexBound]:
@@ -75,7 +112,8 @@ def _along_axis(node: NodeView) -> Iterable[IndexBound]:
 
 def _tuples(node: NodeView) -> Iterable[IndexBound]:
     batch = node.attribute("batch_dims", 0)
-    for column in range(_extent(node, 1, -1)):
+    depth = _extent(node, 1, -1)
+    for column in range(depth if isinstance(depth, int) else 0):
         yield _from_either_end(1, batch + column, _extent(node, 0, batch + column), column)
 
 
@@ -94,13 +132,13 @@ def _counts(number: int, axis_of: Callable[[NodeView], int]) -> Callable[[NodeVi
 def _rotary(node: NodeView) -> Iterable[IndexBound]:
     if node.input(3) is not None:
         extent = _extent(node, 1, 0)
-        yield IndexBound(3, 0, extent, 0, extent - 1)
+        yield IndexBound(3, 0, extent, 0, _sum(extent, -1))
 
 
 def _cache_lengths(node: NodeView) -> Iterable[IndexBound]:
     if node.input(6) is not None:
         past = 0 if node.input(4) is None else _extent(node, 4, 2)
-        extent = past + _extent(node, 1, -2)
+        extent = _sum(past, _extent(node, 1, -2))
         yield IndexBound(6, -2 % len(_extents(node, 1)), extent, 0, extent)
 
 
@@ -109,7 +147,7 @@ def _cache_starts(node: NodeView) -> Iterable[IndexBound]:
         axis = node.attribute("axis", -2) % len(_extents(node, 0))
         room, length = _extent(node, 0, axis), _extent(node, 1, axis)
         circular = node.attribute("mode", "linear") == "circular"
-        yield IndexBound(2, axis, room, 0, room - 1 if circular else room - length)
+        yield IndexBound(2, axis, room, 0, _sum(room, -1) if circular else _sum(room, length, -1))
 
 
 _STEPS = _counts(4, lambda node: node.attribute("layout", 0))

@@ -35,6 +35,8 @@ from graft.core.types import BOOL, INT64, SIGNED, UNSIGNED, Type, element_bits, 
 Operand: TypeAlias = Expression | int | float | bool
 Extent: TypeAlias = int | Variable
 """An extent of a buffer: a number, or what is known when the kernel runs."""
+Count: TypeAlias = int | Expression
+"""An extent of what lies between stages: it may be computed, too."""
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
 
 
@@ -69,24 +71,39 @@ def extents(buffer: Buffer) -> tuple[Extent, ...]:
     return tuple(found)
 
 
+def counts(buffer: Buffer) -> tuple[Count, ...]:
+    """Return the extents of a buffer, of which some may be computed."""
+    return tuple(int(one.value) if isinstance(one, Constant) else one for one in buffer.shape)
+
+
 def numbers(buffer: Buffer, first: int, last: int | None = None) -> tuple[int, ...]:
     """Return the extents of a buffer from dimension ``first`` to before ``last``, which are numbers."""
     return dims(replace(buffer, shape=buffer.shape[first:last]))
 
 
-def extent(value: Extent) -> Expression:
+def extent(value: Count) -> Expression:
     """Return an extent as an expression."""
     return index(value) if isinstance(value, int) else value
 
 
-def product_of(counts: Sequence[Extent]) -> int | Expression:
+def product_of(counts: Sequence[Count]) -> Count:
     """Return the product of extents: a number where all are."""
     known = math.prod(count for count in counts if isinstance(count, int))
     total: int | Expression = known
     for count in counts:
-        if isinstance(count, Variable):
+        if not isinstance(count, int):
             total = count if total == 1 else multiply(total, count)
     return total
+
+
+def counted(extent: Expression) -> Count:
+    """Return an extent as a number where it is one."""
+    return int(extent.value) if isinstance(extent, Constant) else extent
+
+
+def raised(count: Count, by: int) -> Count:
+    """Return an extent plus a number."""
+    return count + by if isinstance(count, int) else add(count, by)
 
 
 def variables(count: int, prefix: str = "i") -> tuple[Variable, ...]:
@@ -94,7 +111,7 @@ def variables(count: int, prefix: str = "i") -> tuple[Variable, ...]:
     return tuple(Variable(f"{prefix}{number}") for number in range(count))
 
 
-def reduction_axes(extents: Sequence[Extent], prefix: str = "k") -> tuple[Axis, ...]:
+def reduction_axes(extents: Sequence[Count], prefix: str = "k") -> tuple[Axis, ...]:
     """Return fresh reduction axes of the given extents."""
     names = variables(len(extents), prefix)
     return tuple(Axis(name, extent(count)) for name, count in zip(names, extents, strict=True))
@@ -283,12 +300,12 @@ def all_of(conditions: Sequence[Expression]) -> Expression | None:
     return result
 
 
-def inside(position: Expression, extent: Extent) -> tuple[Expression, Expression]:
+def inside(position: Expression, extent: Count) -> tuple[Expression, Expression]:
     """Return the two conditions of ``0 <= position < extent``."""
     return greater_equal(position, 0), less(position, extent)
 
 
-def clamp(position: Expression, extent: Extent) -> Expression:
+def clamp(position: Expression, extent: Count) -> Expression:
     """Return ``position`` moved into ``[0, extent)``; 0 where that is empty."""
     if isinstance(extent, int):
         return minimum(maximum(position, 0), max(extent - 1, 0))
@@ -349,7 +366,7 @@ def masked_load(buffer: Buffer, indices: Sequence[Expression], conditions: Seque
     return Load(buffer, tuple(indices), all_of(conditions))
 
 
-def broadcast(buffer: Buffer, axes: Sequence[Expression], shape: Sequence[Extent]) -> Expression:
+def broadcast(buffer: Buffer, axes: Sequence[Expression], shape: Sequence[Count]) -> Expression:
     """Return the element of ``buffer`` that NumPy's broadcasting pairs with element ``axes`` of a shape.
 
     An axis that both have keeps its variable even where its extent is 1.
@@ -369,7 +386,7 @@ def compute(buffer: Buffer, value: Callable[[tuple[Variable, ...]], Expression])
 def reduce(
     buffer: Buffer,
     operator: BinaryOperator,
-    extents: Sequence[Extent],
+    extents: Sequence[Count],
     value: Callable[[tuple[Variable, ...], tuple[Variable, ...]], Expression],
     initial: Expression | None = None,
     epilogue: Callable[[Expression], Expression] | None = None,
@@ -395,7 +412,7 @@ def reduce(
 
 def contract(
     buffer: Buffer,
-    extents: Sequence[Extent],
+    extents: Sequence[Count],
     value: Callable[[tuple[Variable, ...], tuple[Variable, ...]], Expression],
     structure: Contraction | Window | None = None,
 ) -> Stage:

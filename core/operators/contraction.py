@@ -154,12 +154,12 @@ def _labels(term: str, rank: int) -> list[str]:
 def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
     target = lowering.output()
     sources = [lowering.input(number) for number in range(len(lowering.inputs))]
-    shapes = [b.dims(source) for source in sources]
+    shapes = [b.extents(source) for source in sources]
     operands, result = parse_einsum(lowering.node.attribute("equation"), [len(shape) for shape in shapes])
-    extents: dict[str, int] = {}
+    extents: dict[str, b.Extent] = {}
     for labels, shape in zip(operands, shapes, strict=True):
         for label, extent in zip(labels, shape, strict=True):
-            extents[label] = max(extents.get(label, 1), extent) if extent != 0 else 0
+            extents[label] = extent if extents.get(label, 1) == 1 else extents[label]
     summed = [label for label in extents if label not in result]
     kind = b.wide(target.dtype)
 
@@ -188,7 +188,26 @@ def _einsum_cost(node: NodeView) -> Cost:
     return Cost(2 * math.prod(extents.values()), traffic(node))
 
 
-OPERATORS.add(Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost))
+def _einsum_varies(node: NodeView) -> Reject | None:
+    """Take any extents, where those of one label are provably equal or 1."""
+    shapes = [(value.shape or ()) if value is not None else () for value in node.inputs]
+    operands, _ = parse_einsum(node.attribute("equation"), [len(shape) for shape in shapes])
+    first: dict[str, tuple[str, int | str | None]] = {}
+    for value, labels, shape in zip(node.inputs, operands, shapes, strict=True):
+        for axis, (label, extent) in enumerate(zip(labels, shape, strict=True)):
+            if extent == 1 or value is None:
+                continue
+            other, wanted = first.setdefault(label, (value.name, extent))
+            if extent != wanted:
+                return Reject(
+                    "dynamic-shape",
+                    f"axis {axis} of '{value.name}' is {extent} where '{other}' has {wanted}; "
+                    "whether they are equal is known only at run time",
+                )
+    return None
+
+
+OPERATORS.add(Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=_einsum_varies))
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +216,7 @@ def zero_point(buffer: Buffer | None, place: Indices) -> Expression:
     """Return the zero point for an element as int32: 0, the scalar, or the one of the element's row or column."""
     if buffer is None:
         return b.constant(0, "int32")
-    shape = b.dims(buffer)
+    shape = b.extents(buffer)
     pairs = zip(shape, place[len(place) - len(shape) :] if shape else (), strict=False)
     return b.cast(b.load(buffer, *(b.index(0) if extent == 1 else axis for extent, axis in pairs)), "int32")
 
@@ -235,20 +254,29 @@ def requantized(total: Expression, scale: Expression, point: Expression, dtype: 
 def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
     x, y, target = lowering.input(0), lowering.input(3), lowering.output()
     x_scale, y_scale, out_scale = lowering.input(1), lowering.input(4), lowering.input(6)
-    sums = lowering.temporary("int32", b.dims(target))
+    sums = lowering.temporary("int32", b.extents(target))
     left = centred(x, lowering.optional(2), of_rows=True)
     right = centred(y, lowering.optional(5))
 
     def value(i: Indices) -> Expression:
         def at(buffer: Buffer, place: Indices) -> Expression:
-            return b.cast(b.broadcast(buffer, place, b.dims(target)[: len(place)]), "float32")
+            return b.cast(b.broadcast(buffer, place, b.extents(target)[: len(place)]), "float32")
 
         row = i if len(x_scale.shape) != 1 else i[:-1]
         scale = b.divide(b.multiply(at(x_scale, row), at(y_scale, i)), at(out_scale, i))
         return requantized(b.load(sums, *i), scale, at(lowering.input(7), i), target.dtype)
 
-    return (product(sums, (b.dims(x), left), (b.dims(y), right), "int32"), b.compute(target, value))
+    return (product(sums, (b.extents(x), left), (b.extents(y), right), "int32"), b.compute(target, value))
+
+
+def _qlinear_matmul_varies(node: NodeView) -> Reject | None:
+    """Take matrices of any extents with parameters of the whole, or of columns (of rows, of the first matrix)."""
+    return broadcast_to_result(node, (node.input(0), node.input(3)), 2) or broadcast_to_result(
+        node, tuple(value for value in node.inputs[4:] if value is not node.input(3))
+    )
 
 
 OPERATORS.add(Operator("MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=matrices))
-OPERATORS.add(Operator("QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost))
+OPERATORS.add(
+    Operator("QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=_qlinear_matmul_varies)
+)

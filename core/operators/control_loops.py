@@ -30,14 +30,17 @@ from graft.core.types import INT64
 
 Rows = Sequence[Expression]
 Place = TypeVar("Place")
+Line = TypeVar("Line")
 
 
-def loop(extent: int, body: Callable[[Expression], Statement], kind: LoopKind = "serial", name: str = "i") -> Statement:
+def loop(
+    extent: b.Count, body: Callable[[Expression], Statement], kind: LoopKind = "serial", name: str = "i"
+) -> Statement:
     """Return the loop over ``[0, extent)``; of one iteration only its body."""
     if extent == 1:
         return body(b.index(0))
     variable = Variable(name)
-    return For(variable, b.index(extent), kind, body(variable))
+    return For(variable, b.extent(extent), kind, body(variable))
 
 
 def block(*statements: Statement) -> Statement:
@@ -51,8 +54,15 @@ def let(value: Expression, body: Callable[[Expression], Statement], name: str = 
     return Let(variable, value, body(variable))
 
 
-def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind = "serial") -> Statement:
-    """Return ``body(begin, size)`` for tiles of ``step`` out of ``count``, and for the smaller one that is left."""
+def tiles(
+    count: b.Count, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind = "serial"
+) -> Statement:
+    """Return ``body(begin, size)`` for tiles of ``step`` out of ``count``, and for the smaller one that is left.
+
+    Of a count that varies, what is left is in tiles that halve.
+    """
+    if not isinstance(count, int):
+        return _halving_tiles(count, step, body, kind)
     whole, rest = divmod(count, step)
     parts = []
     if whole:
@@ -60,6 +70,20 @@ def tiles(count: int, step: int, body: Callable[[Expression, int], Statement], k
     if rest:
         parts.append(body(b.index(whole * step), rest))
     return block(*parts)
+
+
+def _halving_tiles(
+    count: Expression, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind
+) -> Statement:
+    parts: list[Statement] = []
+    done: Expression = b.index(0)
+    sizes = (step, *(1 << n for n in reversed(range((step - 1).bit_length()))))
+    for size in sizes:
+        rest = b.subtract(count, done)
+        whole = b.divide(rest, size)
+        parts.append(loop(whole, lambda i, at=done, size=size: body(b.add(at, b.multiply(i, size)), size), kind))  # type: ignore[misc]
+        done = b.add(done, b.multiply(whole, size))
+    return Block(tuple(parts))
 
 
 def _added(left: Expression, right: Expression, total: Expression) -> Expression:
@@ -135,13 +159,13 @@ class Lanes:
 
     def tile(
         self,
-        lines: Sequence[Expression],
+        lines: Sequence[Line],
         places: Sequence[Place],
         depth: int,
-        left: Callable[[Expression, Expression], Expression],
+        left: Callable[[Line, Expression], Expression],
         right: Callable[[Expression, Place], Expression],
-        initial: Callable[[Expression, Place], Expression],
-        sink: Callable[[Expression, Place, Expression], Statement],
+        initial: Callable[[Line, Place], Expression],
+        sink: Callable[[Line, Place, Expression], Statement],
     ) -> Statement:
         """Return ``sink(row, place, initial(row, place) + sum over k of left(row, k) * right(k, place))``.
 

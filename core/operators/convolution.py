@@ -81,9 +81,9 @@ def _conv_cost(weight: int) -> Callable[[NodeView], Cost]:
     return cost
 
 
-def _convolution_varies(node: NodeView) -> Reject | None:
+def _convolution_varies(node: NodeView, weight: int = 1) -> Reject | None:
     """Take images of any extents but for the channels, with windows and pads that are numbers."""
-    weights = node.input(1)
+    weights = node.input(weight)
     if weights is not None and weights.static_shape is None:
         axis = next(axis for axis, extent in enumerate(weights.shape or ()) if not isinstance(extent, int))
         return varying_axis(node, weights, axis)
@@ -146,7 +146,15 @@ def _lower_qlinear_conv(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 OPERATORS.add(Operator("ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=_convolution_varies))
-OPERATORS.add(Operator("QLinearConv", CONVOLUTION, _lower_qlinear_conv, _conv_cost(3)))
+OPERATORS.add(
+    Operator(
+        "QLinearConv",
+        CONVOLUTION,
+        _lower_qlinear_conv,
+        _conv_cost(3),
+        varies=lambda node: _convolution_varies(node, 3),
+    )
+)
 
 # ---- ConvTranspose ------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,10 @@ costs one pass over the indices and no branch in the loops that use them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graft.core.operators import build as b
-from graft.core.operators.bounds import IndexBound
+from graft.core.operators.bounds import IndexBound, Size
 from graft.core.operators.control_loops import Lanes, block, let, loop
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -44,10 +44,28 @@ def index_check(
     return Function(name, (indices,), 0, block(*parts))
 
 
-def varying_index_check(name: str, dtype: str, rank: int, bounds: Sequence[IndexBound]) -> Function:
-    """Return the same check of indices whose extents are known only when it runs, one after another."""
+def varying_index_check(
+    name: str, dtype: str, rank: int, bounds: Sequence[IndexBound], sources: Mapping[int, tuple[str, int]]
+) -> Function:
+    """Return the same check where extents are known only when it runs: of one index after another.
+
+    The inputs behind the indices are ``sources`` by number, of a type and a rank: their extents say the range.
+    """
     assert dtype in DTYPES, dtype
     indices = Buffer("indices", dtype, b.variables(rank, "extent"))
+    others = {
+        number: Buffer(f"source{number}", kind, b.variables(axes, f"source{number}_"))
+        for number, (kind, axes) in sources.items()
+    }
+
+    def value(size: Size) -> Expression:
+        if isinstance(size, int):
+            return b.index(size)
+        total: Expression = b.index(size.number)
+        for number, axis, factor in size.extents:
+            total = b.add(b.multiply(others[number].shape[axis], factor), total)
+        return total
+
     parts = []
     for bound in bounds:
         axes = b.variables(rank)
@@ -55,14 +73,15 @@ def varying_index_check(name: str, dtype: str, rank: int, bounds: Sequence[Index
         if bound.column is not None:
             place = (*axes[:-1], b.index(bound.column))
         found = b.cast(Load(indices, place), "int64")
-        wrong = b.either(b.less(found, bound.low), b.greater(found, bound.high))
-        told = (bound.axis, bound.extent, bound.low, bound.high)
-        body: Statement = If(wrong, CallExtern("fail_index", (found, *map(b.index, told))))
+        low, high = value(bound.low), value(bound.high)
+        wrong = b.either(b.less(found, low), b.greater(found, high))
+        told = (b.index(bound.axis), value(bound.extent), low, high)
+        body: Statement = If(wrong, CallExtern("fail_index", (found, *told)))
         looped = axes if bound.column is None else axes[:-1]
         for axis, extent in reversed(list(zip(looped, indices.shape, strict=False))):
             body = For(axis, extent, "serial", body)
         parts.append(body)
-    return Function(name, (indices,), 0, block(*parts))
+    return Function(name, (indices, *others.values()), 0, block(*parts))
 
 
 def _checked(indices: Buffer, bound: IndexBound, stride: int, lanes: Lanes) -> Statement:
@@ -115,18 +134,27 @@ def _span(
         )
 
     def test(found: Expression, wrong: Expression) -> Statement:
-        told = (bound.axis, bound.extent, bound.low, bound.high)
-        return If(wrong, CallExtern("fail_index", (b.cast(found, "int64"), *map(b.index, told))))
+        told = map(b.index, (bound.axis, _number(bound.extent), _number(bound.low), _number(bound.high)))
+        return If(wrong, CallExtern("fail_index", (b.cast(found, "int64"), *told)))
 
     body = block(
         Store(least, whole, start),
         Store(greatest, whole, start),
         loop(count, step),
-        let(lanes.joined("min", Load(least, whole)), lambda x: test(x, b.less(b.cast(x, "int64"), bound.low)), "low"),
+        let(
+            lanes.joined("min", Load(least, whole)),
+            lambda x: test(x, b.less(b.cast(x, "int64"), _number(bound.low))),
+            "low",
+        ),
         let(
             lanes.joined("max", Load(greatest, whole)),
-            lambda x: test(x, b.greater(b.cast(x, "int64"), bound.high)),
+            lambda x: test(x, b.greater(b.cast(x, "int64"), _number(bound.high))),
             "high",
         ),
     )
     return Allocate(least, Allocate(greatest, body))
+
+
+def _number(size: Size) -> int:
+    assert isinstance(size, int), size
+    return size

@@ -14,7 +14,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import moved
 from graft.core.operators.manipulation import INJECTIVE, MOVEMENT, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator
-from graft.core.operators.varying import varying_axis
+from graft.core.operators.varying import anything, varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -62,7 +62,7 @@ def _lower_gather_elements(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_gather_nd(lowering: Lowering) -> tuple[Stage, ...]:
     data, indices = lowering.input(0), lowering.input(1)
     batch = lowering.node.attribute("batch_dims", 0)
-    shape, rank, depth = b.dims(data), len(indices.shape), b.dims(indices)[-1]
+    shape, rank, (depth,) = b.extents(data), len(indices.shape), b.numbers(indices, len(indices.shape) - 1)
 
     def value(axes: Indices) -> Expression:
         tuple_of = axes[: rank - 1]
@@ -78,7 +78,7 @@ def _lower_gather_nd(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_one_hot(lowering: Lowering) -> tuple[Stage, ...]:
     indices, values, target = lowering.input(0), lowering.input(2), lowering.output()
     axis = normal_axis(lowering.node.attribute("axis", -1), len(target.shape))
-    depth = b.dims(target)[axis]
+    depth = b.extents(target)[axis]
 
     def value(axes: Indices) -> Expression:
         wide = b.cast(b.load(indices, *axes[:axis], *axes[axis + 1 :]), "int64")
@@ -97,26 +97,21 @@ def _lower_reverse_sequence(lowering: Lowering) -> tuple[Stage, ...]:
         step = axes[time]
         turned = b.select(b.less(step, length), b.subtract(b.subtract(length, 1), step), step)
         place = list(axes)
-        place[time] = b.clamp(turned, b.dims(source)[time])
+        place[time] = b.clamp(turned, b.extents(source)[time])
         return b.load(source, *place)
 
     return (b.compute(lowering.output(), value),)
 
 
-def _known_positions(node: NodeView) -> Reject | None:
-    """Take positions that can be checked: along an axis whose extent is a number; else the first or the last one."""
-    data, indices = node.input(0), node.input(1)
-    shape = (None if data is None else data.shape) or ()
-    known = None if indices is None else indices.constant
-    axis = normal_axis(node.attribute("axis", 0), len(shape))
-    is_end = known is not None and known.size == 1 and int(known.reshape(-1)[0]) in (0, -1)
-    if data is None or is_end or isinstance(shape[axis], int):
-        return None
-    return varying_axis(node, data, axis)
+def _known_depth(node: NodeView) -> Reject | None:
+    """Take any extents, where it is a number how many positions are chosen by together."""
+    indices = node.input(1)
+    shape = (None if indices is None else indices.shape) or ()
+    return None if indices is None or isinstance(shape[-1], int) else varying_axis(node, indices, len(shape) - 1)
 
 
-OPERATORS.add(Operator("Gather", MOVEMENT, _lower_gather, moved, varies=_known_positions))
-OPERATORS.add(Operator("GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=_known_positions))
-OPERATORS.add(Operator("GatherND", MOVEMENT, _lower_gather_nd, moved))
-OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved))
-OPERATORS.add(Operator("ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved))
+OPERATORS.add(Operator("Gather", MOVEMENT, _lower_gather, moved, varies=anything))
+OPERATORS.add(Operator("GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything))
+OPERATORS.add(Operator("GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth))
+OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything))
+OPERATORS.add(Operator("ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import index
 from graft.core.operators.cost import elements
-from graft.core.operators.table import OPERATORS, Lowering, OperatorTable, Trait
+from graft.core.operators.table import OPERATORS, Lowering, Operator, OperatorTable, Trait
 from graft.core.tensor_ir.anchors import Elementwise, Window
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage, Variable
 from graft.core.tensor_ir.visit import substitution
@@ -78,12 +79,21 @@ def lower(lowering: Lowering, table: OperatorTable = OPERATORS) -> tuple[Stage, 
 
 
 def window_of(node: NodeView, table: OperatorTable = OPERATORS) -> Window | None:
-    """Return the windows of a convolution of static shapes, as its lowering states them; None for other nodes."""
+    """Return the windows of a convolution as its lowering states them; None for other nodes, and without a lowering."""
     operator = table.of(node)
     if operator is None or operator.lower is None or Trait.CONVOLUTION not in operator.traits:
         return None
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    if any(value.static_shape is None for value in values) or (operator.accepts and operator.accepts(node)):
+    if any(value.shape is None or None in value.shape for value in values):
         return None
-    structures = (stage.structure for stage in lower(lowering_of(node), table))
+    if any(value.static_shape is None for value in values) and not _varies(operator, node):
+        return None
+    if operator.accepts is not None and operator.accepts(node) is not None:
+        return None
+    buffers = partial(buffer_of, extents={})
+    structures = (stage.structure for stage in lower(lowering_of(node, buffers), table))
     return next((one for one in structures if isinstance(one, Window)), None)
+
+
+def _varies(operator: Operator, node: NodeView) -> bool:
+    return operator.varies is not None and operator.varies(node) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -233,14 +233,14 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     source, target = lowering.input(0), lowering.output()
 
     def value(axes: Indices) -> Expression:
-        pairs = zip(axes, b.dims(source), b.dims(target), strict=True)
+        pairs = zip(axes, b.extents(source), b.extents(target), strict=True)
         return b.load(source, *(axis if inner == outer else b.modulo(axis, inner) for axis, inner, outer in pairs))
 
     return (b.compute(target, value),)
 
 
 _add("Expand", _lower_expand, traits=MOVEMENT, varies=_expand_varies)
-_add("Tile", _lower_tile, traits=MOVEMENT)
+_add("Tile", _lower_tile, traits=MOVEMENT, varies=anything)
 
 # ---- Padding ------------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ def _lower_pad(lowering: Lowering) -> tuple[Stage, ...]:
     return (_padded(lowering, begins, mode),)
 
 
-def _padded(lowering: Lowering, begins: dict[int, int], mode: str) -> Stage:
+def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str) -> Stage:
     source, target = lowering.input(0), lowering.output()
     shape, full = b.extents(source), b.extents(target)
     fill = bound(lowering, 2) if lowering.optional(2) is not None else b.constant(0, source.dtype)
@@ -316,14 +316,15 @@ OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=
 
 
 def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
-    shape, full = b.dims(lowering.input(0)), b.dims(lowering.output())
-    begins = {}
+    shape, full = b.extents(lowering.input(0)), b.extents(lowering.output())
+    begins: dict[int, b.Count] = {}
     for dimension, (inner, outer) in enumerate(zip(shape, full, strict=True)):
-        begins[dimension] = (outer - inner) // 2 if outer >= inner else -((inner - outer) // 2)
+        if inner != outer:  # the quotient is truncated, so that as much is cut off as would be added
+            begins[dimension] = b.counted(b.divide(b.subtract(b.extent(outer), b.extent(inner)), 2))
     return (_padded(lowering, begins, "constant"),)
 
 
-_add("CenterCropPad", _lower_center_crop_pad)
+_add("CenterCropPad", _lower_center_crop_pad, varies=anything)
 
 # ---- Triangles ----------------------------------------------------------------------------------------------------
 

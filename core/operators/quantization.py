@@ -11,6 +11,7 @@ from graft.core.operators.elementwise import ELEMENTWISE
 from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.reduction import Axes, rows
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.varying import anything, varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import INTEGERS
@@ -27,11 +28,13 @@ def parameter(lowering: Lowering, number: int, i: Indices) -> Expression | None:
 
 
 def _place(lowering: Lowering, buffer: Buffer, i: Indices) -> list[Expression]:
-    shape, rank = b.dims(buffer), len(i)
+    shape, rank = b.extents(buffer), len(i)
     axis = normal_axis(lowering.node.attribute("axis", 1), rank) if rank else 0
     if len(shape) <= 1:
         return [i[axis] if extent != 1 else b.index(0) for extent in shape]
-    block = lowering.node.attribute("block_size", 0) or -(-b.dims(lowering.input(0))[axis] // shape[axis])
+    block = lowering.node.attribute("block_size", 0)
+    if not block:  # as many as make the extent, both of which are numbers
+        block = -(-b.dims(lowering.input(0))[axis] // b.dims(buffer)[axis])
     return [b.divide(place, block) if dimension == axis else place for dimension, place in enumerate(i)]
 
 
@@ -78,7 +81,7 @@ def _lower_dequantize(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_dynamic(lowering: Lowering) -> tuple[Stage, ...]:
     """The range of the input, widened to hold 0, is mapped to [0, 255]."""
     source, target, scale, point = lowering.input(0), *(lowering.output(number) for number in range(3))
-    axes = Axes(b.dims(source), frozenset(range(len(source.shape))))
+    axes = Axes(b.extents(source), frozenset(range(len(source.shape))))
     low, high = lowering.temporary("float32", ()), lowering.temporary("float32", ())
 
     def x(place: Indices) -> Expression:
@@ -103,6 +106,22 @@ def _accept(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept))
-OPERATORS.add(Operator("DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept))
-OPERATORS.add(Operator("DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6)))
+def _varies(node: NodeView) -> Reject | None:
+    """Take any extents with parameters of the whole, or of an axis; those of blocks are of numbers alone."""
+    source = node.input(0)
+    shape = () if source is None or source.shape is None else source.shape
+    for value in node.inputs[1:]:
+        own = () if value is None or value.shape is None else value.shape
+        axis = normal_axis(node.attribute("axis", 1), len(shape))
+        if value is not None and source is not None and len(own) > 1:
+            return Reject("dynamic-shape", f"'{value.name}' holds parameters of blocks of '{source.name}'")
+        if value is not None and source is not None and own and own[0] not in (1, shape[axis]):
+            return varying_axis(node, source, axis)
+    return None
+
+
+OPERATORS.add(Operator("QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies))
+OPERATORS.add(Operator("DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies))
+OPERATORS.add(
+    Operator("DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything)
+)

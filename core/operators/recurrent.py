@@ -16,6 +16,7 @@ from graft.core.operators.contraction import shape_of
 from graft.core.operators.cost import traffic
 from graft.core.operators.recurrent_layer import GATES, NEED_ALPHA, PLAIN, Layer, layer_of
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import (
@@ -246,12 +247,14 @@ def _lower(lowering: Lowering) -> tuple[Stage, ...]:
 def _final(layer: Layer, directions: Sequence[_Direction], output: int, axes: tuple[Variable, ...]) -> Expression:
     """The hidden state (output 1) or the cell (2) after the last step."""
     row, number = (axes[0], axes[1]) if layer.batch_first else (axes[1], axes[0])
-    at = At(b.index(layer.steps - 1), b.index(-1), row, axes[2])
+    known = isinstance(layer.steps, int)
+    at = At(layer.last if known else b.maximum(layer.last, 0), b.index(-1), row, axes[2])
 
     def value(direction: _Direction) -> Expression:
+        last, first = at.of(direction.hidden if output == 1 else direction.cell), direction.first(4 + output)
         if layer.steps == 0:
-            return direction.first(4 + output)(at)
-        return at.of(direction.hidden if output == 1 else direction.cell)
+            return first(at)
+        return last if known else b.select(b.greater(b.extent(layer.steps), 0), last, first(at))
 
     return _every(directions, number, value)
 
@@ -272,5 +275,29 @@ def _accept(node: NodeView) -> Reject | None:
     return None
 
 
+def _varies(node: NodeView) -> Reject | None:
+    """Take any batch and any number of steps; lengths and states are of the same batch."""
+    source = node.input(0)
+    assert source is not None, node.where
+    if not isinstance((source.shape or ())[2], int):
+        return varying_axis(node, source, 2)
+    for number in (1, 2, 3, 7):
+        weights = node.input(number)
+        if weights is not None and weights.static_shape is None:
+            axis = next(axis for axis, extent in enumerate(weights.shape or ()) if not isinstance(extent, int))
+            return varying_axis(node, weights, axis)
+    axis = 0 if node.attribute("layout", 0) else 1
+    batch = (source.shape or ())[axis]
+    for number, place in ((4, 0), (5, axis), (6, axis)):
+        value = node.input(number)
+        if value is not None and (value.shape or ())[place] != batch:
+            return Reject(
+                "dynamic-shape",
+                f"axis {place} of '{value.name}' is {(value.shape or ())[place]} where '{source.name}' has {batch}; "
+                "whether they are equal is known only at run time",
+            )
+    return None
+
+
 for _name in GATES:
-    OPERATORS.add(Operator(_name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept))
+    OPERATORS.add(Operator(_name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies))

@@ -31,8 +31,8 @@ class Layer:
 
     kind: str
     dtype: str
-    steps: int
-    batch: int
+    steps: b.Extent
+    batch: b.Extent
     features: int
     hidden: int
     reverse: tuple[bool, ...]
@@ -63,6 +63,11 @@ class Layer:
         """Return the buffer of an output, None when nobody wants it."""
         return self.outputs[number] if number < len(self.outputs) else None
 
+    @property
+    def last(self) -> Expression:
+        """The last step; -1 where there is none."""
+        return b.subtract(b.extent(self.steps), 1)
+
     def sequence(self, step: Expression, row: Expression) -> tuple[Expression, Expression]:
         """Return the leading indices of X for one step of one batch row."""
         return (row, step) if self.batch_first else (step, row)
@@ -71,7 +76,7 @@ class Layer:
         """Return the position in the sequence at a step, and whether the row still runs (None: always)."""
         lengths, backward = self.optional(4), self.reverse[direction]
         if lengths is None:
-            return (b.subtract(b.index(self.steps - 1), step) if backward else step), None
+            return (b.subtract(self.last, step) if backward else step), None
         length = b.minimum(b.cast(b.load(lengths, row), "int64"), self.steps)
         place = b.maximum(b.subtract(b.subtract(length, 1), step), 0) if backward else step
         return place, b.less(step, length)
@@ -132,7 +137,7 @@ def layer_of(node: NodeView, inputs: tuple[Buffer | None, ...], outputs: tuple[B
     """Return the layer that a node describes, over the buffers of its inputs and outputs."""
     source, weights = inputs[0], inputs[2]
     assert source is not None and weights is not None, node.where
-    x, (directions, _, hidden) = b.dims(source), b.dims(weights)
+    x, (directions, _, hidden), (features,) = b.extents(source), b.dims(weights), b.numbers(source, 2)
     batch_first = bool(node.attribute("layout", 0))
     batch, steps = (x[0], x[1]) if batch_first else (x[1], x[0])
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -141,7 +146,7 @@ def layer_of(node: NodeView, inputs: tuple[Buffer | None, ...], outputs: tuple[B
         source.dtype,
         steps,
         batch,
-        x[2],
+        features,
         hidden,
         backward[node.attribute("direction", "forward")],
         activations(node, directions),

@@ -26,16 +26,16 @@ Map = Callable[[Expression], Expression]
 class Axes:
     """Which dimensions of a shape are reduced. A result may keep them with extent 1, or not have them."""
 
-    shape: tuple[b.Extent, ...]
+    shape: tuple[b.Count, ...]
     reduced: frozenset[int]
 
     @property
-    def extents(self) -> list[b.Extent]:
+    def extents(self) -> list[b.Count]:
         """The extents of the reduced dimensions."""
         return [extent for dimension, extent in enumerate(self.shape) if dimension in self.reduced]
 
     @property
-    def kept(self) -> tuple[b.Extent, ...]:
+    def kept(self) -> tuple[b.Count, ...]:
         """The extents of the other dimensions: the shape of a temporary that holds one value per row."""
         return tuple(extent for dimension, extent in enumerate(self.shape) if dimension not in self.reduced)
 
@@ -62,7 +62,7 @@ class Axes:
         return [axis for dimension, axis in enumerate(axes) if dimension not in self.reduced]
 
 
-def trailing(shape: tuple[b.Extent, ...], first: int) -> Axes:
+def trailing(shape: tuple[b.Count, ...], first: int) -> Axes:
     """Return the axes that reduce all dimensions from ``first`` on."""
     return Axes(shape, frozenset(range(normal_axis(first, len(shape)), len(shape))))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
@@ -10,6 +10,7 @@ from graft.core.operators.cost import moved, per_input
 from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import constants_required, integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.varying import anything, fixed_attribute, varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import (
     Axis,
@@ -36,7 +37,7 @@ def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], n
         assert known is not None
         axis = normal_axis(known[0], len(source.shape))
         exclusive = bool(lowering.node.attribute("exclusive", 0))
-        shape, axes = b.dims(source), b.variables(len(source.shape))
+        shape, axes = b.extents(source), b.variables(len(source.shape))
         total = target if kind == target.dtype and not exclusive else lowering.temporary(kind, shape)
         scan = Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
         before = Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
@@ -50,8 +51,10 @@ def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], n
 
 
 _axis_known = constants_required(1)
-OPERATORS.add(Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), _axis_known))
-OPERATORS.add(Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), _axis_known))
+OPERATORS.add(Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), _axis_known, varies=anything))
+OPERATORS.add(
+    Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), _axis_known, varies=anything)
+)
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
@@ -61,13 +64,13 @@ _OPERATORS: dict[str, ScatterOperator] = {"none": "set", "add": "add", "mul": "m
 def _scattered(
     lowering: Lowering,
     number: int,
-    extents: tuple[int, ...],
+    extents: tuple[b.Extent, ...],
     place: Callable[[tuple[Variable, ...]], tuple[Expression, ...]],
 ) -> tuple[Stage, ...]:
     """The data with element ``k`` of the updates, input ``number`` in these extents, at ``place(k)``."""
     source, updates, target = lowering.input(0), lowering.input(number), lowering.output()
     axes, loops = b.variables(len(source.shape)), b.variables(len(extents), "k")
-    over = tuple(Axis(variable, b.index(extent)) for variable, extent in zip(loops, extents, strict=True))
+    over = tuple(Axis(variable, b.extent(extent)) for variable, extent in zip(loops, extents, strict=True))
     operator = _OPERATORS[lowering.node.attribute("reduction", "none")]
     scatter = Scatter(over, place(loops), operator, Load(updates, loops))
     return (Stage(target, axes, Load(source, axes), order=scatter),)
@@ -78,42 +81,91 @@ def _lower_scatter_elements(lowering: Lowering) -> tuple[Stage, ...]:
     axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
 
     def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
-        return (*k[:axis], position(Load(indices, k), b.dims(source)[axis]), *k[axis + 1 :])
+        return (*k[:axis], position(Load(indices, k), b.extents(source)[axis]), *k[axis + 1 :])
 
-    return _scattered(lowering, 2, b.dims(indices), place)
+    return _scattered(lowering, 2, b.extents(indices), place)
 
 
 def _lower_scatter_nd(lowering: Lowering) -> tuple[Stage, ...]:
     source, indices, updates = (lowering.input(number) for number in range(3))
-    shape, depth, rank = b.dims(source), b.dims(indices)[-1], len(indices.shape) - 1
+    shape, rank = b.extents(source), len(indices.shape) - 1
+    (depth,) = b.numbers(indices, rank)
 
     def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
         chosen = [position(Load(indices, (*k[:rank], b.index(d))), shape[d]) for d in range(depth)]
         return (*chosen, *k[rank:])
 
-    return _scattered(lowering, 2, b.dims(updates), place)
+    return _scattered(lowering, 2, b.extents(updates), place)
 
 
 def _lower_tensor_scatter(lowering: Lowering) -> tuple[Stage, ...]:
     """A window of each batch's cache: from a place of its own on (the beginning by default), perhaps around the end."""
     source, starts = lowering.input(0), lowering.optional(2)
     axis = normal_axis(lowering.node.attribute("axis", -2), len(source.shape))
-    room, length = b.dims(source)[axis], b.dims(lowering.input(1))[axis]
+    room, length = b.extents(source)[axis], b.extents(lowering.input(1))[axis]
+    known = isinstance(room, int) and isinstance(length, int)
+    starting = b.counted(b.add(b.subtract(b.extent(room), length), 1))
     is_circular = lowering.node.attribute("mode", "linear") == "circular"
 
     def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
         start: Expression = b.index(0)
         if starts is not None:
-            start = b.clamp(b.cast(Load(starts, (k[0],)), "int64"), room if is_circular else room - length + 1)
+            start = b.clamp(b.cast(Load(starts, (k[0],)), "int64"), room if is_circular else starting)
         at = b.add(start, k[axis])
-        return (*k[:axis], b.modulo(at, room) if is_circular else at, *k[axis + 1 :])
+        at = (
+            b.modulo(at, room) if is_circular else at if known else b.clamp(at, room)
+        )  # more may come than there is room
+        return (*k[:axis], at, *k[axis + 1 :])
 
-    return _scattered(lowering, 1, b.dims(lowering.input(1)), place)
+    return _scattered(lowering, 1, b.extents(lowering.input(1)), place)
 
 
-OPERATORS.add(Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved))
-OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved))
-OPERATORS.add(Operator("TensorScatter", SEQUENTIAL, _lower_tensor_scatter, moved))
+def _same(node: NodeView, number: int, wanted: Sequence[int | str | None], but: int | None = None) -> Reject | None:
+    """Refuse an input of which a dimension other than ``but`` is not provably what is wanted."""
+    value = node.input(number)
+    shape = () if value is None or value.shape is None else value.shape
+    for axis, (own, other) in enumerate(zip(shape, wanted, strict=True)):
+        numbers = isinstance(own, int) and isinstance(other, int)
+        if value is not None and own != other and axis != but and not numbers:
+            return Reject(
+                "dynamic-shape",
+                f"axis {axis} of '{value.name}' is {own} where {other} is written; whether they are equal is known "
+                "only at run time",
+            )
+    return None
+
+
+def _shape(node: NodeView, number: int) -> tuple[int | str | None, ...]:
+    value = node.input(number)
+    return () if value is None or value.shape is None else value.shape
+
+
+def _elements_vary(node: NodeView) -> Reject | None:
+    """Take any extents where indices and updates are alike, and like the data along all other axes."""
+    axis = normal_axis(node.attribute("axis", 0), len(_shape(node, 0)))
+    return _same(node, 1, _shape(node, 0), axis) or _same(node, 2, _shape(node, 1))
+
+
+def _slices_vary(node: NodeView) -> Reject | None:
+    """Take any extents where updates are what indices and data say, by tuples of a known length."""
+    indices, data = _shape(node, 1), _shape(node, 0)
+    value, depth = node.input(1), indices[-1]
+    if not isinstance(depth, int):
+        return None if value is None else varying_axis(node, value, len(indices) - 1)
+    return _same(node, 2, (*indices[:-1], *data[depth:]))
+
+
+def _window_varies(node: NodeView) -> Reject | None:
+    """Take any extents where what comes is like the cache along all other axes."""
+    shape = _shape(node, 0)
+    return _same(node, 1, shape, normal_axis(node.attribute("axis", -2), len(shape))) or (
+        None if node.input(2) is None else _same(node, 2, shape[:1])
+    )
+
+
+OPERATORS.add(Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=_elements_vary))
+OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary))
+OPERATORS.add(Operator("TensorScatter", SEQUENTIAL, _lower_tensor_scatter, moved, varies=_window_varies))
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
 
@@ -121,14 +173,14 @@ OPERATORS.add(Operator("TensorScatter", SEQUENTIAL, _lower_tensor_scatter, moved
 def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
     """The positions of the best elements, then the elements there."""
     source, values, found = lowering.input(0), lowering.optional_output(0), lowering.optional_output(1)
-    shape = b.dims(source)
-    axis = normal_axis(lowering.node.attribute("axis", -1), len(shape))
-    axes, candidate = b.variables(len(shape)), Variable("k")
+    axis = normal_axis(lowering.node.attribute("axis", -1), len(source.shape))
+    axes, candidate = b.variables(len(source.shape)), Variable("k")
+    (candidates,) = b.numbers(source, axis, axis + 1)
     if found is None:
         assert values is not None, lowering.node.where
-        found = lowering.temporary("int64", b.dims(values))
+        found = lowering.temporary("int64", b.extents(values))
     largest = bool(lowering.node.attribute("largest", 1))
-    selection = Selection(axes[axis], Axis(candidate, b.index(shape[axis])), largest)
+    selection = Selection(axes[axis], Axis(candidate, b.index(candidates)), largest)
     positions = Stage(found, axes, Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), order=selection)
     if values is None:
         return (positions,)
@@ -137,9 +189,14 @@ def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 def _accept_top_k(node: NodeView) -> Reject | None:
-    if 0 in (node.outputs[0].static_shape or ()):
+    if 0 in (node.outputs[0].shape or ()):
         return Reject("shape", "TopK of no elements")
     return constants_required(1)(node)
 
 
-OPERATORS.add(Operator("TopK", SEQUENTIAL, _lower_top_k, per_input(8), _accept_top_k))
+def _rows_vary(node: NodeView) -> Reject | None:
+    """Take any number of rows, each of a known length, of which a known number is wanted."""
+    return fixed_attribute("axis", -1)(node)
+
+
+OPERATORS.add(Operator("TopK", SEQUENTIAL, _lower_top_k, per_input(8), _accept_top_k, varies=_rows_vary))

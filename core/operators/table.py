@@ -17,7 +17,7 @@ import onnx
 
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import Buffer, Constant, Stage, Variable
+from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 from graft.core.types import INT64
 from graft.errors import GraftError
 
@@ -105,7 +105,7 @@ class Lowering:
         """Return the contents of input ``index`` if they are known at compile time."""
         return self.constants.get(index)
 
-    def temporary(self, dtype: str, shape: tuple[int | Variable, ...]) -> Buffer:
+    def temporary(self, dtype: str, shape: tuple[int | Expression, ...]) -> Buffer:
         """Return a fresh intermediate buffer."""
         self.temporaries += 1
         extents = tuple(Constant(extent, INT64) if isinstance(extent, int) else extent for extent in shape)

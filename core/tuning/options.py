@@ -55,12 +55,16 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The outcome for a model: of ``total`` workloads, those with a result, and how many have all candidates tried."""
+    """The outcome for a model: of ``total`` workloads, those with a result, and how many have all candidates tried.
+
+    ``varying`` kernels have shapes that vary: there is no one shape to measure them at.
+    """
 
     total: int
     finished: int
     tuned: tuple[Tuned, ...]
     spent: float
+    varying: int = 0
 
     def summary(self) -> str:
         """Return one line: ``tuned 12 of 14 workloads in 20.1 s: 5 faster, together 1.08x``."""
@@ -68,6 +72,8 @@ class TuneReport:
         before, after = (sum(one.count * seconds(one) for one in self.tuned) for seconds in (_untuned, _seconds))
         gain = f", together {before / after:.2f}x" if after else ""
         rest = "" if self.finished == self.total else f"; {self.total - self.finished} to go on with"
+        if self.varying:
+            rest += f"; {self.varying} more of shapes that vary are not measured (tune versions of them: --specialize)"
         return f"tuned {len(self.tuned)} of {self.total} workloads in {self.spent:.1f} s: {faster} faster{gain}{rest}"
 
     def __add__(self, other: TuneReport) -> TuneReport:
@@ -77,6 +83,7 @@ class TuneReport:
             self.finished + other.finished,
             self.tuned + other.tuned,
             self.spent + other.spent,
+            self.varying + other.varying,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graft.core.operators.build import Extent, extents, index, variables
+from graft.core.operators.build import Count, counts, index, variables
 from graft.core.schedule.loops.inline import map_stage, stage_expressions
 from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
@@ -36,9 +36,9 @@ class Aliases:
         if any(self.get(one) is not one for one in found):
             plain = replace(map_stage(stage, ExpressionMap(self._load)), structure=weakened(stage.structure))
         like = next(
-            (one for one in map(self.get, found) if _are_alike(extents(one), extents(plain.buffer))), plain.buffer
+            (one for one in map(self.get, found) if _are_alike(counts(one), counts(plain.buffer))), plain.buffer
         )
-        if elementwise and extents(like) != extents(plain.buffer):
+        if elementwise and counts(like) != counts(plain.buffer):
             return self._moved(plain, like)
         self._of[stage.buffer] = plain.buffer
         return plain
@@ -47,16 +47,16 @@ class Aliases:
         if not isinstance(node, Load) or self.get(node.buffer) is node.buffer:
             return node
         target = self._of[node.buffer]
-        return Load(target, moved_index(node.indices, extents(node.buffer), extents(target)), node.mask)
+        return Load(target, moved_index(node.indices, counts(node.buffer), counts(target)), node.mask)
 
     def _moved(self, stage: Stage, like: Buffer) -> Stage:
         """The stage over the shape of ``like``; its buffer becomes an alias of the new one."""
-        shape = extents(like)
+        shape = counts(like)
         axes = variables(len(shape))
-        places = dict(zip(stage.axes, moved_index(axes, shape, extents(stage.buffer)), strict=True))
+        places = dict(zip(stage.axes, moved_index(axes, shape, counts(stage.buffer)), strict=True))
 
         def rule(node: Expression) -> Expression:
-            if isinstance(node, Load) and extents(node.buffer) == shape:
+            if isinstance(node, Load) and counts(node.buffer) == shape:
                 # In a dimension of 1 the axis is as good as 0, and shows that the load is at the stage's own index.
                 own = zip(node.indices, axes, shape, strict=True)
                 return Load(node.buffer, tuple(a if extent == 1 else i for i, a, extent in own), node.mask)
@@ -67,13 +67,13 @@ class Aliases:
         return replace(map_stage(stage, ExpressionMap(rule)), buffer=buffer, axes=axes)
 
 
-def _are_alike(left: Sequence[Extent], right: Sequence[Extent]) -> bool:
+def _are_alike(left: Sequence[Count], right: Sequence[Count]) -> bool:
     """Whether shapes differ in dimensions of 1 only; an operand that is broadcast does not."""
     return [extent for extent in left if extent != 1] == [extent for extent in right if extent != 1]
 
 
 def moved_index(
-    place: Sequence[Expression], source: Sequence[Extent], target: Sequence[Extent]
+    place: Sequence[Expression], source: Sequence[Count], target: Sequence[Count]
 ) -> tuple[Expression, ...]:
     """Return the index in shape ``target`` of element ``place`` of shape ``source``, equal but for dimensions of 1."""
     rest = [axis for axis, extent in zip(place, source, strict=True) if extent != 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -17,9 +17,13 @@ from graft.core.tensor_ir.ir import Function
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The check of one value by the function ``name``, which ``is_new`` if no check before had it."""
+    """The check of one value by the function ``name``, which ``is_new`` if no check before had it.
+
+    ``sources``, by the number of an input, say a range that varies by their extents.
+    """
 
     value: ValueView
+    sources: Mapping[int, ValueView]
     bounds: Sequence[IndexBound]
     name: str
     structure: str
@@ -28,9 +32,10 @@ class Check:
 
     def function(self) -> Function:
         """Return the function."""
-        if self.value.static_shape is None:
-            return varying_index_check(self.name, self.value.dtype, self.value.rank or 0, self.bounds)
         shape = self.value.static_shape
+        if shape is None or self.sources:
+            read = {number: (source.dtype, source.rank or 0) for number, source in self.sources.items()}
+            return varying_index_check(self.name, self.value.dtype, self.value.rank or 0, self.bounds, read)
         return index_check(
             self.name, self.value.dtype, math.prod(shape), shape[-1] if shape else 1, self.bounds, self.lanes
         )
@@ -44,24 +49,27 @@ class IndexChecks:
     lanes: Lanes
     _names: dict[str, str] = field(default_factory=dict)
     """Functions by what they check."""
-    _seen: set[tuple[ir.Value, tuple[IndexBound, ...]]] = field(default_factory=set)
+    _seen: set[tuple[ir.Value, tuple[IndexBound, ...], tuple[ValueView, ...]]] = field(default_factory=set)
 
     def of(self, node: NodeView) -> Iterator[Check]:
         """Yield the checks of a node's index inputs: not of constants in range, nor of what is checked already."""
         by_input: dict[int, list[IndexBound]] = {}
-        for bound in index_bounds(node):
+        for bound in index_bounds(node, varying=True):
             by_input.setdefault(bound.input, []).append(bound)
         for number, bounds in by_input.items():
             value = node.input(number)
             assert value is not None, node.where
-            key, array = (value.value, tuple(bounds)), value.constant
-            known = array is not None and all(bound.fault(array) is None for bound in bounds)
+            numbers = sorted({one for bound in bounds for one in bound.sources})
+            sources = {one: source for one in numbers if (source := node.input(one)) is not None}
+            key, array = (value.value, tuple(bounds), tuple(sources.values())), value.constant
+            known = array is not None and not sources and all(bound.fault(array) is None for bound in bounds)
             if known or key in self._seen or value.dtype not in DTYPES or 0 in (value.static_shape or ()):
                 continue
             self._seen.add(key)
             told = [(one.axis, one.extent, one.low, one.high, one.column) for one in bounds]
             shape = value.static_shape or ("varying", value.rank)
-            structure = repr(("index-check", value.dtype, shape, told))
+            read = [(one, source.dtype, source.rank) for one, source in sources.items()]
+            structure = repr(("index-check", value.dtype, shape, told, *read))
             is_new = structure not in self._names
             name = self._names.setdefault(structure, f"{self.prefix}_indices_{len(self._names)}")
-            yield Check(value, bounds, name, structure, is_new, self.lanes)
+            yield Check(value, sources, bounds, name, structure, is_new, self.lanes)

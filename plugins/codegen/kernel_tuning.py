@@ -55,10 +55,19 @@ def tune_regions(
     """Measure candidates for the kernels of regions, and keep the best in ``tunings``."""
     target, choices = builder.target, builder.choices
     lowered = [one for region in regions for one in RegionGroups(region, table, target, choices).every_kernel()]
-    workloads = workloads_of([one.kernel for one in lowered if one.kernel.anchor is not Trait.RECURRENT])
+    kernels = [one.kernel for one in lowered if one.kernel.anchor is not Trait.RECURRENT]
+    varying = [kernel for kernel in kernels if _varies(kernel)]
+    workloads = workloads_of([kernel for kernel in kernels if not _varies(kernel)])
     constants = {value: ValueView(value).constant for one in lowered for value in one.inputs}
     touched = sum(array.nbytes for array in constants.values() if array is not None)
-    return Search(workloads, target, replace(builder, touched=touched), tunings, options).run()
+    report = Search(workloads, target, replace(builder, touched=touched), tunings, options).run()
+    return replace(report, varying=len(varying))
+
+
+def _varies(kernel: Kernel) -> bool:
+    """Whether a kernel has a shape that is not all numbers: no time of it says anything of another shape."""
+    buffers = (*kernel.inputs, *kernel.outputs, *(stage.buffer for stage in kernel.stages))
+    return not all(isinstance(extent, Constant) for buffer in buffers for extent in buffer.shape)
 
 
 def workloads_of(kernels: Sequence[Kernel]) -> list[Workload]:

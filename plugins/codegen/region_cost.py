@@ -21,7 +21,7 @@ def region_costs(
     region: Region, table: OperatorTable, without: Collection[str], limits: FusionLimits
 ) -> Sequence[Cost]:
     """Return one cost for each kernel; only what survives fusion is read and written, views cost nothing."""
-    work = Work(table)
+    work = Work(table, region.typical)
     nodes, outputs = region.nodes(), {output.value for output in region.outputs}
     layouts = (
         {}

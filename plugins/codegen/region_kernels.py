@@ -246,7 +246,7 @@ class RegionKernels:
         for check in self._index_checks.of(node):
             if check.is_new and (self.code is None or self.code.find(check.structure, check.name) is None):
                 self._define(check.function(), check.structure, Shared(check.name, {}))
-            read = (self._index(check.value.value),)
+            read = tuple(self._index(value.value) for value in (check.value, *check.sources.values()))
             self._calls.append(Call("call", read, (), 0, check.name, origin=(node.name,)))
 
     def _call(

@@ -113,8 +113,7 @@ def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     linked = [needs.alike for _, needs in rows if needs.alike]
     while bad := [values for values in linked if not found.issuperset(values) and found.intersection(values)]:
         found -= {value for values in bad for value in values}
-    if graph.target.precision == "bf16":
-        linked += [_images([node.input(0), *node.outputs]) for node in graph.nodes if _is_pool(node, graph)]
+    linked += [_images([node.input(0), *node.outputs]) for node in graph.nodes if _is_pool(node, graph)]
     neighbours: dict[ir.Value, list[ir.Value]] = {}
     for values in linked:
         for value in values:
@@ -136,8 +135,9 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     if convolution is not None:
         image = node.input(0)
         name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node))
+        comes = _varies(node) and image is not None and image.value.producer() is None  # is copied, if need be
         last = [
-            *([image] if preference.image == "last" else ()),
+            *([image] if preference.image == "last" and not comes else ()),
             *(node.outputs if preference.result == "last" else ()),
         ]
         first = _images([image] if preference.image == "first" else ())
@@ -150,12 +150,17 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     images = _images(values)
     if lowerings.table.has(node, Trait.ELEMENTWISE) and single and images and len(images) == len(values):
         return _Needs(images)
-    is_pool = graph.target.precision == "bf16" and _is_pool(node, graph)
-    return _Needs() if is_pool or _reduces_pixels(node, lowerings) else _Needs(first=tuple(one.value for one in inputs))
+    return (
+        _Needs()
+        if _is_pool(node, graph) or _reduces_pixels(node, lowerings)
+        else _Needs(first=tuple(one.value for one in inputs))
+    )
 
 
 def _is_pool(node: NodeView, graph: RegionGraph) -> bool:
-    return graph.lowerings.table.has(node, Trait.POOLING) and len(node.node.outputs) == 1
+    """Whether a node is a pool whose schedule takes any order of axes."""
+    takes = graph.target.precision == "bf16" or _varies(node)
+    return takes and graph.lowerings.table.has(node, Trait.POOLING) and len(node.node.outputs) == 1
 
 
 def _reduces_pixels(node: NodeView, lowerings: Lowerings) -> bool:

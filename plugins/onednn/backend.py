@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from graft.core.reject import Reject, Yield
-from graft.plugins.backend import Backend, ConstantOwnership
+from graft.plugins.backend import Backend, ConstantOwnership, ShapeSupport
 from graft.plugins.onednn import library
 from graft.runtime.procedure import Module
 
@@ -21,14 +21,17 @@ KIND = "json:onednn"
 
 
 class OneDnnBackend(Backend):
-    """Regions run by oneDNN (float32, static shapes); the model for every library vendor.
+    """Regions run by oneDNN in float32; the model for every library vendor.
 
-    `compile` does not need the library: what it writes runs wherever a oneDNN 3 is found at load.
+    `compile` does not need the library: what it writes runs wherever a oneDNN 3 is found at load. Where shapes vary it
+    writes them as expressions over the symbols of the region's inputs, and the loader makes primitives for the shapes
+    that calls bring.
     """
 
     name: ClassVar[str] = "onednn"
     priority: ClassVar[int] = 50
     constants: ClassVar[ConstantOwnership] = "handed-over"
+    shapes: ClassVar[ShapeSupport] = "run-time"
     install: ClassVar[str] = library.INSTALL
 
     @property

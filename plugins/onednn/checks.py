@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import prod
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.model.symbols import is_at_least, subtract
 from graft.core.reject import Reject
 from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
 from graft.plugins.onednn.pooling_windows import window
 from graft.plugins.onednn.primitives import is_per_channel
-from graft.plugins.static_shapes import refused_if_symbolic
+from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
     from graft.core.model.view import NodeView, ValueView
@@ -64,9 +65,9 @@ def scale_shift_supported(match: Match) -> Reject | None:
         return refusal
     shape = _target(anchor)
     for name in ("scale", "shift"):
-        given = match[name].static_shape
+        given = _known(match[name])
         if len(shape) < 3 or given is None or not is_per_channel(given, shape, 1):
-            return Reject("shape", f"'{match[name].name}' is not one value per channel of {list(shape)}")
+            return Reject("shape", f"'{match[name].name}' is not one value per channel of {_listed(shape)}")
     return None
 
 
@@ -75,19 +76,19 @@ def written_out_supported(match: Match) -> Reject | None:
     return next((reason for reason in map(_common, match.nodes) if reason is not None), None)
 
 
-def _operand(match: Match, name: str, shape: tuple[int, ...], anchor: NodeView) -> Reject | None:
+def _operand(match: Match, name: str, shape: tuple[Extent, ...], anchor: NodeView) -> Reject | None:
     """Check what is added to the result: one value per output channel, or a whole tensor of its shape."""
     if name not in match:
         return None
     value = match[name]
     if anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs):
         return None
-    given = value.static_shape
+    given = _known(value)
     if given == shape and name == "other":
         return None
     channel = 1 if anchor.op_type == "Conv" else -1
     if given is None or not value.is_constant or not is_per_channel(given, shape, channel):
-        return Reject("shape", f"a post-operation adds {_text(value)} to {list(shape)}")
+        return Reject("shape", f"a post-operation adds {_text(value)} to {_listed(shape)}")
     return None
 
 
@@ -110,17 +111,17 @@ def _is_quantized(value: ValueView) -> bool:
 
 
 def _common(node: NodeView) -> Reject | None:
-    """Check what every primitive needs: float32, static shapes, at least one element."""
+    """Check what every primitive needs: float32, a shape that is known when the region is called, elements."""
     read = [one for index, one in enumerate(node.inputs) if one is not None and index not in _parameters(node)]
     if any(_is_quantized(value) for value in (*read, *node.outputs)):
         return Reject("dtype", "float32 only; between DequantizeLinear and QuantizeLinear others compute in integers")
     for value in (*read, *node.outputs):
         if value.dtype != "float32":
             return Reject("dtype", f"float32 only, got {value.dtype or 'an unknown type'} for '{value.name}'")
-        shape = value.static_shape
+        shape = _known(value)
         if shape is None:
-            return refused_if_symbolic(value, "onednn")
-        if prod(shape) == 0:
+            return Reject("dynamic-shape", f"the shape of '{value.name}' is not known when onednn is called")
+        if 0 in shape:
             return Reject("size", f"'{value.name}' has no elements")
         if len(shape) > MAX_RANK:
             return Reject("rank", f"'{value.name}' has {len(shape)} axes, oneDNN takes at most {MAX_RANK}")
@@ -141,15 +142,29 @@ def _constants(node: NodeView, *indices: int) -> Reject | None:
     return None
 
 
-def _shape(node: NodeView, index: int) -> tuple[int, ...]:
+def _known(value: ValueView) -> tuple[Extent, ...] | None:
+    """Return a shape whose extents are numbers or expressions, None where one is not known at all."""
+    shape = value.static_shape
+    if shape is not None:
+        return shape
+    extents = dimensions_of(value.value) or ()
+    sizes = tuple(extent for extent in extents if extent is not None)
+    return sizes if value.rank == len(sizes) else None
+
+
+def _listed(shape: Sequence[Extent]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _shape(node: NodeView, index: int) -> tuple[Extent, ...]:
     value = node.input(index)
-    shape = None if value is None else value.static_shape
+    shape = None if value is None else _known(value)
     assert shape is not None, f"{node.where}: input {index} was checked before"
     return shape
 
 
-def _target(node: NodeView) -> tuple[int, ...]:
-    shape = node.outputs[0].static_shape
+def _target(node: NodeView) -> tuple[Extent, ...]:
+    shape = _known(node.outputs[0])
     assert shape is not None, f"{node.where}: the output was checked before"
     return shape
 
@@ -177,14 +192,18 @@ def _pooling(node: NodeView) -> Reject | None:
     shape = window(_attributes(node), node.attribute("kernel_shape"), source[2:], target[2:])
     if shape.overhang and node.op_type == "AveragePool" and node.attribute("count_include_pad", 0):
         return Reject("attribute", "ceil_mode with count_include_pad counts cells that ONNX does not count")
-    if any(pad >= size for pad, size in zip(shape.padding_l, _extents(shape.kernel, shape.dilates), strict=True)):
+    is_half = str(node.attribute("auto_pad")).startswith("SAME")
+    sizes = _extents(node.attribute("kernel_shape"), shape.dilates)
+    if not is_half and any(
+        not is_at_least(subtract(size, pad), 1) for pad, size in zip(shape.padding_l, sizes, strict=True)
+    ):
         return Reject("attribute", "the padding is as large as the window")
     if node.op_type == "AveragePool" and any(shape.dilates):
         return Reject("attribute", "dilated average pooling")
     return None
 
 
-def _extents(kernel: tuple[int, ...], dilates: tuple[int, ...]) -> list[int]:
+def _extents(kernel: Sequence[int], dilates: tuple[int, ...]) -> list[int]:
     return [(size - 1) * (dilate + 1) + 1 for size, dilate in zip(kernel, dilates, strict=True)]
 
 
@@ -201,7 +220,7 @@ def _gemm(node: NodeView) -> Reject | None:
     if node.attribute("alpha", 1.0) != 1.0 or (node.input(2) is not None and node.attribute("beta", 1.0) != 1.0):
         return Reject("attribute", "Gemm with alpha or beta other than 1")
     if node.input(2) is not None and not is_per_channel(_shape(node, 2), _target(node), -1):
-        return Reject("shape", f"Gemm adds {list(_shape(node, 2))}; oneDNN takes one value per column")
+        return Reject("shape", f"Gemm adds {_listed(_shape(node, 2))}; oneDNN takes one value per column")
     return None
 
 
@@ -266,7 +285,7 @@ def _binary(node: NodeView) -> Reject | None:
     left, right, target = _shape(node, 0), _shape(node, 1), _target(node)
     if left == target or (right == target and node.op_type in COMMUTATIVE):
         return None
-    return Reject("shape", f"{node.op_type} broadcasts its first input {list(left)} to {list(target)}")
+    return Reject("shape", f"{node.op_type} broadcasts its first input {_listed(left)} to {_listed(target)}")
 
 
 def _eltwise(node: NodeView) -> Reject | None:

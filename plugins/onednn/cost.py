@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CALL_SECONDS = 3e-6
 """What a call of a primitive costs besides its work: arguments, scratch memory, the start of its threads."""
+NEW_SHAPE_SECONDS = 1.5e-5
+"""What making a primitive for shapes that were not met before costs, 1 to 2 ms, spread over a hundred calls of each."""
 PRODUCT_SHARE = 0.9
 """The share of the processor's rate that products reach, as measured over shapes of Transformers."""
 PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
@@ -24,14 +26,16 @@ VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 def region_costs(region: Region) -> Sequence[Cost]:
     """Return one cost for each primitive, and one for each image that is put into blocks of channels or back."""
-    work = Work(OPERATORS)
+    work = Work(OPERATORS, region.typical)
     bodies = [region.opened(node) for node in region.nodes()]
-    kernels = [_primitive(nodes, work) for nodes in bodies if nodes[-1].op_type not in VIEWS]
-    return [*kernels, *(Cost(0, 2 * size, CALL_SECONDS) for size in _reordered(region))]
+    varies = any(value.static_shape is None for value in region.inputs)
+    seconds = CALL_SECONDS + (NEW_SHAPE_SECONDS if varies else 0.0)
+    kernels = [_primitive(nodes, work, seconds) for nodes in bodies if nodes[-1].op_type not in VIEWS]
+    return [*kernels, *(Cost(0, 2 * size, seconds) for size in _reordered(region))]
 
 
-def _primitive(nodes: Sequence[NodeView], work: Work) -> Cost:
-    cost = replace(kernel_cost(nodes, work), seconds=CALL_SECONDS)
+def _primitive(nodes: Sequence[NodeView], work: Work, seconds: float) -> Cost:
+    cost = replace(kernel_cost(nodes, work), seconds=seconds)
     is_product = any(node.op_type in PRODUCTS for node in nodes)
     return replace(cost, flops=int(cost.flops / PRODUCT_SHARE)) if is_product else cost
 
@@ -40,5 +44,5 @@ def _reordered(region: Region) -> Iterator[int]:
     """Yield the bytes of the images that pass the region's border, if there are convolutions in it."""
     if any(inner.op_type == "Conv" for node in region.nodes() for inner in region.opened(node)):
         for value in (*region.inputs, *region.outputs):
-            if len(value.static_shape or ()) >= 3:
-                yield value_bytes(value.value)
+            if (value.rank or 0) >= 3:
+                yield value_bytes(value.value, region.typical)

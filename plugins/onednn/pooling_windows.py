@@ -6,19 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graft.core.model.symbols import add, floordiv, maximum, multiply, subtract
+from graft.runtime.extents import Extent
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Per spatial axis: size, stride, dilation (oneDNN counts from 0), padding in front and behind.
 
-    ``overhang`` says whether the padding behind was enlarged because the output is rounded up (``ceil_mode``).
+    Padding, and the size of a window over all of an image, depend on the image's extents. ``overhang`` says whether the
+    padding behind was enlarged because the output is rounded up (``ceil_mode``), or may be.
     """
 
-    kernel: tuple[int, ...]
+    kernel: tuple[Extent, ...]
     strides: tuple[int, ...]
     dilates: tuple[int, ...]
-    padding_l: tuple[int, ...]
-    padding_r: tuple[int, ...]
+    padding_l: tuple[Extent, ...]
+    padding_r: tuple[Extent, ...]
     overhang: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -32,7 +36,7 @@ class Window:
 
 
 def window(
-    attributes: Mapping[str, Any], kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
+    attributes: Mapping[str, Any], kernel: Sequence[Extent], source: Sequence[Extent], target: Sequence[Extent]
 ) -> Window:
     """Return the window of a Conv or pooling operator with spatial sizes ``source`` and ``target``.
 
@@ -42,13 +46,17 @@ def window(
     count = len(kernel)
     strides = tuple(attributes.get("strides") or (1,) * count)
     dilations = tuple(attributes.get("dilations") or (1,) * count)
-    extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    extents = [add(multiply(subtract(size, 1), dilation), 1) for size, dilation in zip(kernel, dilations, strict=True)]
     needed = [
-        (after - 1) * stride + extent - before
+        add(multiply(subtract(after, 1), stride), subtract(extent, before))
         for before, after, stride, extent in zip(source, target, strides, extents, strict=True)
     ]
     front, behind = _pads(attributes, needed)
-    enlarged = tuple(max(given, total - left) for given, total, left in zip(behind, needed, front, strict=True))
+    enlarged = behind
+    if attributes.get("ceil_mode") or all(isinstance(total, int) for total in needed):
+        enlarged = tuple(
+            maximum(given, subtract(total, left)) for given, total, left in zip(behind, needed, front, strict=True)
+        )
     return Window(
         kernel=tuple(kernel),
         strides=strides,
@@ -59,13 +67,13 @@ def window(
     )
 
 
-def _pads(attributes: Mapping[str, Any], needed: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _pads(attributes: Mapping[str, Any], needed: Sequence[Extent]) -> tuple[tuple[Extent, ...], tuple[Extent, ...]]:
     count = len(needed)
     auto_pad = attributes.get("auto_pad", "NOTSET")
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [max(total, 0) for total in needed]
-        smaller = tuple(total // 2 for total in totals)
-        larger = tuple(total - half for total, half in zip(totals, smaller, strict=True))
+        totals = [maximum(total, 0) for total in needed]
+        smaller = tuple(floordiv(total, 2) for total in totals)
+        larger = tuple(subtract(total, half) for total, half in zip(totals, smaller, strict=True))
         return (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
     pads = tuple(attributes.get("pads") or ()) if auto_pad == "NOTSET" else ()
     return (pads[:count], pads[count:]) if pads else ((0,) * count, (0,) * count)

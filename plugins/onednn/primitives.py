@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from graft.core.model.symbols import add, maximum, minimum
 from graft.errors import CompileError
-from graft.plugins.json_graph import BodyOperator, Entry, JsonGraph, JsonNode
+from graft.plugins.json_graph import BodyOperator, Dimension, Entry, JsonGraph, JsonNode
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, Eltwise, eltwise
 from graft.plugins.onednn.pooling_windows import window
+from graft.runtime.extents import Extent
 
-Shape = tuple[int, ...]
+Shape = tuple[Extent, ...]
+"""Numbers, or expressions over the graph's symbols, which the loader knows the values of."""
 
 SCALE_SHIFT = ("onednn.scale_shift_relu", "onednn.scale_shift")
 """The composites that become a product with post-operations."""
@@ -42,7 +45,7 @@ class Kernel:
     @property
     def shape(self) -> Shape:
         """The shape of the kernel's output."""
-        return static(self.node.shape[0], self.node)
+        return known(self.node.shape[0], self.node)
 
     def input(self, operator: BodyOperator, index: int) -> int | None:
         """Return which input of the kernel is input ``index`` of an operator; None if it is absent or inner."""
@@ -73,11 +76,12 @@ class Kernel:
         return self.constants[source[1]] if source[0] == -1 else None
 
 
-def static(shape: tuple[int | str | None, ...] | None, node: JsonNode) -> Shape:
-    """Return a shape of numbers; raise CompileError if a dimension is unknown."""
-    if shape is None or not all(isinstance(size, int) for size in shape):
-        raise CompileError(f"{node.where}: oneDNN needs static shapes, got {shape}", node=node.name)
-    return tuple(int(size) for size in shape)  # type: ignore[arg-type]
+def known(shape: tuple[Dimension, ...] | None, node: JsonNode) -> Shape:
+    """Return a shape that follows from those of the region's inputs; raise CompileError for another one."""
+    sizes = tuple(size for size in shape or () if size is not None)
+    if shape is None or len(sizes) < len(shape):
+        raise CompileError(f"{node.where}: the shapes of the region's inputs do not say its shape", node=node.name)
+    return sizes
 
 
 def lower_graph(graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> tuple[JsonGraph, dict[str, np.ndarray]]:
@@ -113,21 +117,21 @@ def lower_graph(graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> tuple[
         places[place] = len(nodes)
         nodes.append(replace(kernel.node, inputs=tuple(entries), attributes=kernel.attributes, body=(), results=()))
     heads = tuple(Entry(places[head.node, head.index]) for head in graph.heads)
-    return JsonGraph(graph.symbol, tuple(nodes), heads), kept
+    return JsonGraph(graph.symbol, tuple(nodes), heads, graph.symbols), kept
 
 
 def _lower(graph: JsonGraph, constants: Mapping[str, np.ndarray], node: JsonNode) -> list[Kernel]:
     """Return the kernels of a node, one per output."""
     sources = [None if entry.is_absent else graph.nodes[entry.node] for entry in node.inputs]
     shapes = tuple(
-        () if one is None else static(one.shape[entry.index], one)
+        () if one is None else known(one.shape[entry.index], one)
         for one, entry in zip(sources, node.inputs, strict=True)
     )
-    known = tuple(constants[one.name] if one is not None and one.op == "const" else None for one in sources)
+    contents = tuple(constants[one.name] if one is not None and one.op == "const" else None for one in sources)
     anchor = node.body[0]
     if anchor.op == "Split":
-        return _split(node, shapes, known)
-    kernel = Kernel(node, shapes, known)
+        return _split(node, shapes, contents)
+    kernel = Kernel(node, shapes, contents)
     if node.name in SCALE_SHIFT:
         _scale_shift(kernel)
     elif anchor.op not in ANCHORS and len(node.body) > 1:
@@ -139,15 +143,16 @@ def _lower(graph: JsonGraph, constants: Mapping[str, np.ndarray], node: JsonNode
     return [kernel]
 
 
-def _split(node: JsonNode, shapes: tuple[Shape, ...], known: tuple[np.ndarray | None, ...]) -> list[Kernel]:
+def _split(node: JsonNode, shapes: tuple[Shape, ...], contents: tuple[np.ndarray | None, ...]) -> list[Kernel]:
     axis = node.body[0].attributes.get("axis", 0) % len(shapes[0])
-    kernels, start = [], 0
+    kernels: list[Kernel] = []
+    start: Extent = 0
     for dtype, shape in zip(node.dtype, node.shape, strict=True):
-        kernel = Kernel(replace(node, dtype=(dtype,), shape=(shape,)), shapes, known)
+        kernel = Kernel(replace(node, dtype=(dtype,), shape=(shape,)), shapes, contents)
         kernel.take(node.body[0], 0)
         offsets = [start if place == axis else 0 for place in range(len(shapes[0]))]
         kernel.attributes = {"primitive": "slice", "offsets": offsets}
-        start += kernel.shape[axis]
+        start = add(start, kernel.shape[axis])
         kernels.append(kernel)
     return kernels
 
@@ -210,7 +215,7 @@ def _add(kernel: Kernel, operator: BodyOperator, *, first: bool) -> list[dict[st
 def is_per_channel(shape: Shape, target: Shape, channel: int) -> bool:
     """Whether an operand broadcast to ``target`` has one value for each index of the axis ``channel``."""
     padded = (1,) * (len(target) - len(shape)) + tuple(shape)
-    wanted = [1] * len(target)
+    wanted: list[Extent] = [1] * len(target)
     wanted[channel] = target[channel]
     return list(padded) == wanted
 
@@ -229,8 +234,7 @@ def _activation(kernel: Kernel, operators: list[BodyOperator]) -> Eltwise:
 
 def _convolution(kernel: Kernel, operator: BodyOperator) -> None:
     source, weights = kernel.shapes[kernel.take(operator, 0)], kernel.shapes[kernel.take(operator, 1)]
-    target = kernel.shape
-    shape = window(operator.attributes, weights[2:], source[2:], target[2:])
+    shape = window(operator.attributes, weights[2:], source[2:], kernel.shape[2:])
     biased = kernel.input(operator, 2) is not None
     if biased:
         kernel.take(operator, 2)
@@ -340,10 +344,10 @@ def _slice(kernel: Kernel, operator: BodyOperator) -> None:
     assert starts is not None, f"{kernel.node.where}: the check demands constants"
     rank = len(kernel.shape)
     chosen = range(len(starts)) if axes is None or axes.size == 0 else axes.tolist()
-    offsets = [0] * rank
+    offsets: list[Extent] = [0] * rank
     for axis, start in zip(chosen, starts.tolist(), strict=True):
         size = kernel.shapes[place][axis % rank]
-        offsets[axis % rank] = max(0, start + size if start < 0 else min(start, size))
+        offsets[axis % rank] = maximum(0, add(start, size) if start < 0 else minimum(start, size))
     kernel.attributes = {"primitive": "slice", "offsets": offsets}
 
 

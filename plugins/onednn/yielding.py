@@ -38,13 +38,14 @@ def _slow(node: NodeView) -> str | None:
         beta = node.attribute("beta", JIT_BETA)
         return None if rank == 4 and beta == JIT_BETA else f"LRN with {rank} axes and beta {beta:g}"
     if node.op_type in BINARY and _folded(node) > MOST_FOLDED:
-        return f"{node.op_type} of {list(_shape(node, 0))} and {list(_shape(node, 1))}"
+        shapes = [", ".join(map(str, _shape(node, index))) for index in range(2)]
+        return f"{node.op_type} of [{shapes[0]}] and [{shapes[1]}]"
     return None
 
 
 def _folded(node: NodeView) -> int:
     """Return how many axes are left where neighbours are folded along which the same operands are broadcast."""
-    output = node.outputs[0].static_shape or ()
+    output = node.outputs[0].shape or ()
     kinds: list[tuple[bool, ...]] = []
     for axis, size in enumerate(output):
         wide = tuple(_size(node, index, axis - len(output)) == size for index in range(len(node.inputs)))
@@ -53,11 +54,11 @@ def _folded(node: NodeView) -> int:
     return len(kinds)
 
 
-def _size(node: NodeView, index: int, axis: int) -> int:
+def _size(node: NodeView, index: int, axis: int) -> int | str | None:
     shape = _shape(node, index)
     return shape[axis] if -axis <= len(shape) else 1
 
 
-def _shape(node: NodeView, index: int) -> tuple[int, ...]:
+def _shape(node: NodeView, index: int) -> tuple[int | str | None, ...]:
     value = node.input(index)
-    return () if value is None else value.static_shape or ()
+    return () if value is None else value.shape or ()

@@ -58,7 +58,7 @@ class ReferenceBackend(Backend):
 
     def cost(self, region: Region) -> Sequence[Cost]:
         """Return one cost for each operator: a call of Python, and NumPy on one thread."""
-        work = Work(OPERATORS)
+        work = Work(OPERATORS, region.typical)
         done = [kernel_cost([node], work) for node in region.nodes()]
         return [Cost(0, 0, CALL_SECONDS + one.flops / FLOPS_PER_SECOND + one.bytes / BYTES_PER_SECOND) for one in done]
 

@@ -59,6 +59,14 @@ def test_verification_runs_with_the_numbers_that_are_given(graft, symbolic):
     assert graft("verify", symbolic, "--dim", "batch=3").code == 0
 
 
+def test_several_numbers_are_verified_one_after_the_other(graft, symbolic):
+    outcome = graft("verify", symbolic, "-b", "reference", "--dim", "batch=1,3")
+    assert (outcome.code, outcome.out.count("OUTPUT")) == (0, 2)
+    assert "batch=1\n" in outcome.out
+    rows = json.loads(graft("verify", symbolic, "-b", "reference", "--dim", "batch=1,3", "--json").out)
+    assert (rows["ok"], [row["dims"] for row in rows["bindings"]]) == (True, [{"batch": 1}, {"batch": 3}])
+
+
 def test_inspect_lists_the_symbols_with_their_ranges(graft, artifact):
     out = graft("inspect", artifact).out
     assert "input      x float32 [batch, 4]" in out

@@ -21,7 +21,7 @@ from graft.compiler.request import choose, placed
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
 from graft.partition.cost_search import handed_over
-from graft.partition.costs import Work, value_bytes
+from graft.partition.costs import value_bytes
 from graft.partition.estimators import Estimator, Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
@@ -31,7 +31,7 @@ from graft.runtime.procedure import Module
 
 
 def priced(result: Partitioned, estimator: Estimator) -> float:
-    moved = sum(estimator.copy_seconds(value_bytes(value)) for value in handed_over(result.model))
+    moved = sum(estimator.copy_seconds(value_bytes(value, {})) for value in handed_over(result.model))
     return sum(map(estimator.region_seconds, regions(result.model))) + moved
 
 
@@ -56,7 +56,7 @@ def measuring(backends: Sequence[Backend], database: Path, seconds: float = 10.0
 
 
 def prices(backends: Sequence[Backend]) -> Roofline:
-    return Roofline(backends, Work(OPERATORS))
+    return Roofline(backends, OPERATORS)
 
 
 @pytest.mark.parametrize("name", ["light_squeezenet", "lstm", "light_shufflenet"])
@@ -75,7 +75,7 @@ def test_the_model_never_chooses_a_plan_that_it_holds_dearer(name: str, names: t
 @pytest.mark.parametrize("name", ["bert_base", "light_resnet50", "mobilenet_v2", "llama", "light_shufflenet"])
 def test_from_nothing_a_vendor_that_is_not_known_to_be_faster_gets_nothing(name: str, threads: int) -> None:
     backends, model = available("onednn", "llvm", "reference"), prepare(str(path_of(name)))
-    estimator = Roofline(backends, Work(OPERATORS), threads)
+    estimator = Roofline(backends, OPERATORS, threads)
     plan = partition(model, backends, policy=Policy(placement="auto"), estimator=estimator).plan
     assert plan.coverage("onednn") == 0
 

@@ -56,6 +56,19 @@ def test_a_backend_is_asked_to_tune_all_its_regions_before_it_compiles() -> None
     assert compiled.seconds["tune"] > 0
 
 
+def test_kernels_of_varying_shapes_are_counted_and_not_measured() -> None:
+    import onnx
+
+    text = MODEL.replace("float[2,3]", "float[n,3]").replace("b = Relu(a)", "b = MatMul(a, w)")
+    varying = onnx.parser.parse_model(text.replace("float[n,3] x)", "float[n,3] x, float[3,3] w)"))
+    compiled = compile_model(varying, Request(["llvm"], tune=1.0))
+    assert compiled.tuning is not None
+    assert (compiled.tuning.total, compiled.tuning.varying > 0) == (0, True)
+    assert compiled.tuning.summary().endswith(
+        f"{compiled.tuning.varying} more of shapes that vary are not measured (tune versions of them: --specialize)"
+    )
+
+
 def test_nobody_is_asked_unless_the_user_asks() -> None:
     vendor = Tuner()
     assert compile_model(model(), Request([vendor, "llvm"])).tuning is None  # type: ignore[arg-type]

@@ -238,6 +238,18 @@ def test_attention_gets_its_heads_as_an_axis() -> None:
     assert {node.metadata_props[ORIGIN] for node in model.graph if node is not attention} == {attention.name}
 
 
+def test_attention_that_returns_its_caches_reads_concats_of_them() -> None:
+    graph = """g (float[1, 2, 3, 8] x, float[1, 2, 3, 8] k, float[1, 2, 3, 8] v, float[1, 2, 5, 8] pk,
+        float[1, 2, 5, 8] pv) => (float[1, 2, 3, 8] y, float[1, 2, 8, 8] nk, float[1, 2, 8, 8] nv) {
+            y, nk, nv = Attention<is_causal = CAUSAL>(x, k, v, , pk, pv) }"""
+    free = after(graph.replace("CAUSAL", "0"), "explicit-caches", opset=24)
+    assert operators(free) == ["Concat", "Concat", "Attention"]
+    assert [value.name for value in free.graph.outputs] == ["y", "nk", "nv"]
+    assert [value.name for value in free.graph.node(2).inputs if value] == ["x", "nk", "nv"]
+    causal = after(graph.replace("CAUSAL", "1"), "explicit-caches", opset=24)
+    assert operators(causal) == ["Concat", "Concat", "Shape", "Shape", "Expand", "Attention"]
+
+
 def test_reshapes_get_literal_shapes_and_follow_one_another_once() -> None:
     model = after(
         """g (float[2, 3, 4] x) => (float[4, 6] y) <int64[2] a = {0, -1}, int64[2] b = {4, -1}> {
@@ -421,7 +433,7 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
         "lift-constants,fold-constants{limit=99},inline-conditions,eliminate-identity,"
-        "canonicalize-operators,split-heads,canonicalize-shapes,derive-shapes,fold-batch-normalization,"
+        "canonicalize-operators,split-heads,explicit-caches,canonicalize-shapes,derive-shapes,fold-batch-normalization,"
         "move-transposes,eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text

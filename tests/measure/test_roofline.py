@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from onnx import parser
 
+import graft
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import target_named
 from graft.measure.roofline import Roofline, Traffic, achieved, traffic_of
@@ -41,6 +43,18 @@ def test_the_traffic_of_a_call_is_that_of_its_tensors() -> None:
     assert traffic_of(description, description.procedures[0]) == [
         Traffic(flops=7, weights=32, others=64 + 128, footprint=64)
     ]
+
+
+PRODUCT = """<ir_version: 10, opset_import: ["" : 20]>
+g (float[batch, seq, 8] x, float[8, 4] w) => (float[batch, seq, 4] y) { y = MatMul(x, w) }"""
+
+
+def test_a_call_of_varying_shapes_counts_with_the_shapes_of_the_run() -> None:
+    program = graft.compile(parser.parse_model(PRODUCT), ["llvm"])
+    arrays = np.ones((3, 5, 8), np.float32), np.ones((8, 4), np.float32)
+    procedure, _ = program.timed(*arrays)
+    (call,) = traffic_of(program.description, procedure, [array.shape for array in arrays])
+    assert (call.flops, call.others) == (2 * 15 * 8 * 4, 4 * (15 * 8 + 8 * 4 + 15 * 4))
 
 
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])

@@ -15,7 +15,7 @@ from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition import cost_search
 from graft.partition.cost_search import handed_over
-from graft.partition.costs import Work, value_bytes
+from graft.partition.costs import value_bytes
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.plan import Plan
@@ -51,7 +51,7 @@ class Prices:
 
 
 def price(result: Partitioned, prices: Prices) -> float:
-    moved = sum(prices.copy_seconds(value_bytes(value)) for value in handed_over(result.model))
+    moved = sum(prices.copy_seconds(value_bytes(value, {})) for value in handed_over(result.model))
     return sum(prices.region_seconds(region) for region in regions(result.model)) + moved
 
 
@@ -139,7 +139,7 @@ def test_kernels_one_after_another_cost_their_sum_and_threads_share_all_but_fixe
 
     def seconds(threads: int, *costs: Cost) -> float:
         backend = Costly("rest", list(costs))
-        return Roofline([backend], Work(OPERATORS), threads).region_seconds(region)
+        return Roofline([backend], OPERATORS, threads).region_seconds(region)
 
     product, copy, fixed = Cost(10**10, 10), Cost(10, 10**9), Cost(0, 0, 0.3)
     assert seconds(1, product, copy) == pytest.approx(seconds(1, product) + seconds(1, copy), rel=1e-4)
@@ -178,7 +178,7 @@ def test_with_fallbacks_alone_nothing_is_priced() -> None:
 def test_the_order_of_backends_that_was_not_asked_for_says_what_the_fallback_alone_would_gain() -> None:
     model = small("y = Relu(x)")
     backends = [Costly("npu", Cost(10**10, 0)), Costly("rest", Cost(10**10 // 2, 0), fallback=True)]
-    estimator = Roofline(backends, Work(OPERATORS))
+    estimator = Roofline(backends, OPERATORS)
     plan = partition(model, backends, estimator=estimator).plan
     assert plan["y"].backend == "npu"
     assert plan.faster == "rest alone: about 2.0x faster by the model (--place auto)"
@@ -255,7 +255,7 @@ def test_measuring_begins_with_the_fallback_alone_and_believes_what_it_finds() -
 
 
 def test_greedy_placement_says_what_was_measured_where_it_was() -> None:
-    estimator = Roofline(RIVALS, Work(OPERATORS))
+    estimator = Roofline(RIVALS, OPERATORS)
     clock = Clock({("npu",): 3.0, ("rest",): 2.0})
     plan = partition(small("y = Relu(x)"), RIVALS, estimator=estimator, times=clock).plan
     assert plan.faster == "rest alone: about 1.5x faster as measured here (--place auto)"
@@ -285,7 +285,7 @@ def test_a_search_keeps_few_plans_of_a_large_model(monkeypatch: pytest.MonkeyPat
     problem = Problem(
         model, (toy("npu", "Relu", "Tanh", "Abs"), everything()), Policy(placement="model"), {}, OPERATORS
     )
-    prices = Roofline(problem.backends, problem.work)
+    prices = Roofline(problem.backends, problem.operators)
     every = cost_search._Search(problem, prices).run()
     monkeypatch.setattr(cost_search, "OPERATORS_KEPT", 0)
     few = cost_search._Search(problem, prices).run()

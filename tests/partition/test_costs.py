@@ -11,26 +11,41 @@ from graft.compiler.driver import prepare
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.partition.costs import UNKNOWN_BYTES, Work, value_bytes
+from graft.partition.partitioner import partition
+from graft.partition.region import regions
+from graft.plugins.llvm.backend import LlvmBackend
 
 PRODUCT = """<ir_version: 10, opset_import: ["" : 20]>
 g (float[batch, seq, 8] x, float[8, 4] w) => (float[batch, seq, 4] y) { y = MatMul(x, w) }"""
 
 
 @pytest.mark.parametrize(
-    ("dims", "rows"), [(None, 2 * 16), ({"seq": (32, 64)}, 2 * 32), ({"batch": (5, None)}, 5 * 16)]
+    ("dims", "rows"),
+    [(None, 2 * 16), ({"seq": (32, 64)}, 2 * 45), ({"seq": (128, 512)}, 2 * 256), ({"batch": (5, None)}, 6 * 16)],
 )
 def test_a_node_counts_with_a_typical_number_of_each_symbol_within_its_range(dims: graft.Dims, rows: int) -> None:
     model = prepare(parser.parse_model(PRODUCT), dims=dims)
     assert Work.of_model(OPERATORS, model).flops(NodeView(model.graph[0])) == 2 * rows * 8 * 4
 
 
+def test_regions_are_priced_at_the_ranges_of_the_symbols() -> None:
+    costs = []
+    for dims in ({"seq": (1, 512)}, {"seq": (128, 512)}):
+        model = partition(prepare(parser.parse_model(PRODUCT), dims=dims), [LlvmBackend()]).model
+        (region,) = regions(model)
+        costs += LlvmBackend().cost(region)
+    weights = 8 * 4 * 4
+    assert [one.flops for one in costs] == [2 * 2 * 16 * 8 * 4, 2 * 2 * 256 * 8 * 4]
+    assert [one.bytes - weights for one in costs] == [2 * 16 * (8 + 4) * 4, 2 * 256 * (8 + 4) * 4]
+
+
 def test_an_expression_counts_with_what_its_symbols_have() -> None:
     value = ir.Value(name="x", shape=ir.Shape(["2*seq + 1", 8]), type=ir.TensorType(ir.DataType.FLOAT))
-    assert value_bytes(value) == (2 * 16 + 1) * 8 * 4
+    assert value_bytes(value, {}) == (2 * 16 + 1) * 8 * 4
 
 
 def test_a_value_of_unknown_rank_has_the_bytes_of_the_unknown() -> None:
-    assert value_bytes(ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT))) == UNKNOWN_BYTES
+    assert value_bytes(ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT)), {}) == UNKNOWN_BYTES
 
 
 def test_a_plan_of_any_shape_says_shares_of_operations() -> None:

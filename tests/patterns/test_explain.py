@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from graft.core.reject import Reject
@@ -78,3 +79,62 @@ def test_the_failing_part_of_the_pattern_is_named() -> None:
     found = explain(is_op("Relu")(inner), root(graph_of("y = Relu(x)")))
     assert found.pattern is inner
     assert (found.matched, found.wanted, found.found) == (1, 2, False)
+
+
+PRODUCT = is_op("MatMul")(wildcard().has_shape("rows", "inner"), wildcard().has_shape("inner", "columns"))
+LEFT = wildcard()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shapes", "text", "code"),
+    [
+        (
+            PRODUCT, (("seq", 4), (5, 8)),
+            "matched 1 of 1 operators, then at input 1 of MatMul (node 'y'): axis 0 of 'w' is 5 where 'inner' is 4",
+            "shape",
+        ),
+        (
+            PRODUCT, (("seq", "k"), ("j", 8)),
+            "matched 1 of 1 operators, then at input 1 of MatMul (node 'y'): axis 0 of 'w' is j where 'inner' is k; "
+            "whether they are equal is known only at run time",
+            "dynamic-shape",
+        ),
+        (
+            PRODUCT, ((4, 4), (None, 8)),
+            "matched 1 of 1 operators, then at input 1 of MatMul (node 'y'): axis 0 of 'w' is not known at compile "
+            "time, wanted inner",
+            "dynamic-shape",
+        ),
+        (
+            is_op("MatMul")(wildcard().has_shape(4, 4), wildcard()), (("seq", 4), (4, 8)),
+            "matched 1 of 1 operators, then at input 0 of MatMul (node 'y'): shape [seq,4], wanted [4,4]",
+            "dynamic-shape",
+        ),
+        (
+            is_op("MatMul")(wildcard().has_shape("2*n", ...), wildcard()), ((8, 4), (4, 8)),
+            "matched 1 of 1 operators, then at input 0 of MatMul (node 'y'): no place of the pattern is 'n' alone, "
+            "which '2*n' needs",
+            "shape",
+        ),
+        (
+            is_op("MatMul")(wildcard().has_shape("n", ...), wildcard().has_shape(..., "2*n")), (("s", 4), (4, "t")),
+            "matched 1 of 1 operators, then at input 1 of MatMul (node 'y'): axis 1 of 'w' is t where '2*n' is 2*s; "
+            "whether they are equal is known only at run time",
+            "dynamic-shape",
+        ),
+        (
+            is_op("MatMul")(LEFT, wildcard().same_shape_as(LEFT)), (("s", 4), ("t", 4)),
+            "matched 1 of 1 operators, then at input 1 of MatMul (node 'y'): axis 0 of 'w' is t where that of 'x' is "
+            "s; whether they are equal is known only at run time",
+            "dynamic-shape",
+        ),
+    ],
+)  # fmt: skip
+def test_a_miss_of_shapes_says_what_is_known_only_at_run_time(
+    pattern: Pattern, shapes: tuple[tuple[int | str | None, ...], ...], text: str, code: str
+) -> None:
+    graph = graph_of("y = MatMul(x, w)", inputs="float[a,b] x, float[c,d] w", outputs="float[e,f] y")
+    for value, shape in zip(graph.inputs, shapes, strict=True):
+        value.shape = ir.Shape(shape)
+    explanation = explain(pattern, root(graph))
+    assert (str(explanation), explanation.code) == (text, code)

@@ -1,5 +1,6 @@
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -7,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.errors import ArtifactError, CompileError
+from graft.core.model.extent_text import parsed, text
+from graft.errors import ArtifactError, CompileError, GraftError
+from graft.plugins.graph_symbols import GraphSymbols
 from graft.plugins.json_codegen import serialize
-from graft.plugins.json_graph import JsonGraph
+from graft.plugins.json_graph import GraphSymbol, JsonGraph
+from graft.runtime.extents import Operation, Symbol
 from tests.plugins.regions import region_of
 
 WEIGHT = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -96,9 +100,75 @@ def test_tensor_attributes_and_non_finite_floats_are_plain_json():
     assert JsonGraph.from_json(graph.to_json()) == graph
 
 
-def test_symbolic_dimensions_keep_their_names():
+def test_symbolic_dimensions_are_expressions_over_what_axes_of_inputs_say():
+    graph, _ = graph_of("y = Concat<axis = 0>(x, x)", inputs={"x": ("batch", 4)}, outputs={"y": ("2*batch", 4)})
+    assert graph.symbols == (GraphSymbol("batch", 0, 0),)
+    text = json.loads(graph.to_json())
+    assert text["symbols"] == [{"name": "batch", "input": 0, "axis": 0}]
+    assert text["extents"] == [["mul", 2, "s0"]]
+    assert [node["attrs"]["shape"] for node in text["nodes"]] == [[["s0", 4]], [["e0", 4]]]
+    assert JsonGraph.from_json(graph.to_json()) == graph
+
+
+def test_a_graph_of_numbers_has_no_symbols():
+    graph, _ = graph_of("y = Relu(x)", outputs={"y": (1, 4)})
+    assert not {"symbols", "extents"} & json.loads(graph.to_json()).keys()
+
+
+def test_shapes_of_inputs_give_the_graph_of_numbers():
+    graph, _ = graph_of("y = Concat<axis = 0>(x, x)", inputs={"x": ("batch", 4)}, outputs={"y": ("2*batch", 4)})
+    at = graph.at([(3, 4)])
+    assert (at.symbols, [node.shape for node in at.nodes]) == ((), [((3, 4),), ((6, 4),)])
+
+
+def test_attributes_that_depend_on_shapes_are_numbers_for_some():
     graph, _ = graph_of("y = Relu(x)", inputs={"x": ("batch", 4)}, outputs={"y": ("batch", 4)})
-    assert graph.inputs[0].shape == (("batch", 4),)
+    kernel = replace(graph.nodes[1], attributes={"pads": [Operation("add", Symbol("batch"), 1), 0]})
+    graph = replace(graph, nodes=(graph.nodes[0], kernel))
+    assert JsonGraph.from_json(graph.to_json()) == graph
+    assert graph.at([(3, 4)]).nodes[1].attributes == {"pads": [4, 0]}
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((3, 5), "region 'r0': input 'x' has 5 at axis 1, but '4' is 4 (batch = 3)"),
+        ((3, 4, 1), "region 'r0': input 'x' has 3 axes, not 2"),
+        ((2, 4), "Relu (node 'y'): 'batch - 3' is -1, but an extent is at least 0 (batch = 2)"),
+    ],
+)
+def test_shapes_that_contradict_the_graph_are_errors(shape, message):
+    graph, _ = graph_of("y = Relu(x)", inputs={"x": ("batch", 4)}, outputs={"y": ("batch - 3", 4)})
+    with pytest.raises(GraftError) as caught:
+        graph.at([shape])
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("inputs", "extents"),
+    [
+        (
+            {"x": ("2*seq", 4), "y": ("seq + past", 4)},
+            {"seq": "x_0//2", "past": "y_0 - x_0//2", "2*seq": "x_0", "3*seq": "3*(x_0//2)"},
+        ),
+        ({"x": ("batch*seq", 4)}, {"batch*seq": "x_0", "64*batch*seq": "64*x_0", "batch": None}),
+        ({"x": ("past + seq", "seq")}, {"past": "-seq + x_0", "2*past": "-2*seq + 2*x_0"}),
+        ({"x": ("n//2", "n_1")}, {"n//2": "x_0", "n": None, "n//2 + n_1": "n_1 + x_0"}),
+    ],
+)
+def test_extents_are_said_by_what_the_axes_of_inputs_tell(inputs, extents):
+    symbols = GraphSymbols.of(list(inputs), [tuple(map(parsed, map(str, shape))) for shape in inputs.values()])
+    said = {one: symbols.said(parsed(one)) for one in extents}
+    assert {one: None if extent is None else text(extent) for one, extent in said.items()} == extents
+
+
+def test_a_symbol_of_an_axis_that_there_is_not_is_damage():
+    graph, _ = graph_of("y = Relu(x)", inputs={"x": ("batch", 4)}, outputs={"y": ("batch", 4)})
+    with pytest.raises(ArtifactError) as caught:
+        JsonGraph.from_json(graph.to_json().replace(b'"axis":0', b'"axis":2'))
+    assert caught.value.message == (
+        "damaged JSON graph: symbol 'batch' is of an axis that there is not; compile the model again"
+    )
 
 
 def test_an_operator_that_holds_a_graph_is_refused():

@@ -71,16 +71,19 @@ class _Chain:
 def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     """Return scale and shift, float64[channels], of a node that is affine in each channel, else None."""
     source = node.inputs[0] if node.inputs else None
-    shape = static_shape(source)
+    shape = None if source is None else source.shape
     if source is None or source.const_value is not None or shape is None or len(shape) < 2:
+        return None
+    channels = shape[1]
+    if not isinstance(channels, int):
         return None
     if source.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return None
     if is_operator(node, "BatchNormalization"):
         return _normalization(node)
-    if not is_operator(node, "Mul", "Div", "Add", "Sub") or static_shape(node.outputs[0]) != shape:
+    if not is_operator(node, "Mul", "Div", "Add", "Sub"):
         return None
-    operand = _per_channel(constant_of(node.inputs[1]), shape)
+    operand = _per_channel(constant_of(node.inputs[1]), len(shape), channels)
     if operand is None:
         return None
     ones, zeros = np.ones_like(operand), np.zeros_like(operand)
@@ -104,14 +107,15 @@ def _normalization(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     return factor, bias - mean * factor
 
 
-def _per_channel(operand: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:
+def _per_channel(operand: np.ndarray | None, rank: int, channels: int) -> np.ndarray | None:
     """Return a broadcast operand as float64[channels] if it varies along axis 1 alone, else None."""
-    if operand is None or operand.ndim > len(shape):
+    if operand is None or operand.ndim > rank:
         return None
-    dimensions = (1,) * (len(shape) - operand.ndim) + operand.shape
+    dimensions = (1,) * (rank - operand.ndim) + operand.shape
     if any(size != 1 for axis, size in enumerate(dimensions) if axis != 1):
         return None
-    return np.broadcast_to(operand.astype(np.float64).reshape(-1), (shape[1],))
+    flat = operand.astype(np.float64).reshape(-1)
+    return np.broadcast_to(flat, (channels,)) if len(flat) in (1, channels) else None
 
 
 def _chain(node: ir.Node, first: tuple[np.ndarray, np.ndarray]) -> _Chain:
@@ -172,7 +176,7 @@ def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> N
 
 
 def _rewrite(graph: ir.Graph, chain: _Chain, names: Names) -> None:
-    rank, dtype = len(static_shape(chain.source) or ()), chain.source.dtype
+    rank, dtype = len(chain.source.shape or ()), chain.source.dtype
     assert dtype is not None, f"'{chain.source.name}' has a type"
     along = (-1, *[1] * (rank - 2))
     near, last = chain.nodes[-1].outputs[0].name, chain.nodes[-1]

@@ -50,9 +50,8 @@ class Product:
 def rewrite_product(node: ir.Node, names: Names) -> bool:
     """Replace a product of quantised operands by one of integers; return whether that was possible."""
     reader = READERS.get(node.op_type)
-    shape = static_shape(node.outputs[0])
-    product = None if reader is None or shape is None else reader(node)
-    if product is None or static_shape(product.x) is None:
+    product = None if reader is None or not _has_shape(node, node.outputs[0]) else reader(node)
+    if product is None or not _has_shape(node, product.x):
         return False
     emitter = Emitter(node, names)
     if product.x.dtype is ir.DataType.INT8:
@@ -60,6 +59,14 @@ def rewrite_product(node: ir.Node, names: Names) -> bool:
     result = _convolve(product, emitter) if "Conv" in node.op_type else _multiply(product, emitter)
     emitter.replace(result)
     return True
+
+
+def _has_shape(node: ir.Node, value: ir.Value) -> bool:
+    """Whether enough is known of a value's shape: of a matrix' rows, how many may be a symbol."""
+    if "Conv" in node.op_type or value.shape is None:
+        return static_shape(value) is not None
+    *rows, last = value.shape
+    return isinstance(last, int) and all(isinstance(one, int) or one.value is not None for one in rows)
 
 
 # ---- Operands -----------------------------------------------------------------------------------------------------
@@ -113,7 +120,7 @@ def _of_conv(node: ir.Node) -> Product | None:
 
 def _of_matmul(node: ir.Node) -> Product | None:
     x, weights = activation(node.inputs[0]), _weights(dequantized(node.inputs[1]), -1)
-    if x is None or weights is None or weights[0].ndim != 2 or len(static_shape(x[0]) or ()) < 2:
+    if x is None or weights is None or weights[0].ndim != 2 or x[0].shape is None or x[0].shape.rank() < 2:
         return None
     return Product(*x, *weights)
 
@@ -169,7 +176,7 @@ def _shift(product: Product, emitter: Emitter) -> None:
 
 
 def _multiply(product: Product, emitter: Emitter) -> ir.Value:
-    shape = static_shape(emitter.node.outputs[0]) or ()
+    shape = emitter.node.outputs[0].shape
     weights = emitter.constant("weights", product.weights.T)
     sums = emitter.emit("MatMulInteger", [product.x, weights], ir.DataType.INT32, shape)
     return _rescaled(product, emitter, sums, lambda array: array)

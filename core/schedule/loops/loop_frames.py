@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graft.core.machine.machine import Machine
+from graft.core.operators import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
@@ -130,4 +131,14 @@ def nested(axes: Sequence[LoopAxis], body: Statement, kind: LoopKind = "serial")
     """Return loops of one kind over axes, the first outermost."""
     for axis in reversed(axes):
         body = For(axis.variable, axis.count or Constant(axis.extent, INT64), kind, body)
+    return body
+
+
+def loops_around(axes: Sequence[tuple[Variable, b.Count]], body: Statement, is_shared: bool) -> Statement:
+    """Return loops over axes whose extents may vary, the first outermost; threads may share their iterations."""
+    known = [LoopAxis(axis, extent) for axis, extent in axes if isinstance(extent, int)]
+    if len(known) == len(axes):
+        return outer_loops(known, body, is_shared)
+    for axis, extent in reversed(axes):
+        body = For(axis, b.extent(extent), "parallel" if is_shared else "serial", body)
     return body

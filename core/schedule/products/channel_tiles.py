@@ -56,12 +56,15 @@ class ChannelTiles:
         padded = -(-self.channels // self.tile.columns) * self.tile.columns
         return Buffer(f"{self.weights.name}_packed", self.weights.dtype, (b.index(self.terms * padded),))
 
-    def scheduled(self, kernel: Kernel, packed: Buffer, body: Statement, knobs: Mapping[str, int]) -> Scheduled:
-        """Return the function with this body, which reads ``packed``."""
+    def scheduled(
+        self, kernel: Kernel, packed: Buffer, body: Callable[[], Statement], knobs: Mapping[str, int]
+    ) -> Scheduled:
+        """Return the function with this body, still to be built, which reads ``packed``."""
         weights, columns = kernel.constants[self.weights], self.tile.columns
         flat = np.pad(weights.reshape(len(weights), -1), ((0, -len(weights) % columns), (0, 0)))
         contents = np.ascontiguousarray(flat.reshape(-1, columns, self.terms).swapaxes(1, 2)).reshape(-1)
-        return Scheduled(kernel.function(body, {self.weights: packed}), {self.weights: contents}, knobs=knobs)
+        own = {self.weights: packed}
+        return Scheduled(lambda: kernel.function(body(), own), {self.weights: contents}, knobs=knobs)
 
     def over_pieces(self, body: Callable[[Pixels, int, int], Statement], top: Variable | None = None) -> Statement:
         """Return the loops over images, rows and pieces of a row around ``body(pixels, first, width)``.
@@ -82,10 +85,13 @@ class ChannelTiles:
         """Return the row of the image at which the windows of a row begin."""
         return b.subtract(b.multiply(row, self.windows.strides[0]), self.windows.begins[0])
 
-    def over_window(self, top: Expression, body: Callable[[Expression], Statement]) -> Statement:
-        """Return the loop over those rows of a window at ``top`` that lie in the image."""
+    def over_window(
+        self, top: Expression, body: Callable[[Expression], Statement], height: Expression | None = None
+    ) -> Statement:
+        """Return the loop over those rows of a window at ``top`` that lie in the image, which has ``height`` rows."""
         low = b.maximum(b.subtract(b.index(0), top), 0)
-        high = b.minimum(b.subtract(b.index(self.windows.source[0]), top), self.windows.kernel[0])
+        height = b.index(self.windows.source[0]) if height is None else height
+        high = b.minimum(b.subtract(height, top), self.windows.kernel[0])
         step = Variable("step")
         return For(step, b.maximum(b.subtract(high, low), 0), "serial", body(b.add(low, step)))
 
@@ -96,15 +102,19 @@ class ChannelTiles:
         channel: Expression,
         body: Callable[[Buffer], Statement],
         mask: Callable[[int], Expression | None],
+        exist: Expression | None = None,
     ) -> Statement:
-        """Return the sums that ``body(accumulators)`` makes of pixels in the channels from ``channel`` on, stored."""
+        """Return the sums that ``body(accumulators)`` makes of pixels in the channels from ``channel`` on, stored.
+
+        So many of the tile's pixels ``exist``: all if None.
+        """
         image, row, start = pixels
         totals = accumulators(tile, self.weights.dtype)
 
         def point(pixel: Expression, column: Expression) -> list[Expression]:
             return [image, row, b.add(start, pixel), ramp(b.add(channel, column), tile.lanes)]
 
-        finish = finish_tile(self.epilogue, tile, totals, point, mask)
+        finish = finish_tile(self.epilogue, tile, totals, point, mask, exist=exist)
         return Allocate(totals, Block((clear(tile, self.epilogue.initial)(totals), body(totals), finish)))
 
     def _pieces(self) -> list[tuple[int, int, int]]:

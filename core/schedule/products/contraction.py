@@ -28,10 +28,11 @@ from graft.core.schedule.products.tiling import (
     accumulate,
     begin_with,
     clear,
+    continued,
     finish_tile,
     part_span,
 )
-from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import substitute
 
 AHEAD_SHARE = 0.25
@@ -261,21 +262,8 @@ class ContractionScheduler(Factors):
         slot = b.subtract(place.panel.number, part.panels.first)
         slot = b.add(b.multiply(slot, blocking.largest_block), place.step)
         sums = Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
-        zero = clear(tile, b.constant(0, self.parts.total.dtype))
-        is_first, is_last = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
-        if self.parts.total.dtype != "float32":  # exact, or rounded in an order that its definition says
-            return (
-                lambda totals: If(is_first, start(totals), sums.load(totals)),
-                lambda totals: If(is_last, finish(totals), sums.store(totals)),
-            )
-        return (
-            lambda totals: If(is_first, start(totals), zero(totals)),
-            lambda totals: If(
-                is_last,
-                Block((sums.gather(totals), finish(totals))),
-                If(is_first, sums.store(totals), sums.add(totals)),
-            ),
-        )
+        ends = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
+        return continued(sums, self.parts.total.dtype, ends, start, finish)
 
     def _ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
         """Return what to fetch of constants while a tile of ``height`` rows is summed."""

@@ -15,7 +15,6 @@ import numpy as np
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
-from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import weakened
@@ -122,7 +121,7 @@ def _product(stage: Stage) -> tuple[Expression, Expression] | None:
     factors = factors_of(stage)
     if factors is None or factors[2] or stage.reduction is None or not stage.reduction.axes:
         return None
-    return factors[:2] if constant_shape(stage.buffer) is not None else None
+    return factors[:2]
 
 
 def small_factor(factor: Expression) -> Factor | None:

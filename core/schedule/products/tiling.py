@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Protocol
 
 from graft.core.machine.machine import Costs
 from graft.core.machine.target import Target
@@ -84,6 +85,11 @@ def split_evenly(length: int, most: int) -> Split:
     """Cut ``length`` into as few pieces of at most ``most`` as possible, all about equally long."""
     count = max(1, -(-length // most))
     return Split(count, length // count, length % count)
+
+
+def halves(height: int) -> list[int]:
+    """Return a height, half of it, a quarter of it and so on, down to 1: what is left over goes in few tiles."""
+    return [height >> shift for shift in range(height.bit_length())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,16 @@ def whole_span(extent: int, unroll: int) -> Span:
     return Span(b.index(0), b.index(extent // unroll), extent % unroll)
 
 
+class Fetching(Protocol):
+    """What is fetched into a cache while a tile is summed."""
+
+    def after(self, steps: Expression) -> Fetching:
+        """Return what to fetch after so many steps."""
+
+    def fetches(self, step: Expression) -> list[Statement]:
+        """Return the fetches of one step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """Memory that is fetched into the second-level cache meanwhile: from ``begin`` on, ``advance`` elements a step."""
@@ -210,6 +226,7 @@ class Ahead:
 
 
 Place = tuple[Expression, ...]
+Begin = Callable[[Buffer], Statement]
 Factor = Callable[[int], Expression]
 Product = Callable[[Expression, Expression, Expression], Expression]
 
@@ -223,7 +240,7 @@ def accumulate(
     right: Factor,
     finish: Callable[[Buffer], Statement],
     span: Span | None = None,
-    ahead: Ahead | None = None,
+    ahead: Fetching | None = None,
     multiply: Product | None = None,
     exact: int = EXACT_TERMS,
 ) -> Statement:
@@ -279,7 +296,7 @@ def accumulate(
         for at in (0, 1)
     )
     assert is_first is not None and is_last is not None, "a long sum of one part"
-    start = If(is_first, begin(totals), zero(totals))
+    start = _begun(is_first, begin, zero, totals)
     end = If(is_last, Block((kept.gather(totals), finish(totals))), If(is_first, kept.store(totals), kept.add(totals)))
     body = around(loops[:cut], over(part, counts[-1], "serial", Block((start, body, end))))
     return Allocate(sums, Allocate(totals, body))
@@ -304,7 +321,7 @@ def part_span(extent: int, terms: int, unroll: int, number: Expression) -> Span:
     return Span(b.multiply(number, terms), count, last % unroll, is_last)
 
 
-def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahead: Ahead | None) -> Statement:
+def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahead: Fetching | None) -> Statement:
     """Return the loop over a span, ``unroll`` terms at a time, and the terms that are left."""
     statements: list[Statement] = []
     if span.count != b.index(0):
@@ -387,6 +404,33 @@ def _places(tile: Tile, row: int) -> list[Place]:
     return [(b.index(row), ramp(vector * tile.lanes, tile.lanes)) for vector in range(tile.vectors)]
 
 
+def continued(
+    sums: Partial, dtype: str, ends: tuple[Expression, Expression], start: Begin, finish: Begin
+) -> tuple[Begin, Begin]:
+    """Return how a tile starts and finishes whose sums are kept between spans; ``ends``: it is the first, the last."""
+    zero = clear(sums.tile, b.constant(0, dtype))
+    is_first, is_last = ends
+    if dtype != "float32":  # exact, or rounded in an order that its definition says
+        return (
+            lambda totals: If(is_first, start(totals), sums.load(totals)),
+            lambda totals: If(is_last, finish(totals), sums.store(totals)),
+        )
+    return (
+        lambda totals: _begun(is_first, start, zero, totals),
+        lambda totals: If(
+            is_last,
+            Block((sums.gather(totals), finish(totals))),
+            If(is_first, sums.store(totals), sums.add(totals)),
+        ),
+    )
+
+
+def _begun(is_first: Expression, start: Begin, zero: Begin, totals: Buffer) -> Statement:
+    """Return the start of a part of a sum: most sums start from zero in any case."""
+    own, other = start(totals), zero(totals)
+    return own if own == other else If(is_first, own, other)
+
+
 def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:
     values = [right(v) for v in range(tile.vectors)]
     vectors = [Variable(f"b{v}", value.type) for v, value in enumerate(values)]
@@ -409,11 +453,13 @@ def finish_tile(
     point: Callable[[Expression, Expression], list[Expression]],
     mask: Callable[[int], Expression | None],
     first: int = 0,
+    exist: Expression | None = None,
 ) -> Statement:
     """Return the stores of a tile of sums: written out if the epilogue is short, else in a loop over its rows.
 
     ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile. Of
-    ``totals`` the vectors from ``first`` on are stored, as many as the tile has.
+    ``totals`` the vectors from ``first`` on are stored, as many as the tile has, of so many rows as ``exist``: all if
+    None.
     """
     lanes, turns = tile.lanes, epilogue.turns
 
@@ -427,7 +473,10 @@ def finish_tile(
         return stores
 
     if not epilogue.is_heavy:
-        return Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
+        rows = [tuple(row(b.index(number), totals)) for number in range(tile.rows)]
+        if exist is not None:
+            return Block(tuple(If(b.less(b.index(n), exist), Block(stores)) for n, stores in enumerate(rows)))
+        return Block(tuple(store for stores in rows for store in stores))
     spilled = scratch("sums", totals.dtype, *totals.shape)
     copies = [
         Store(spilled, place, Load(totals, place))
@@ -435,5 +484,5 @@ def finish_tile(
         for place in _places(replace(tile, vectors=first + tile.vectors), number)[first:]
     ]
     variable = Variable("row")
-    loop = For(variable, b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))
+    loop = For(variable, exist or b.index(tile.rows), "serial", Block(tuple(row(variable, spilled))))
     return Allocate(spilled, Block((*copies, loop)))

@@ -6,9 +6,10 @@ the bounds of the window's loop; masks remain for the axis of the vectors alone.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
+from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
@@ -20,7 +21,7 @@ from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Lo
 from graft.core.tensor_ir.linear import Linear
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import substitute
-from graft.core.types import INT64
+from graft.core.types import BOOL, INT64
 
 
 def schedule_pooling(kernel: Kernel, target: Target) -> Scheduled:
@@ -29,23 +30,47 @@ def schedule_pooling(kernel: Kernel, target: Target) -> Scheduled:
     return schedule_stages(kernel, stages, target)
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A reduction over windows whose conditions became bounds of its loops.
+
+    Where ``inside`` holds, no window leaves the input, and the reduction is ``whole``, over all of a window.
+    """
+
+    clipped: Stage
+    whole: Stage
+    inside: Expression
+
+
 def clip_windows(stage: Stage) -> Stage:
     """Turn conditions on window axes into bounds of their loops, where what they mask out is neutral anyway.
 
     The extents of the reduction axes then depend on the stage's axes. The last axis of the stage, which is likely to
     become vectors, is left alone.
     """
-    shape = constant_shape(stage.buffer)
-    if stage.reduction is None or not shape or len(shape) < 2:
-        return stage
-    simplifier = Simplifier({axis: (0, extent - 1) for axis, extent in zip(stage.axes, shape, strict=True)})
+    cut = None if constant_shape(stage.buffer) is None else cut_windows(stage)
+    return stage if cut is None else cut.clipped
+
+
+def cut_windows(stage: Stage) -> Cut | None:
+    """Take the conditions on window axes out of a reduction, as far as `clip_windows` can; None if there are none.
+
+    Extents of the stage and of what it reads may be known only when a kernel runs.
+    """
+    shape = stage.buffer.shape
+    if stage.reduction is None or len(shape) < 2 or b.index(0) in shape:
+        return None
+    if not all(isinstance(axis.extent, Constant) for axis in stage.reduction.axes):
+        return None
+    known = zip(stage.axes, shape, strict=True)
+    simplifier = Simplifier({axis: (0, int(end.value) - 1) for axis, end in known if isinstance(end, Constant)})
     for axis in stage.reduction.axes:
         simplifier.with_range(axis.variable, (0, constant_extent(axis.extent) - 1))
     value = simplifier(stage.value)
     mask = _neutral_mask(value, stage)
     if mask is None:
-        return stage
-    conditions = _conjuncts(mask)
+        return None
+    conditions, ends = _conjuncts(mask), dict[Expression, Expression]()
     axes, moved = [], {}
     for axis in stage.reduction.axes:
         low, high, taken = _bounds(axis, conditions, stage, simplifier)
@@ -53,15 +78,24 @@ def clip_windows(stage: Stage) -> Stage:
             axes.append(axis)
             continue
         conditions = [condition for condition in conditions if condition not in taken]
+        last = Constant(constant_extent(axis.extent) - 1, INT64)
+        ends |= {one: substitute(one, {axis.variable: Constant(0, INT64) if _is_low(one) else last}) for one in taken}
         inner = Variable(axis.variable.name)
         count = Binary("max", Binary("sub", high, low), Constant(0, INT64))
         axes.append(Axis(inner, count))
         moved[axis.variable] = Binary("add", low, inner)
+    inside = b.all_of(list(map(simplifier, ends.values())))
     if not moved:
-        return stage
+        return None
     reduction = replace(stage.reduction, axes=tuple(axes))
-    value = substitute(_with_conditions(value, conditions), moved)
-    return replace(stage, value=value, reduction=reduction, structure=None)
+    rest = _with_conditions(value, conditions)
+    clipped = replace(stage, value=substitute(rest, moved), reduction=reduction, structure=None)
+    return Cut(clipped, replace(stage, value=rest, structure=None), inside or Constant(True, BOOL))
+
+
+def _is_low(condition: Expression) -> bool:
+    """Whether a condition holds from some place on."""
+    return isinstance(condition, Binary) and condition.operator in ("ge", "gt")
 
 
 def _neutral_mask(value: Expression, stage: Stage) -> Expression | None:
@@ -109,13 +143,15 @@ def _bounds(
     low: Expression = Constant(0, INT64)
     high: Expression = axis.extent
     taken: list[Expression] = []
+    assert stage.reduction is not None, "only reductions have windows"
+    others = {stage.axes[-1], *(one.variable for one in stage.reduction.axes)} - {axis.variable}
     for condition in conditions:
         if not isinstance(condition, Binary) or condition.left.type != INT64:
             continue
         difference = simplifier.form(condition.left).plus(simplifier.form(condition.right), -1)
         numbers = {simplifier.atom(number): number for number in difference.terms if _is_axis(number, simplifier)}
         own, shift = numbers.get(axis.variable), {"ge": 0, "gt": 1, "lt": 0, "le": 1}.get(condition.operator)
-        known = len(numbers) == len(difference.terms) and set(numbers) <= {axis.variable, *stage.axes[:-1]}
+        known = len(numbers) == len(difference.terms) and others.isdisjoint(numbers)
         if own is None or shift is None or not known or difference.terms[own] != 1:
             continue
         # The condition says: variable + rest >= 0 (or < 0), so the axis begins (or ends) at -rest.

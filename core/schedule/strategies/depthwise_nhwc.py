@@ -30,7 +30,7 @@ SPARE_REGISTERS = 4
 def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
     """Return the kernel with vectors of channels; None if it is no such depthwise convolution."""
     epilogue = epilogue_of(stages, kernel.outputs)
-    parts = None if epilogue is None else _analyse(kernel, epilogue, target)
+    parts = None if epilogue is None else analyse(kernel, epilogue, target)
     if parts is None:
         return None
     packed, tile = parts.packed, parts.tile
@@ -38,10 +38,10 @@ def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target
     def piece(pixels: Pixels, first: int, width: int) -> Statement:
         return _Piece(parts, packed, pixels, first, replace(tile, rows=width)).blocks()
 
-    return parts.scheduled(kernel, packed, parts.over_pieces(piece), {"pixels": tile.rows})
+    return parts.scheduled(kernel, packed, lambda: parts.over_pieces(piece), {"pixels": tile.rows})
 
 
-def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> ChannelTiles | None:
+def analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> ChannelTiles | None:
     """Take apart ``out[n, y, x, c] = sum over window of weights[c, 0, window] * source[n, window at y, x, c]``."""
     found = convolution_of(epilogue.anchor, 4)
     if found is None or not found.window.is_depthwise or epilogue.anchor.value.type.is_custom:

@@ -41,7 +41,7 @@ def schedule_few_channels(kernel: Kernel, stages: Sequence[Stage], target: Targe
         return Block(tuple(_Panel(parts, packed, panel, pixels, first, top).tile(width) for panel in panels))
 
     knobs = {"rows": parts.tile.rows, "vectors": parts.tile.vectors}
-    return parts.scheduled(kernel, packed, parts.over_pieces(piece, top), knobs)
+    return parts.scheduled(kernel, packed, lambda: parts.over_pieces(piece, top), knobs)
 
 
 def _analyse(kernel: Kernel, stages: Sequence[Stage], target: Target) -> ChannelTiles | None:

@@ -50,9 +50,14 @@ class Phase:
     sums: tuple[Sums, ...]
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[b.Count, ...]:
         """The extents of the axes."""
-        return b.dims(self.stages[0].buffer)
+        return b.counts(self.stages[0].buffer)
+
+    @property
+    def units(self) -> int:
+        """The extent of the last axis, which is a number."""
+        return b.numbers(self.stages[0].buffer, len(self.axes) - 1)[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +114,7 @@ def _recurrence(group: Sequence[Stage]) -> Recurrence | None:
         and (stage.reduction is None or product is not None)
         for stage, product in zip(group, products, strict=True)
     )
-    if not fits or not any(products) or 0 in b.dims(first.buffer):
+    if not fits or not any(products) or 0 in b.counts(first.buffer):
         return None
     phases: list[list[Stage]] = [[]]
     for stage in group:

@@ -7,6 +7,7 @@ of its inputs, are computed likewise; all other stages run in the loops of `sequ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -73,11 +74,11 @@ def _constant(kernel: Kernel, phases: Sequence[Phase]) -> dict[Buffer, list[tupl
 def _pack(sums: Sums, phase: Phase, source: Buffer, array: np.ndarray, tiles: Tiles) -> np.ndarray:
     """Return weights by chunk, term, gate and unit, zeros beyond the last unit."""
     gates, size, chunks = len(sums.stages), tiles.chunk(phase), tiles.chunks(phase)
-    rows = Buffer("rows", source.dtype, (b.index(phase.shape[-1]), sums.term.extent))
+    rows = Buffer("rows", source.dtype, (b.index(phase.units), sums.term.extent))
     result = np.zeros((gates, chunks * size, sums.terms), array.dtype)
     for gate, weights in enumerate(sums.weights):
         stage = Stage(rows, (phase.axes[-1], sums.term.variable), weights)
-        result[gate, : phase.shape[-1]] = run_stages([stage], {source: array})[rows]
+        result[gate, : phase.units] = run_stages([stage], {source: array})[rows]
     whole = result.reshape(gates, chunks, size, sums.terms).transpose(1, 3, 0, 2)
     return np.ascontiguousarray(whole).reshape(-1)
 
@@ -88,3 +89,5 @@ def phases_of(part: Recurrence | Phase) -> tuple[Phase, ...]:
 
 
 STRATEGY = Strategy("recurrent_layers", frozenset({Trait.RECURRENT}), of_kernel(schedule_recurrent))
+VARYING = replace(STRATEGY, name="varying_recurrent_layers", varies=True)
+"""The same for a batch and a number of steps that are known only when a kernel runs."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.operators import build as b
@@ -54,7 +53,7 @@ class Tiles:
         cut = Tiles(machine, Lanes(machine.vector_bytes // size), {})
         widths: dict[int, int] = {}
         for phase in phases:
-            units = phase.shape[-1]
+            units = phase.units
             widths[units] = max(widths.get(units, 0), cut.chunks(phase) * cut.chunk(phase))
         return replace(cut, widths=widths)
 
@@ -71,14 +70,14 @@ class Tiles:
     def chunk(self, phase: Phase) -> int:
         """Units that a task computes together: with all gates one or two tiles of a row; those that pad least."""
         gates, most = sum(len(sums.stages) for sums in phase.sums) or 1, self.vectors(1)
-        vectors, sizes = -(-phase.shape[-1] // self.lanes.count), range(-(-most // gates), 2 * -(-most // gates) + 1)
+        vectors, sizes = -(-phase.units // self.lanes.count), range(-(-most // gates), 2 * -(-most // gates) + 1)
         if vectors <= max(sizes):
             return vectors * self.lanes.count
         return min(sizes, key=lambda size: (-vectors % size, -size)) * self.lanes.count
 
     def chunks(self, phase: Phase) -> int:
         """The number of such chunks."""
-        return -(-phase.shape[-1] // self.chunk(phase))
+        return -(-phase.units // self.chunk(phase))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +139,13 @@ class _Layer:
         for part in self.parts:
             if isinstance(part, Phase):
                 for stage in part.stages:
-                    self.held[stage.buffer] = Held(self._scratch("products", stage, part.shape))
+                    self.held[stage.buffer] = Held(self._scratch("products", stage, part.shape[:-1], part.units))
             elif isinstance(part, Recurrence):
                 self._hold(part)
 
-    def _scratch(self, name: str, stage: Stage, shape: Sequence[int]) -> Buffer:
-        extents = (*shape[:-1], self.cut.widths[shape[-1]])
-        buffer = Buffer(name, stage.buffer.dtype, tuple(map(b.index, extents)), None, "scratch", 64)
+    def _scratch(self, name: str, stage: Stage, rows: Sequence[b.Count], units: int) -> Buffer:
+        extents = (*rows, self.cut.widths[units])
+        buffer = Buffer(name, stage.buffer.dtype, tuple(map(b.extent, extents)), None, "scratch", 64)
         self.memory.append(buffer)
         return buffer
 
@@ -165,9 +164,10 @@ class _Layer:
         shift = 0 if layer.scan.reverse else 1
         for stage in _stages(layer):
             if stage.buffer in needed:
-                shape = list(layer.phases[0].shape)
-                shape[layer.dimension] += 1
-                self.held[stage.buffer] = Held(self._scratch("states", stage, shape), layer.dimension, shift)
+                rows = list(layer.phases[0].shape[:-1])
+                rows[layer.dimension] = b.raised(rows[layer.dimension], 1)
+                states = self._scratch("states", stage, rows, layer.phases[0].units)
+                self.held[stage.buffer] = Held(states, layer.dimension, shift)
 
     # ---- Loops
 
@@ -176,22 +176,22 @@ class _Layer:
         dimension, first = layer.dimension, layer.phases[0]
         steps, extents = first.shape[dimension], list(first.shape[:-1])
         extents[dimension] = 1
-        before = b.index(steps if layer.scan.reverse else -1)
+        before = b.extent(steps) if layer.scan.reverse else b.index(-1)
         starts = [start for stage in _stages(layer) for start in self._start(stage, extents, dimension, before)]
 
         def step(time: Expression) -> Statement:
-            position = b.subtract(steps - 1, time) if layer.scan.reverse else time
+            position = b.subtract(b.subtract(b.extent(steps), 1), time) if layer.scan.reverse else time
             here = {first.axes[dimension]: position}
             return block(*(self.phase(phase, here, extents) for phase in layer.phases))
 
         return block(*starts, loop(steps, step, name="t"))
 
-    def _start(self, stage: Stage, extents: Sequence[int], dimension: int, before: Expression) -> list[Statement]:
+    def _start(self, stage: Stage, extents: Sequence[b.Count], dimension: int, before: Expression) -> list[Statement]:
         """Store what a state is before the first step."""
         held, initial = self.held.get(stage.buffer), scan_of(stage).initial
         if held is None or initial is None:
             return []
-        units = b.dims(stage.buffer)[-1]
+        (units,) = b.numbers(stage.buffer, len(stage.axes) - 1)
 
         def line(row: Row, column: Expression) -> Statement:
             at = (*row[:dimension], before, *row[dimension + 1 :])
@@ -202,7 +202,7 @@ class _Layer:
         return [self._rows(extents, vectors, b.index(0), line)]
 
     def _rows(
-        self, extents: Sequence[int], vectors: int, first: Expression, body: Callable[[Row, Expression], Statement]
+        self, extents: Sequence[b.Count], vectors: int, first: Expression, body: Callable[[Row, Expression], Statement]
     ) -> Statement:
         def row(number: Expression) -> Statement:
             def vector(v: Expression) -> Statement:
@@ -210,15 +210,15 @@ class _Layer:
 
             return loop(vectors, vector, name="v")
 
-        return loop(prod(extents), row, name="row")
+        return loop(b.product_of(extents), row, name="row")
 
-    def phase(self, phase: Phase, here: Mapping[Variable, Expression], extents: Sequence[int]) -> Statement:
+    def phase(self, phase: Phase, here: Mapping[Variable, Expression], extents: Sequence[b.Count]) -> Statement:
         """Return the loops of a phase over its chunks; ``here`` is the step, if there is one."""
         size, lanes = self.cut.chunk(phase), self.cut.lanes
         gates = [stage for sums in phase.sums for stage in sums.stages]
         sums = None
         if here and gates:
-            sums = self._scratch("sums", gates[0], (*extents, len(gates), phase.shape[-1]))
+            sums = self._scratch("sums", gates[0], (*extents, len(gates)), phase.units)
 
         def values(row: Row) -> dict[Variable, Expression]:
             return {**dict(zip(phase.axes[:-1], row, strict=True)), **here}
@@ -248,45 +248,46 @@ class _Layer:
         phase: Phase,
         chunk: Expression,
         values: Callable[[Row], dict[Variable, Expression]],
-        extents: Sequence[int],
+        extents: Sequence[b.Count],
         gates: Sequence[Stage],
         totals: Buffer | None,
     ) -> Statement:
         """Return the register tiles of sums for a chunk; without ``totals`` they are finished and stored at once."""
-        lanes, size, units = self.cut.lanes, self.cut.chunk(phase), phase.shape[-1]
+        lanes, size, units = self.cut.lanes, self.cut.chunk(phase), phase.units
         unit, first = phase.axes[-1], b.multiply(chunk, size)
         weights, begin = self._weights(sums, phase)
         cells = [(gate, lane) for gate in range(len(sums.stages)) for lane in range(0, size, lanes.count)]
         state = self.reading(sums.state)
 
-        def left(row: Expression, k: Expression) -> Expression:
-            return vectorize_expression(state, {**values(_place(row, extents)), sums.term.variable: k})
+        def left(row: Row, k: Expression) -> Expression:
+            return vectorize_expression(state, {**values(row), sums.term.variable: k})
 
         def right(k: Expression, cell: tuple[int, int]) -> Expression:
             line = b.add(b.multiply(b.add(b.multiply(chunk, sums.terms), k), len(sums.stages) * size), begin)
             return lanes.vector(weights, (), b.add(line, cell[0] * size + cell[1]))
 
-        def initial(row: Expression, cell: tuple[int, int]) -> Expression:
+        def initial(row: Row, cell: tuple[int, int]) -> Expression:
             reduction = sums.stages[cell[0]].reduction
             assert reduction is not None, "a sum of nothing"
-            at = values(_place(row, extents))
-            return self._vector(reduction.initial, at, unit, b.add(first, cell[1]), units)
+            return self._vector(reduction.initial, values(row), unit, b.add(first, cell[1]), units)
 
-        def sink(row: Expression, cell: tuple[int, int], total: Expression) -> Statement:
+        def sink(at: Row, cell: tuple[int, int], total: Expression) -> Statement:
             stage, column = sums.stages[cell[0]], b.add(first, cell[1])
-            at = _place(row, extents)
             if totals is not None:
                 return lanes.set_vector(totals, (*at, b.index(gates.index(stage))), column, total)
             value = self._epilogue(stage, values(at), column, units, total)
             return lanes.set_vector(self.held[stage.buffer].buffer, at, column, value)
 
         def lines(begin: Expression, height: int) -> Statement:
-            rows = [b.add(begin, line) for line in range(height)]
+            rows, bound = _places([b.add(begin, line) for line in range(height)], extents)
             count = -(-len(cells) // self.cut.vectors(height))
             groups = [cells[len(cells) * i // count : len(cells) * (i + 1) // count] for i in range(count)]
-            return block(*(lanes.tile(rows, group, sums.terms, left, right, initial, sink) for group in groups))
+            body = block(*(lanes.tile(rows, group, sums.terms, left, right, initial, sink) for group in groups))
+            for variable, value in reversed(bound):
+                body = Let(variable, value, body)
+            return body
 
-        return tiles(prod(extents), self.cut.rows, lines)
+        return tiles(b.product_of(extents), self.cut.rows, lines)
 
     def _weights(self, sums: Sums, phase: Phase) -> tuple[Buffer, int]:
         """Return the packed weights and where they begin; what is not constant is packed at the start."""
@@ -304,7 +305,7 @@ class _Layer:
             for gate, weights in enumerate(map(self.reading, sums.weights)):
                 for lane in range(0, size, lanes.count):
                     column, at = b.add(b.multiply(chunk, size), lane), {sums.term.variable: k}
-                    value = self._vector(weights, at, phase.axes[-1], column, phase.shape[-1])
+                    value = self._vector(weights, at, phase.axes[-1], column, phase.units)
                     stores.append(lanes.set_vector(packed, (), b.add(begin, gate * size + lane), value))
             return Block(tuple(stores))
 
@@ -351,7 +352,7 @@ class _Layer:
         totals: Mapping[Buffer, Expression],
     ) -> Statement:
         """Compute all stages of a phase for a vector of units, then store what is held."""
-        units, lanes = phase.shape[-1], self.cut.lanes
+        units, lanes = phase.units, self.cut.lanes
         now = {stage.buffer: Variable("now", Type(stage.buffer.dtype, lanes.count)) for stage in phase.stages}
 
         def rule(node: Expression) -> Expression:
@@ -392,10 +393,25 @@ def _stages(part: Part) -> tuple[Stage, ...]:
             return part
 
 
-def _place(row: Expression, extents: Sequence[int]) -> Row:
+def _place(row: Expression, extents: Sequence[b.Count]) -> Row:
     """Return the index of a row by its number."""
     place = []
     for axis, extent in enumerate(extents):
-        index = b.divide(row, prod(extents[axis + 1 :]))
-        place.append(index if prod(extents[:axis]) == 1 else b.modulo(index, extent))
+        index = b.divide(row, b.product_of(extents[axis + 1 :]))
+        place.append(index if b.product_of(extents[:axis]) == 1 else b.modulo(index, extent))
     return tuple(b.index(0) if extent == 1 else index for index, extent in zip(place, extents, strict=True))
+
+
+def _places(
+    rows: Sequence[Expression], extents: Sequence[b.Count]
+) -> tuple[list[Row], list[tuple[Variable, Expression]]]:
+    """Return the indices of rows; what is divided by extents that vary is bound, since that takes time."""
+    places = [_place(row, extents) for row in rows]
+    if isinstance(b.product_of(extents), int) or sum(extent != 1 for extent in extents) < 2:
+        return places, []
+    bound: list[tuple[Variable, Expression]] = []
+    for number, place in enumerate(places):
+        names = tuple(Variable(f"at{axis}") for axis in range(len(place)))
+        bound += zip(names, place, strict=True)
+        places[number] = names
+    return places, bound

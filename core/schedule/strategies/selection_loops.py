@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.operators import build as b
 from graft.core.operators.control_loops import block, let, loop
-from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
-from graft.core.schedule.loops.loop_frames import outer_loops
+from graft.core.schedule.loops.flat_stages import constant_extent
+from graft.core.schedule.loops.loop_frames import loops_around
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.products.statements import ramp, wide
 from graft.core.tensor_ir.ir import (
@@ -52,10 +51,11 @@ Take = Callable[[Expression, Expression], Statement]
 
 def selection_loops(stage: Stage, selection: Selection, lanes: int, machine: Machine) -> Statement:
     """Return the loops of a selection, which compares ``lanes`` candidates at a time."""
-    dimension, shape = stage.axes.index(selection.rank), b.dims(stage.buffer)
+    dimension, shape = stage.axes.index(selection.rank), b.counts(stage.buffer)
     rows = [(axis, Variable(axis.name)) for axis in stage.axes if axis is not selection.rank]
     extents = [extent for place, extent in enumerate(shape) if place != dimension]
-    candidates, ranks, dtype = constant_extent(selection.candidate.extent), shape[dimension], stage.value.type.dtype
+    candidates, dtype = constant_extent(selection.candidate.extent), stage.value.type.dtype
+    (ranks,) = b.numbers(stage.buffer, dimension, dimension + 1)
 
     def key(candidate: Expression, mask: Expression | None = None) -> Expression:
         found = vectorize_expression(stage.value, {**dict(rows), selection.candidate.variable: candidate}, mask)
@@ -73,10 +73,11 @@ def selection_loops(stage: Stage, selection: Selection, lanes: int, machine: Mac
     inserts = is_custom(dtype) or ranks <= FEW
     collected = best.inserted(key) if inserts else best.collected(key)
     line = _allocated([best.keys, best.places, best.count], block(collected, loop(ranks, result, name="rank")))
-    axes = [LoopAxis(Variable(f"row{number}"), extent) for number, extent in enumerate(extents)]
-    for (_, variable), axis in zip(rows, axes, strict=True):  # names of their own, since steps go by name
-        line = Let(variable, axis.variable, line)
-    return outer_loops(axes, line, prod(extents) * candidates >= machine.costs.task)
+    axes = [(Variable(f"row{number}"), extent) for number, extent in enumerate(extents)]
+    for (_, variable), (axis, _) in zip(rows, axes, strict=True):  # names of their own, since steps go by name
+        line = Let(variable, axis, line)
+    count = b.product_of(extents)
+    return loops_around(axes, line, not isinstance(count, int) or count * candidates >= machine.costs.task)
 
 
 def _ordered(key: Expression, largest: bool) -> Expression:

@@ -18,18 +18,21 @@ from graft.core.operators.control_loops import block
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
-from graft.core.schedule.loops.loop_frames import blocked, nested, outer_loops, taken
-from graft.core.schedule.loops.vectorize import instantiate, lower_loops
+from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
+from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.strategies.selection_loops import selection_loops
+from graft.core.schedule.strategies.varying_nest import Nests, divided
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
     Allocate,
     Axis,
     Block,
     Buffer,
+    Constant,
     Expression,
     For,
     Function,
+    If,
     Let,
     Load,
     Scan,
@@ -109,6 +112,8 @@ def _nest(axes: Sequence[Axis], body: Statement) -> Statement:
 
 def stage_nest(stage: Stage, machine: Machine) -> Statement:
     """Return the loops of one stage, without its order: in vectors and on threads where its elements are in rows."""
+    if varies(stage.buffer):
+        return Nests(machine).nest(replace(stage, order=None), 0)
     axes = [LoopAxis(axis, extent) for axis, extent in zip(stage.axes, b.dims(stage.buffer), strict=True)]
     lanes = 1
     if axes and stage.reduction is None:
@@ -163,10 +168,10 @@ def _plain_nest(stage: Stage, fixed: Mapping[Variable, Expression] | None = None
 def scan_loops(group: Sequence[Stage]) -> Statement:
     """Return the loop over the positions of a scan with its stages one after the other inside."""
     scan = scan_of(group[0])
-    extent = b.dims(group[0].buffer)[carried_dimension(group[0])]
+    extent = b.counts(group[0].buffer)[carried_dimension(group[0])]
 
     def at(stages: Sequence[Stage], step: Expression) -> Statement:
-        place = b.subtract(extent - 1, step) if scan.reverse else step
+        place = b.subtract(b.subtract(b.extent(extent), 1), step) if scan.reverse else step
         return block(*(_plain_nest(stage, {scan.carried: place}) for stage in stages))
 
     if extent == 0:
@@ -175,8 +180,8 @@ def scan_loops(group: Sequence[Stage]) -> Statement:
     if extent == 1:
         return first
     step = Variable(scan.carried.name)
-    rest = For(step, b.index(extent - 1), "serial", at(group, b.add(step, 1)))
-    return block(first, rest)
+    rest = For(step, b.subtract(b.extent(extent), 1), "serial", at(group, b.add(step, 1)))
+    return block(first, rest) if isinstance(extent, int) else If(b.greater(extent, 0), block(first, rest))
 
 
 def _folded(group: Sequence[Stage], stored: Collection[Buffer]) -> dict[Buffer, Buffer]:
@@ -197,7 +202,7 @@ def _with_buffers(body: Statement, group: Sequence[Stage], folded: Mapping[Buffe
 
     def place(buffer: Buffer, indices: Sequence[Expression]) -> tuple[Expression, ...]:
         dimension, new = dimensions[buffer], folded[buffer]
-        wrapped = b.modulo(indices[dimension], b.dims(new)[dimension])
+        wrapped = b.modulo(indices[dimension], *b.numbers(new, dimension, dimension + 1))
         return (*indices[:dimension], wrapped, *indices[dimension + 1 :])
 
     def expression(node: Expression) -> Expression:
@@ -234,31 +239,33 @@ def _runs_in_lines(group: Sequence[Stage]) -> bool:
 
 def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine) -> Statement:
     """Return the loops over the lines of a scan."""
-    shape, dimension = b.dims(group[0].buffer), carried_dimension(group[0])
-    rows = [LoopAxis(Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
+    shape, dimension = b.counts(group[0].buffer), carried_dimension(group[0])
+    rows = [(Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
     kinds = {stage.buffer.dtype for stage in group}
     kinds |= {load.buffer.dtype for stage in group for load in loads(*stage_expressions(stage))}
     lanes = lanes_of(kinds, machine)
-    is_shared = prod(shape) >= machine.costs.task
-    if dimension == len(shape) - 1 or lanes == 1 or shape[-1] < lanes:
-        return outer_loops(rows, _line(group, stored, [axis.variable for axis in rows], 1), is_shared)
-    *outer, last = rows
-    around: Places = [axis.variable for axis in outer]
-    tiles, rest = divmod(last.extent, lanes)
-    tile = LoopAxis(Variable(f"{last.variable.name}_tile"), tiles)
-    body = _line(group, stored, [*around, b.multiply(tile.variable, lanes)], lanes)
-    parts = [outer_loops([*outer, tile], body, is_shared)]
-    if rest:
-        left = Variable(last.variable.name)
-        body = _line(group, stored, [*around, b.add(left, tiles * lanes)], 1)
-        parts.append(outer_loops([*outer, LoopAxis(left, rest)], body, False))
+    size, width = b.product_of(shape), shape[-1]
+    is_shared = not isinstance(size, int) or size >= machine.costs.task
+    is_narrow = isinstance(width, int) and width < lanes
+    if dimension == len(shape) - 1 or lanes == 1 or is_narrow:
+        return loops_around(rows, _line(group, stored, [axis for axis, _ in rows], 1), is_shared)
+    *outer, (last, extent) = rows
+    around: Places = [axis for axis, _ in outer]
+    tiles, rest = divided(b.extent(extent), lanes)
+    tile = Variable(f"{last.name}_tile")
+    body = _line(group, stored, [*around, b.multiply(tile, lanes)], lanes)
+    parts = [loops_around([*outer, (tile, b.counted(tiles))], body, is_shared)]
+    if rest != b.index(0):
+        left = Variable(last.name)
+        body = _line(group, stored, [*around, b.add(left, b.multiply(tiles, lanes))], 1)
+        parts.append(loops_around([*outer, (left, b.counted(rest))], body, False))
     return block(*parts)
 
 
 def _line(group: Sequence[Stage], stored: Collection[Buffer], outer: Places, lanes: int) -> Statement:
     """Return the loop along one line of a scan, or along ``lanes`` of them side by side."""
     scan, dimension = scan_of(group[0]), carried_dimension(group[0])
-    extent = b.dims(group[0].buffer)[dimension]
+    extent = b.counts(group[0].buffer)[dimension]
     found = [reads_before(group, load) for stage in group for load in loads(*stage_expressions(stage))]
     carried = [stage for stage in group if stage in found]
     totals = {
@@ -306,12 +313,12 @@ def _line(group: Sequence[Stage], stored: Collection[Buffer], outer: Places, lan
         return body
 
     def along(time: Expression) -> Statement:
-        position = b.subtract(extent - 1, time) if scan.reverse else time
+        position = b.subtract(b.subtract(b.extent(extent), 1), time) if scan.reverse else time
         return side_by_side(lambda lane, row: step(position, lane, row))
 
     start = [side_by_side(lambda lane, row, of=stage: begin(of, lane, row)) for stage in carried]  # type: ignore[misc]
     time = Variable("t")
-    body = block(*start, For(time, b.index(extent), "serial", along(time)))
+    body = block(*start, For(time, b.extent(extent), "serial", along(time)))
     for buffer in totals.values():
         body = Allocate(buffer, body)
     return body
@@ -329,6 +336,8 @@ def _scatter(stage: Stage, scatter: Scatter, machine: Machine) -> Statement:
     indices, update = scatter.indices, scatter.update
     if scatter.operator != "set":
         update = b.binary(scatter.operator, Load(stage.buffer, indices), update)
+    if varies(stage.buffer) or not all(isinstance(axis.extent, Constant) for axis in scatter.axes):
+        return _varying_scatter(stage, scatter, update, machine)
     axes = [LoopAxis(axis.variable, constant_extent(axis.extent)) for axis in scatter.axes]
     apart = [axis for axis in axes if axis.variable in indices]
     ordered = [axis for axis in axes if axis not in apart]
@@ -352,9 +361,47 @@ def _scatter(stage: Stage, scatter: Scatter, machine: Machine) -> Statement:
     return block(stage_nest(stage, machine), updates)
 
 
+def _varying_scatter(stage: Stage, scatter: Scatter, update: Expression, machine: Machine) -> Statement:
+    """Return the same loops over extents that are known only when a kernel runs."""
+    indices = scatter.indices
+    apart = [axis for axis in scatter.axes if axis.variable in indices]
+    ordered = [axis for axis in scatter.axes if axis not in apart]
+    fill = stage_nest(stage, machine)
+    if not apart:
+        return block(fill, _nest(ordered, Store(stage.buffer, indices, update)))
+    *outer, last = apart
+    lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
+
+    def stores(place: Expression, mask: Expression | None) -> Statement:
+        values = {last.variable: place}
+        at = tuple(vectorize_expression(index, values) for index in indices)
+        value = vectorize_expression(update, values, mask)
+        return _nest(ordered, Store(stage.buffer, at, broadcast(value, place.type.lanes), mask))
+
+    if lanes > 1:
+        updates = Nests(machine).along(last.variable, last.extent, lanes, stores, "serial")
+    else:
+        piece, inside = Variable("piece"), Variable(last.variable.name)
+        first = b.multiply(piece, PIECE)
+        here = substitution({last.variable: b.add(first, inside)})
+        store: Statement = Store(stage.buffer, tuple(map(here, indices)), here(update))
+        count = b.minimum(b.subtract(last.extent, first), PIECE)
+        store = _nest([*ordered, Axis(inside, count)], store)
+        updates = For(piece, b.divide(b.add(last.extent, PIECE - 1), PIECE), "parallel", store)
+    for axis in reversed(outer):
+        updates = For(axis.variable, axis.extent, "parallel", updates)
+    return block(fill, updates)
+
+
+def varies(buffer: Buffer) -> bool:
+    """Whether an extent of a buffer is known only when a kernel runs."""
+    return not all(isinstance(extent, Constant) for extent in buffer.shape)
+
+
 def _is_sequential(anchor: Anchor, target: Target) -> Answer:
     return any(map(is_sequential, anchor.kernel.stages)) or OTHER_FORM
 
 
 STRATEGY = Strategy("sequential_loops", frozenset(Trait), of_kernel(schedule_sequential), _is_sequential)
+VARYING = replace(STRATEGY, name="varying_sequential_loops", varies=True)
 """It takes every kernel with a scan, a scatter or a selection, which no strategy behind it knows."""

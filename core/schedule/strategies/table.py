@@ -23,8 +23,10 @@ from graft.core.schedule.strategies import (
     split_reduction,
     varying_attention,
     varying_convolution,
+    varying_depthwise,
     varying_nest,
     varying_product,
+    varying_winograd,
     winograd_nchw,
     winograd_nhwc,
 )
@@ -35,8 +37,12 @@ TABLE = StrategyTable(
         # extents that are known only when a kernel runs
         varying_attention.STRATEGY,
         varying_product.STRATEGY,
+        varying_depthwise.STRATEGY,
+        varying_winograd.STRATEGY,
         varying_convolution.STRATEGY,
         varying_nest.STRATEGY,
+        recurrent_layers.VARYING,
+        sequential_loops.VARYING,
         # stages whose elements depend on each other
         recurrent_layers.STRATEGY,
         sequential_loops.STRATEGY,

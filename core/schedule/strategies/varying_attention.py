@@ -19,7 +19,7 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.statements import ramp, wide
-from graft.core.schedule.products.tiling import Reduced, Span, Tile, accumulate, begin_with, choose_tile, clear
+from graft.core.schedule.products.tiling import Reduced, Span, Tile, accumulate, begin_with, choose_tile, clear, halves
 from graft.core.schedule.strategies.attention_blocks import Keys, Panels, Rows
 from graft.core.schedule.strategies.attention_in_place import QUERIES as FEW
 from graft.core.schedule.strategies.attention_in_place import InPlace
@@ -48,7 +48,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.types import Type, element_bits
 
 QUERIES = 192
@@ -73,7 +72,7 @@ def schedule_attention(kernel: Kernel, target: Target) -> Scheduled | None:
     body, few = loops.body(), _Loops(stages, scores, values, target, few=True)
     if few.in_place.fits:
         body = If(b.less_equal(values.extents[-2], FEW), few.body(), body)
-    body = instantiate(simplify_statement(body), {})
+    body = instantiate(body, {})
     function = Function(kernel.name, (*kernel.inputs, *kernel.outputs), 1, body, kernel.origin)
     return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
 
@@ -154,10 +153,10 @@ class _Loops:
         return Block((scores, *self.softmax.of(rows, keys), *self._weighted(rows, keys)))
 
     def _in_tiles(self, rows: Expression, tile: Callable[[int, Expression], Statement]) -> Statement:
-        """Return tiles of rows: as many whole ones as there are, and what is left over in powers of two."""
+        """Return tiles of rows: as many whole ones as there are, and what is left over in halves, quarters, ..."""
         done: Expression = b.index(0)
         parts = []
-        for height in (self.tile.rows, *(1 << n for n in reversed(range((self.tile.rows - 1).bit_length())))):
+        for height in halves(self.tile.rows):
             number = Variable("tile")
             whole, rest = divided(rows, height)
             parts.append(For(number, whole, "serial", tile(height, b.add(done, b.multiply(number, height)))))
@@ -167,22 +166,20 @@ class _Loops:
     # ---- Scores ----
 
     def _scores(self, rows: Rows, keys: Keys) -> Statement:
-        """Return the products of a group of rows: whole panels of keys, then the vectors that are left over."""
-        panel = Variable("panel")
-        whole, rest = divided(keys.vectors, self.tile.vectors)
-        parts: list[Statement] = [For(panel, whole, "serial", self._score_panel(rows, panel, self.tile.vectors))]
-        parts += [
-            If(b.equal(rest, vectors), self._score_panel(rows, whole, vectors))
-            for vectors in range(1, self.tile.vectors)
-        ]
-        return Block(tuple(parts))
+        """Return the products of a group of rows: whole panels of keys, then single vectors."""
+        panel, vector, width = Variable("panel"), Variable("vector"), self.tile.vectors
+        whole, rest = divided(keys.vectors, width)
+        panels = For(panel, whole, "serial", self._score_panel(rows, panel, b.index(0), width))
+        single = For(vector, rest, "serial", self._score_panel(rows, whole, b.multiply(vector, self.lanes), 1))
+        return Block((panels, single) if width > 1 else (panels,))
 
-    def _score_panel(self, rows: Rows, panel: Expression, vectors: int) -> Statement:
-        """Return the products of a group of rows and the first vectors of a panel of keys."""
+    def _score_panel(self, rows: Rows, panel: Expression, offset: Expression, vectors: int) -> Statement:
+        """Return the products of a group of rows and some vectors of a panel of keys, from column ``offset`` on."""
         scores, lanes, width = self.scores, self.lanes, self.tile.columns
 
         def right(vector: int) -> Expression:
-            begin = b.add(b.multiply(panel, width * self.panels.terms), b.multiply(scores.term, width))
+            row = b.add(b.multiply(panel, width * self.panels.terms), b.multiply(scores.term, width))
+            begin = b.add(row, offset)
             return Load(self.panels.keys, (ramp(b.add(begin, vector * lanes), lanes),))
 
         def made(height: int, begin: Expression) -> Statement:
@@ -197,7 +194,7 @@ class _Loops:
                     tuple(
                         Store(
                             self.softmax.scored,
-                            (b.add(begin, row), ramp(b.add(b.multiply(panel, width), column), lanes)),
+                            (b.add(begin, row), ramp(b.add(b.add(b.multiply(panel, width), offset), column), lanes)),
                             Load(totals, (b.index(row), ramp(b.index(column), lanes))),
                         )
                         for row in range(height)

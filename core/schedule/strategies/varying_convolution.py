@@ -17,7 +17,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.vectorize import instantiate, lower_loops
+from graft.core.schedule.loops.vectorize import lower_loops
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.statements import column_mask, ramp
@@ -32,7 +32,6 @@ from graft.core.tensor_ir.ir import (
     Constant,
     Expression,
     For,
-    Function,
     If,
     Let,
     Load,
@@ -41,7 +40,6 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Variable,
 )
-from graft.core.tensor_ir.simplify import simplify_statement
 from graft.core.types import FLOATS, element_bits
 
 USUAL = 128
@@ -71,6 +69,25 @@ class _Pixels:
 
 def schedule_images(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
     """Return a kernel around a convolution of floats by constant weights; None for any other."""
+    direct = direct_sums(kernel, stages, target)
+    if direct is None:
+        return None
+    panels, tile = direct.panels, direct.tile
+    packed = {direct.weights: panels.packed(kernel.constants[direct.weights])}
+    return Scheduled(
+        lambda: kernel.function(finished(direct.loops(target.machine)), {direct.weights: panels.buffer}),
+        packed,
+        knobs={"pixels": tile.rows, "vectors": tile.vectors},
+    )
+
+
+def finished(body: Statement) -> Statement:
+    """Return loops as they are emitted."""
+    return lower_loops(body)
+
+
+def direct_sums(kernel: Kernel, stages: Sequence[Stage], target: Target) -> DirectSums | None:
+    """Take apart a convolution of floats by constant weights; None if it is none."""
     epilogue = epilogue_of(stages, kernel.outputs)
     found = None if epilogue is None else convolution_of(epilogue.anchor)
     if epilogue is None or found is None or epilogue.branches or epilogue.picks:
@@ -84,17 +101,27 @@ def schedule_images(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
     tile = next(tile for _, tile in ranked_tiles(USUAL, columns, kind, target) if tile.rows <= MOST_PIXELS)
     if window.is_depthwise:
         tile = Tile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
-    panels = _Panels.of(weights, window, tile)
-    loops = _Loops(epilogue, found, image, panels, tile, target.machine)
-    inputs = (panels.buffer if buffer is weights else buffer for buffer in kernel.inputs)
-    body = instantiate(simplify_statement(lower_loops(simplify_statement(loops.body()))), {})
-    function = Function(kernel.name, (*inputs, *kernel.outputs), len(kernel.outputs), body, kernel.origin)
-    packed = {weights: panels.packed(kernel.constants[weights])}
-    return Scheduled(function, packed, knobs={"pixels": tile.rows, "vectors": tile.vectors})
+    return DirectSums(epilogue, found, image, weights, Panels.of(weights, window, tile), tile)
 
 
 @dataclass(frozen=True, slots=True)
-class _Panels:
+class DirectSums:
+    """A convolution taken apart, its weights in panels, and the tile of pixels x output channels."""
+
+    epilogue: Epilogue
+    found: Convolution
+    image: Buffer
+    weights: Buffer
+    panels: Panels
+    tile: Tile
+
+    def loops(self, machine: Machine) -> Statement:
+        """Return the loops over all tiles."""
+        return _Loops(self.epilogue, self.found, self.image, self.panels, self.tile, machine).body()
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
     """The weights as ``[group, panel, window, input channel, channels of the panel]``, zeros behind the last channel.
 
     To a depthwise convolution all channels are one group of one input channel.
@@ -108,7 +135,7 @@ class _Panels:
     width: int
 
     @classmethod
-    def of(cls, weights: Buffer, window: Window, tile: Tile) -> _Panels:
+    def of(cls, weights: Buffer, window: Window, tile: Tile) -> Panels:
         """Return the panels for a window's weights in a tile."""
         groups, outputs = (1, window.groups) if window.is_depthwise else (window.groups, window.outputs)
         size, count = prod(window.windows.kernel), -(-outputs // tile.columns)
@@ -138,7 +165,7 @@ class _Loops:
     """Writes the loops of one convolution."""
 
     def __init__(
-        self, epilogue: Epilogue, found: Convolution, image: Buffer, panels: _Panels, tile: Tile, machine: Machine
+        self, epilogue: Epilogue, found: Convolution, image: Buffer, panels: Panels, tile: Tile, machine: Machine
     ) -> None:
         self.epilogue, self.window, self.panels, self.tile, self.machine = epilogue, found.window, panels, tile, machine
         self.image, self.kind = image, epilogue.anchor.value.type

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
@@ -21,6 +22,7 @@ from graft.core.schedule.loops.inline import constant_shape, inline_stages, stag
 from graft.core.schedule.loops.loop_frames import lanes_of
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.strategies.clipped_windows import cut_windows
 from graft.core.schedule.strategies.fused_elementwise import overwritable
 from graft.core.schedule.strategies.generic_nest import CHEAP, with_epilogues
 from graft.core.schedule.strategy import Strategy, of_kernel
@@ -51,6 +53,8 @@ from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map
 
 GATHERED, SCATTERED = 1.5, 4.0
 """What each element of a strided load and store costs, where a whole vector of neighbours costs 1."""
+UNROLLED = 16
+"""Positions of a window that are written out."""
 Place = Callable[[Expression, Expression | None], Statement]
 """Gives the code for one position, or a vector of positions, and the mask of those that exist."""
 
@@ -68,12 +72,12 @@ def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
     stages = with_epilogues(inline_stages(kernel.stages, kernel.outputs, _is_cheap(kernel.stages)), kernel.outputs)
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
     nests, rows = Nests(target.machine), common_rows(stages, between)
-    body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
-    parameters = (*kernel.inputs, *kernel.outputs)
-    finished = instantiate(simplify_statement(lower_loops(simplify_statement(body))), {})
-    function = Function(
-        kernel.name, parameters, len(kernel.outputs), finished, kernel.origin, in_place=overwritable(kernel)
-    )
+
+    def function() -> Function:
+        body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
+        finished = instantiate(simplify_statement(lower_loops(body)), {})
+        return replace(kernel.function(finished), in_place=overwritable(kernel))
+
     return Scheduled(function, knobs={"rows": rows})
 
 
@@ -91,7 +95,10 @@ def _is_cheap(stages: Sequence[Stage]) -> Callable[[Stage], bool]:
 def common_rows(stages: Sequence[Stage], between: Sequence[Buffer]) -> int:
     """Return the number of leading axes that all stages share, such that a row of what lies between has known size."""
     made = {stage.buffer for stage in stages}
-    for rows in range(min(len(stage.axes) for stage in stages), 0, -1):
+    most = min(len(stage.axes) for stage in stages)
+    if not between and all(len(stage.axes) == most and stage.reduction is None for stage in stages):
+        most -= 1  # the last axis is that of the vectors
+    for rows in range(most, 0, -1):
         same = all(stage.buffer.shape[:rows] == stages[0].buffer.shape[:rows] for stage in stages)
         known = all(constant_shape(replace(buffer, shape=buffer.shape[rows:])) is not None for buffer in between)
         if len(stages) > 1 and same and known and all(_stays(stage, made, rows) for stage in stages):
@@ -141,7 +148,7 @@ class Nests:
     def nest(self, stage: Stage, rows: int) -> Statement:
         """Return the loops of a stage inside of the loops over its first ``rows`` axes."""
         own = [_Loop(*pair) for pair in zip(stage.axes[rows:], stage.buffer.shape[rows:], strict=True)]
-        reduced = [] if stage.reduction is None else [_Loop(a.variable, a.extent) for a in stage.reduction.axes]
+        reduced = _loops_of(stage)
         lanes = lanes_of(_as_flat(stage), self.machine)
         axis = self._vector_axis(stage, own, reduced, lanes)
         kind: LoopKind = "serial" if rows else "parallel"
@@ -151,11 +158,20 @@ class Nests:
         if axis in reduced:
             return _around(own, self._across(stage, [loop for loop in reduced if loop is not axis], axis, lanes), kind)
 
+        cut = cut_windows(stage) if reduced else None
+        if cut is not None and axis.variable in free_variables(cut.inside):
+            cut = None
+
         def place(index: Expression, mask: Expression | None) -> Statement:
             values = {axis.variable: index}
-            return self._reduced(stage, reduced, values, mask) if reduced else _stored(stage, values, mask)
+            if cut is None:
+                return self._reduced(stage, reduced, values, mask) if reduced else _stored(stage, values, mask)
+            window = prod(int(loop.extent.value) for loop in reduced if isinstance(loop.extent, Constant))
+            whole = self._reduced(cut.whole, reduced, values, mask, "unrolled" if window <= UNROLLED else "serial")
+            return If(cut.inside, whole, self._reduced(cut.clipped, _loops_of(cut.clipped), values, mask))
 
-        return _around(outer, self._along(axis, lanes, place, "serial" if outer else kind), kind)
+        along = self.along(axis.variable, axis.extent, lanes, place, "serial" if outer else kind)
+        return _around(outer, along, kind)
 
     def _vector_axis(self, stage: Stage, own: list[_Loop], reduced: list[_Loop], lanes: int) -> _Loop | None:
         """Return the axis along which most accesses are contiguous, None where single elements are as good."""
@@ -174,27 +190,32 @@ class Nests:
                 best = (cost, loop)
         return best[1]
 
-    def _along(self, axis: _Loop, lanes: int, place: Place, kind: LoopKind) -> Statement:
+    def along(self, variable: Variable, extent: Expression, lanes: int, place: Place, kind: LoopKind) -> Statement:
         """Return the loop over whole vectors along an axis, and what is left over at its end."""
-        whole, rest = divided(axis.extent, lanes)
-        block = Variable(f"{axis.variable.name}_block")
+        whole, rest = divided(extent, lanes)
+        block = Variable(f"{variable.name}_block")
         parts: list[Statement] = []
         if whole != b.index(0):
             parts.append(For(block, whole, kind, place(Ramp(b.multiply(block, lanes), 1, lanes), None)))
         if rest != b.index(0):
-            parts.append(self._tail(axis, b.multiply(whole, lanes), rest, lanes, place))
+            parts.append(self._tail(variable, b.multiply(whole, lanes), rest, lanes, place))
         return Block(tuple(parts))
 
-    def _tail(self, axis: _Loop, begin: Expression, rest: Expression, lanes: int, place: Place) -> Statement:
+    def _tail(self, axis: Variable, begin: Expression, rest: Expression, lanes: int, place: Place) -> Statement:
         if self.machine.masks:
             mask = Binary("lt", Ramp(b.index(0), 1, lanes), Broadcast(rest, lanes))
             body = place(Ramp(begin, 1, lanes), mask)
             return body if isinstance(rest, Constant) else If(b.greater(rest, 0), body)
-        element = Variable(axis.variable.name)
+        element = Variable(axis.name)
         return For(element, rest, "serial", place(b.add(begin, element), None))
 
     def _reduced(
-        self, stage: Stage, reduced: Sequence[_Loop], values: dict[Variable, Expression], mask: Expression | None
+        self,
+        stage: Stage,
+        reduced: Sequence[_Loop],
+        values: dict[Variable, Expression],
+        mask: Expression | None,
+        kind: LoopKind = "serial",
     ) -> Statement:
         """Return a reduction into one register, or one vector of a kept axis."""
         assert stage.reduction is not None, stage.buffer.name
@@ -204,7 +225,7 @@ class Nests:
         value = broadcast(vectorize_expression(stage.value, values, mask), lanes)
         step = Store(total, home, Binary(stage.reduction.operator, Load(total, home), value))
         end = _finished(stage, values, Load(total, home), mask)
-        return Allocate(total, Block((Store(total, home, start), _around(reduced, step, "serial"), end)))
+        return Allocate(total, Block((Store(total, home, start), _around(reduced, step, kind), end)))
 
     def _across(self, stage: Stage, others: Sequence[_Loop], axis: _Loop, lanes: int) -> Statement:
         """Return a reduction whose innermost axis is vectors of terms, joined at the end."""
@@ -223,9 +244,14 @@ class Nests:
                                  broadcast(value, lanes), neutral)  # fmt: skip
             return Store(total, home, Binary(operator, Load(total, home), value))
 
-        loop = _around(others, self._along(axis, lanes, term, "serial"), "serial")
+        loop = _around(others, self.along(axis.variable, axis.extent, lanes, term, "serial"), "serial")
         result = joined(operator, stage.reduction.initial, Horizontal(operator, Load(total, home)))
         return Allocate(total, Block((Store(total, home, neutral), loop, _finished(stage, {}, result, None))))
+
+
+def _loops_of(stage: Stage) -> list[_Loop]:
+    """Return the loops of a reduction."""
+    return [] if stage.reduction is None else [_Loop(axis.variable, axis.extent) for axis in stage.reduction.axes]
 
 
 def divided(extent: Expression, lanes: int) -> tuple[Expression, Expression]:

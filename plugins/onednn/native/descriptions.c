@@ -33,53 +33,53 @@ static void canonical_strides(const Shape *shape, const int64_t *strides, int64_
   }
 }
 
-int32_t onednn_strided(Module *module, int32_t node, const Shape *shape, const int64_t *strides, DnnlDesc *desc) {
+int32_t onednn_strided(Binding *binding, int32_t node, const Shape *shape, const int64_t *strides, DnnlDesc *desc) {
   int64_t canonical[DNNL_MAX_RANK];
   canonical_strides(shape, strides, canonical);
   DnnlStatus status =
-      module->dnnl.memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, canonical);
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+      binding->dnnl->memory_desc_create_with_strides(desc, shape->rank, shape->sizes, DNNL_F32, canonical);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(binding, node, "describing a tensor", status);
 }
 
-int32_t onednn_row_major(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
+int32_t onednn_row_major(Binding *binding, int32_t node, const Shape *shape, DnnlDesc *desc) {
   int64_t strides[DNNL_MAX_RANK];
   int64_t step = 1;
   for (int32_t i = shape->rank - 1; i >= 0; i--) {
     strides[i] = step;
     step *= shape->sizes[i];
   }
-  return onednn_strided(module, node, shape, strides, desc);
+  return onednn_strided(binding, node, shape, strides, desc);
 }
 
-int32_t onednn_innermost(Module *module, int32_t node, const Shape *shape, int32_t axis, DnnlDesc *desc) {
+int32_t onednn_innermost(Binding *binding, int32_t node, const Shape *shape, int32_t axis, DnnlDesc *desc) {
   int64_t strides[DNNL_MAX_RANK];
   int64_t step = shape->sizes[axis];
   for (int32_t i = shape->rank - 1; i >= 0; i--) {
     strides[i] = i == axis ? 1 : step;
     step *= i == axis ? 1 : shape->sizes[i];
   }
-  return onednn_strided(module, node, shape, strides, desc);
+  return onednn_strided(binding, node, shape, strides, desc);
 }
 
-int32_t onednn_any_layout(Module *module, int32_t node, const Shape *shape, DnnlDesc *desc) {
-  DnnlStatus status = module->dnnl.memory_desc_create_with_tag(desc, shape->rank, shape->sizes, DNNL_F32, DNNL_ANY);
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+int32_t onednn_any_layout(Binding *binding, int32_t node, const Shape *shape, DnnlDesc *desc) {
+  DnnlStatus status = binding->dnnl->memory_desc_create_with_tag(desc, shape->rank, shape->sizes, DNNL_F32, DNNL_ANY);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(binding, node, "describing a tensor", status);
 }
 
-bool onednn_strides(const Module *module, DnnlConstDesc desc, const int64_t **strides) {
-  const Dnnl *dnnl = &module->dnnl;
+bool onednn_strides(const Binding *binding, DnnlConstDesc desc, const int64_t **strides) {
+  const Dnnl *dnnl = binding->dnnl;
   int blocks = 1;
   return dnnl->memory_desc_query(desc, DNNL_QUERY_INNER_BLOCKS, &blocks) == DNNL_SUCCESS && blocks == 0 &&
          dnnl->memory_desc_query(desc, DNNL_QUERY_STRIDES, (void *)strides) == DNNL_SUCCESS;
 }
 
-int32_t onednn_canonical(Module *module, int32_t node, DnnlConstDesc desc, DnnlDesc *copy) {
-  const Dnnl *dnnl = &module->dnnl;
+int32_t onednn_canonical(Binding *binding, int32_t node, DnnlConstDesc desc, DnnlDesc *copy) {
+  const Dnnl *dnnl = binding->dnnl;
   const int64_t *strides = NULL;
   *copy = NULL;
-  if (!onednn_strides(module, desc, &strides)) {
+  if (!onednn_strides(binding, desc, &strides)) {
     DnnlStatus status = dnnl->memory_desc_clone(copy, desc); /* blocked: by one of oneDNN's own tags */
-    return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "describing a tensor", status);
+    return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(binding, node, "describing a tensor", status);
   }
   Shape shape = {.rank = 0};
   const int64_t *sizes = NULL;
@@ -89,11 +89,11 @@ int32_t onednn_canonical(Module *module, int32_t node, DnnlConstDesc desc, DnnlD
     status = dnnl->memory_desc_query(desc, DNNL_QUERY_SIZES, (void *)&sizes);
   }
   if (status != DNNL_SUCCESS || rank > DNNL_MAX_RANK) {
-    return onednn_fail(module, node, "reading the description of a tensor", status);
+    return onednn_fail(binding, node, "reading the description of a tensor", status);
   }
   shape.rank = rank;
   for (int i = 0; i < rank; i++) {
     shape.sizes[i] = sizes[i];
   }
-  return onednn_strided(module, node, &shape, strides, copy);
+  return onednn_strided(binding, node, &shape, strides, copy);
 }

@@ -1,4 +1,6 @@
 /* What is said when a graph cannot be loaded or run. */
+#include <stdio.h>
+
 #include "module.h"
 
 static const char *status_text(DnnlStatus status) {
@@ -9,13 +11,10 @@ static const char *status_text(DnnlStatus status) {
   return known ? TEXTS[status] : "unknown status";
 }
 
-int32_t onednn_fail(Module *module, int32_t node, const char *what, DnnlStatus status) {
-  const char *region = module->graph.symbol;
-  const char *name = module->graph.nodes[node].name;
-  const char *origin = module->graph.nodes[node].origin;
-  if (status == DNNL_SUCCESS) {
-    return module->host->fail(module->host, "region '%s', %s (node '%s'): %s", region, name, origin, what);
-  }
-  return module->host->fail(module->host, "region '%s', %s (node '%s'): %s: oneDNN says '%s'", region, name, origin,
-                            what, status_text(status));
+int32_t onednn_fail(Binding *binding, int32_t node, const char *what, DnnlStatus status) {
+  const Node *self = &binding->nodes[node];
+  const char *because = status == DNNL_SUCCESS ? "" : status_text(status);
+  snprintf(binding->error, sizeof binding->error, "region '%s', %s (node '%s'): %s%s%s%s", binding->module->graph.symbol,
+           self->name, self->origin, what, *because ? ": oneDNN says '" : "", because, *because ? "'" : "");
+  return GRAFT_ERROR_RUN;
 }

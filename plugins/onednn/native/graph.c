@@ -34,21 +34,24 @@ static int32_t read_shape(const Reader *reader, int32_t index, const JsonValue *
   if (strcmp(graft_json_string(graft_json_item(types, 0), ""), "float32") != 0) {
     return damaged(reader, index, "the element type must be float32");
   }
-  const JsonValue *sizes = graft_json_item(shapes, 0);
-  size_t rank = graft_json_count(sizes);
-  if (sizes == NULL || sizes->kind != JSON_ARRAY || rank > DNNL_MAX_RANK) {
+  node->sizes = graft_json_item(shapes, 0);
+  size_t rank = graft_json_count(node->sizes);
+  if (node->sizes == NULL || node->sizes->kind != JSON_ARRAY || rank > DNNL_MAX_RANK) {
     return damaged(reader, index, "the shape must be a list of at most 12 sizes");
   }
   node->shape.rank = rank == 0 ? 1 : (int32_t)rank; /* oneDNN has no rank 0 */
   node->shape.sizes[0] = 1;
   int64_t elements = 1;
   for (size_t i = 0; i < rank; i++) {
-    int64_t size = graft_json_integer(graft_json_item(sizes, i), -1);
-    if (size < 1 || size > MAX_ELEMENTS / elements) {
+    const Graph *graph = reader->graph;
+    Dimension dimension;
+    bool valid = onednn_read_dimension(graph, graft_json_item(node->sizes, i), graph->operation_count, &dimension);
+    int64_t size = dimension.place < 0 ? dimension.number : 1;
+    if (!valid || size < 1 || size > MAX_ELEMENTS / elements) {
       return damaged(reader, index, "a size of the shape is out of range");
     }
     elements *= size;
-    node->shape.sizes[i] = size;
+    node->shape.sizes[i] = dimension.number;
   }
   return GRAFT_OK;
 }
@@ -154,7 +157,17 @@ int32_t onednn_graph_parse(Graph *graph, const GraftLoaderHost *host, const Graf
     return broken(&reader, message);
   }
   const JsonValue *root = graft_json_root(graph->document);
+  const char *wrong = onednn_read_extents(graph, root);
+  if (wrong != NULL) {
+    return broken(&reader, wrong);
+  }
   int32_t code = read_nodes(&reader, root);
+  for (int32_t i = 0; i < graph->symbol_count && code == GRAFT_OK; i++) {
+    const Symbol *symbol = &graph->symbols[i];
+    bool known = symbol->input < graph->input_count &&
+                 symbol->axis < graph->nodes[graph->inputs[symbol->input]].shape.rank;
+    code = known ? GRAFT_OK : broken(&reader, "a symbol is of an axis that there is not");
+  }
   return code == GRAFT_OK ? read_heads(&reader, graft_json_member(root, "heads")) : code;
 }
 
@@ -163,6 +176,8 @@ void onednn_graph_free(Graph *graph) {
   free(graph->inputs);
   free(graph->indices);
   free(graph->heads);
+  free(graph->symbols);
+  free(graph->operations);
   if (graph->document != NULL) {
     graft_json_free(graph->document);
   }

@@ -14,7 +14,7 @@ typedef struct Operand {
 } Operand;
 
 typedef struct Kernel {
-  Module *module;
+  Binding *binding;
   int32_t node;
   const Node *self;
   Shape shape;       /* of the destination as the primitive sees it */
@@ -35,10 +35,11 @@ typedef struct PrimitiveRow {
   const char *name;
   int32_t least, most;
   int32_t (*describe)(Kernel *kernel);
+  bool empty; /* whether it takes inputs without elements */
 } PrimitiveRow;
 
 /* kernels.c */
-/* Frees what the kernel owns and starts anew with its module and node. */
+/* Frees what the kernel owns and starts anew with its binding and node. */
 void kernel_reset(Kernel *kernel, bool copied);
 int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status);
 const Shape *kernel_shape(const Kernel *kernel, int32_t input);

@@ -5,16 +5,16 @@
 #include "kernel.h"
 
 int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status) {
-  return onednn_fail(kernel->module, kernel->node, what, status);
+  return onednn_fail(kernel->binding, kernel->node, what, status);
 }
 
 const Shape *kernel_shape(const Kernel *kernel, int32_t input) {
-  return &kernel->module->graph.nodes[kernel->self->inputs[input]].shape;
+  return &kernel->binding->nodes[kernel->self->inputs[input]].shape;
 }
 
 int32_t kernel_operand(Kernel *kernel, int32_t arg, int32_t input, DnnlDesc view) {
   if (kernel->operand_count == MAX_OPERANDS) {
-    kernel->module->dnnl.memory_desc_destroy(view);
+    kernel->binding->dnnl->memory_desc_destroy(view);
     return kernel_fail(kernel, "too many operands", DNNL_SUCCESS);
   }
   kernel->operands[kernel->operand_count++] = (Operand){arg, kernel->self->inputs[input], view};
@@ -30,26 +30,26 @@ void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result) {
 }
 
 int32_t kernel_unary(Kernel *kernel, int32_t axis) {
-  const Module *module = kernel->module;
-  DnnlConstDesc current = onednn_current(module, kernel->self->inputs[0])->desc;
+  const Binding *binding = kernel->binding;
+  DnnlConstDesc current = onednn_current(binding, kernel->self->inputs[0])->desc;
   int32_t code = GRAFT_OK;
   if (kernel->copied) {
-    code = onednn_innermost(kernel->module, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source);
+    code = onednn_innermost(kernel->binding, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source);
   } else {
-    DnnlStatus status = module->dnnl.memory_desc_clone(&kernel->source, current);
+    DnnlStatus status = binding->dnnl->memory_desc_clone(&kernel->source, current);
     code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a tensor", status);
   }
   if (code != GRAFT_OK) {
     return code;
   }
-  return onednn_any_layout(kernel->module, kernel->node, &kernel->self->shape, &kernel->target);
+  return onednn_any_layout(kernel->binding, kernel->node, &kernel->self->shape, &kernel->target);
 }
 
 int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, int64_t least, int64_t *values) {
   const JsonValue *list = graft_json_member(kernel->self->attributes, name);
   bool valid = graft_json_count(list) == (size_t)count;
   for (int32_t i = 0; i < count && valid; i++) {
-    values[i] = graft_json_integer(graft_json_item(list, (size_t)i), -1);
+    values[i] = onednn_integer(kernel->binding, graft_json_item(list, (size_t)i), -1);
     valid = values[i] >= least && values[i] < INT32_MAX;
   }
   char what[80];
@@ -75,7 +75,7 @@ DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name) {
 }
 
 void kernel_reset(Kernel *kernel, bool copied) {
-  const Dnnl *dnnl = &kernel->module->dnnl;
+  const Dnnl *dnnl = kernel->binding->dnnl;
   for (int32_t i = 0; i < kernel->operand_count; i++) {
     dnnl->memory_desc_destroy(kernel->operands[i].view);
   }
@@ -88,30 +88,30 @@ void kernel_reset(Kernel *kernel, bool copied) {
   if (kernel->recipe != NULL) {
     dnnl->primitive_desc_destroy(kernel->recipe);
   }
-  const Node *self = &kernel->module->graph.nodes[kernel->node];
-  *kernel = (Kernel){.module = kernel->module, .node = kernel->node, .self = self, .shape = self->shape,
+  const Node *self = &kernel->binding->nodes[kernel->node];
+  *kernel = (Kernel){.binding = kernel->binding, .node = kernel->node, .self = self, .shape = self->shape,
                      .copied = copied, .replaced = -1};
 }
 
 /* The buffer of the destination: a new one, or that of the value which the post-operation "sum" adds to. */
 static int32_t destination(Kernel *kernel, DnnlConstDesc desc, int32_t *buffer) {
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   if (kernel->replaced < 0) {
-    return onednn_new_buffer(module, BUFFER_WORKSPACE, module->dnnl.memory_desc_get_size(desc), buffer);
+    return onednn_new_buffer(binding, BUFFER_WORKSPACE, binding->dnnl->memory_desc_get_size(desc), buffer);
   }
-  return onednn_fetch(module, kernel->node, kernel->replaced, desc, kernel->replaced_view, buffer);
+  return onednn_fetch(binding, kernel->node, kernel->replaced, desc, kernel->replaced_view, buffer);
 }
 
 static int32_t collect_args(Kernel *kernel, StepArg *args, int32_t *count) {
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   for (int32_t i = 0; i < kernel->operand_count; i++) {
     const Operand *operand = &kernel->operands[i];
-    DnnlConstDesc desc = module->dnnl.primitive_desc_query_md(kernel->recipe, DNNL_QUERY_ARG_DESC, operand->arg);
-    if (desc == NULL || module->dnnl.memory_desc_get_size(desc) == 0) {
+    DnnlConstDesc desc = binding->dnnl->primitive_desc_query_md(kernel->recipe, DNNL_QUERY_ARG_DESC, operand->arg);
+    if (desc == NULL || binding->dnnl->memory_desc_get_size(desc) == 0) {
       return kernel_fail(kernel, "oneDNN does not know an operand", DNNL_SUCCESS);
     }
     args[*count] = (StepArg){operand->arg, -1, (DnnlDesc)desc};
-    int32_t code = onednn_fetch(module, kernel->node, operand->value, desc, operand->view, &args[*count].buffer);
+    int32_t code = onednn_fetch(binding, kernel->node, operand->value, desc, operand->view, &args[*count].buffer);
     if (code != GRAFT_OK) {
       return code;
     }
@@ -121,8 +121,8 @@ static int32_t collect_args(Kernel *kernel, StepArg *args, int32_t *count) {
 }
 
 static int32_t emit(Kernel *kernel) {
-  Module *module = kernel->module;
-  const Dnnl *dnnl = &module->dnnl;
+  Binding *binding = kernel->binding;
+  const Dnnl *dnnl = binding->dnnl;
   StepArg args[MAX_OPERANDS + 2];
   int32_t count = 0;
   int32_t code = collect_args(kernel, args, &count);
@@ -136,59 +136,79 @@ static int32_t emit(Kernel *kernel) {
   uint64_t bytes = scratchpad == NULL ? 0 : dnnl->memory_desc_get_size(scratchpad);
   if (code == GRAFT_OK && bytes > 0) {
     args[count] = (StepArg){ARG_SCRATCHPAD, -1, (DnnlDesc)scratchpad};
-    code = onednn_new_buffer(module, BUFFER_WORKSPACE, bytes, &args[count++].buffer);
+    code = onednn_new_buffer(binding, BUFFER_WORKSPACE, bytes, &args[count++].buffer);
   }
   if (code != GRAFT_OK) {
     return code;
   }
   DnnlDesc desc = NULL;
-  code = kernel->reshaped ? onednn_row_major(module, kernel->node, &kernel->self->shape, &desc) : GRAFT_OK;
+  code = kernel->reshaped ? onednn_row_major(binding, kernel->node, &kernel->self->shape, &desc) : GRAFT_OK;
   if (code == GRAFT_OK) {
-    code = onednn_store(module, kernel->node, target->buffer, desc != NULL ? desc : target->desc, NULL);
+    code = onednn_store(binding, kernel->node, target->buffer, desc != NULL ? desc : target->desc, NULL);
   }
   dnnl->memory_desc_destroy(desc);
   if (code == GRAFT_OK) {
     DnnlRecipe recipe = kernel->recipe;
     kernel->recipe = NULL;
-    code = onednn_add_step(module, kernel->node, recipe, args, count, false);
+    code = onednn_add_step(binding, kernel->node, recipe, args, count, false);
   }
   return code;
 }
 
 static const PrimitiveRow PRIMITIVES[] = {
-    {"convolution", 2, 3 + MAX_POST_OPS, describe_convolution},
-    {"matmul", 2, 3 + MAX_POST_OPS, describe_matmul},
-    {"pooling", 1, 1 + MAX_POST_OPS, describe_pooling},
-    {"eltwise", 1, 1 + MAX_POST_OPS, describe_eltwise},
-    {"binary", 2, 2 + MAX_POST_OPS, describe_binary},
-    {"softmax", 1, 1, describe_softmax},
-    {"layer_normalization", 2, 3, describe_layer_normalization},
-    {"lrn", 1, 1, describe_lrn},
-    {"batch_normalization", 5, 5, describe_batch_normalization},
-    {"concat", 1, MAX_OPERANDS, describe_concat},
+    {"convolution", 2, 3 + MAX_POST_OPS, describe_convolution, false},
+    {"matmul", 2, 3 + MAX_POST_OPS, describe_matmul, true},
+    {"pooling", 1, 1 + MAX_POST_OPS, describe_pooling, false},
+    {"eltwise", 1, 1 + MAX_POST_OPS, describe_eltwise, false},
+    {"binary", 2, 2 + MAX_POST_OPS, describe_binary, false},
+    {"softmax", 1, 1, describe_softmax, false},
+    {"layer_normalization", 2, 3, describe_layer_normalization, false},
+    {"lrn", 1, 1, describe_lrn, false},
+    {"batch_normalization", 5, 5, describe_batch_normalization, false},
+    {"concat", 1, MAX_OPERANDS, describe_concat, true},
 };
 
 static const struct {
   const char *name;
-  int32_t (*lower)(Module *module, int32_t node);
+  int32_t (*lower)(Binding *binding, int32_t node);
 } VIEWS[] = {{"reshape", onednn_reshape}, {"transpose", onednn_transpose}, {"slice", onednn_slice}};
 
 /* Whether oneDNN fell back from its own kernels, as it does for strides that it does not know: its reference
  * implementations take up to a thousand times as long, a copy of the operands is nothing beside them. */
 static bool is_fallback(const Kernel *kernel) {
   const char *name = NULL;
-  kernel->module->dnnl.primitive_desc_query(kernel->recipe, DNNL_QUERY_IMPLEMENTATION, 0, (void *)&name);
+  kernel->binding->dnnl->primitive_desc_query(kernel->recipe, DNNL_QUERY_IMPLEMENTATION, 0, (void *)&name);
   return name != NULL && (strncmp(name, "gemm", 4) == 0 || strncmp(name, "ref", 3) == 0);
 }
 
-static int32_t lower_primitive(Module *module, int32_t node, const PrimitiveRow *row) {
-  const Node *self = &module->graph.nodes[node];
-  if (self->input_count < row->least || self->input_count > row->most) {
-    return onednn_fail(module, node, "wrong number of inputs", DNNL_SUCCESS);
+/* Some sum over no elements; `row` is a primitive that knows none. */
+static int32_t check_elements(Binding *binding, int32_t node, const PrimitiveRow *row) {
+  const Node *self = &binding->nodes[node];
+  for (int32_t i = 0; i < self->input_count && !row->empty; i++) {
+    const Node *input = &binding->nodes[self->inputs[i]];
+    if (input->empty) {
+      char what[192];
+      int used = snprintf(what, sizeof what, "it computes nothing from '%.64s', which is of shape [", input->name);
+      for (int32_t axis = 0; axis < input->shape.rank && used < (int)sizeof what - 24; axis++) {
+        used += snprintf(what + used, sizeof what - (size_t)used, "%s%lld", axis ? "," : "",
+                         (long long)input->shape.sizes[axis]);
+      }
+      snprintf(what + used, sizeof what - (size_t)used, "]");
+      return onednn_fail(binding, node, what, DNNL_SUCCESS);
+    }
   }
-  Kernel kernel = {.module = module, .node = node};
+  return GRAFT_OK;
+}
+
+static int32_t lower_primitive(Binding *binding, int32_t node, const PrimitiveRow *row) {
+  const Node *self = &binding->nodes[node];
+  if (self->input_count < row->least || self->input_count > row->most) {
+    return onednn_fail(binding, node, "wrong number of inputs", DNNL_SUCCESS);
+  }
+  Kernel kernel = {.binding = binding, .node = node};
   kernel_reset(&kernel, false);
-  int32_t code = row->describe(&kernel);
+  int32_t code = check_elements(binding, node, row);
+  code = code == GRAFT_OK ? row->describe(&kernel) : code;
   if (code == GRAFT_OK && is_fallback(&kernel)) {
     kernel_reset(&kernel, true);
     code = row->describe(&kernel);
@@ -200,18 +220,20 @@ static int32_t lower_primitive(Module *module, int32_t node, const PrimitiveRow 
   return code;
 }
 
-int32_t onednn_lower(Module *module, int32_t node) {
-  const Node *self = &module->graph.nodes[node];
+int32_t onednn_lower(Binding *binding, int32_t node) {
+  const Node *self = &binding->nodes[node];
   const char *primitive = graft_json_string(graft_json_member(self->attributes, "primitive"), "");
   for (size_t i = 0; i < sizeof VIEWS / sizeof VIEWS[0]; i++) {
     if (self->input_count == 1 && strcmp(primitive, VIEWS[i].name) == 0) {
-      return VIEWS[i].lower(module, node);
+      return binding->nodes[self->inputs[0]].empty
+                 ? onednn_fail(binding, node, "the shapes before and after have different sizes", DNNL_SUCCESS)
+                 : VIEWS[i].lower(binding, node);
     }
   }
   for (size_t i = 0; i < sizeof PRIMITIVES / sizeof PRIMITIVES[0]; i++) {
     if (strcmp(primitive, PRIMITIVES[i].name) == 0) {
-      return lower_primitive(module, node, &PRIMITIVES[i]);
+      return lower_primitive(binding, node, &PRIMITIVES[i]);
     }
   }
-  return onednn_fail(module, node, "unknown primitive", DNNL_SUCCESS);
+  return onednn_fail(binding, node, "unknown primitive", DNNL_SUCCESS);
 }

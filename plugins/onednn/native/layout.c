@@ -16,148 +16,110 @@ void *onednn_grow(void *array, size_t count, size_t *capacity, size_t size) {
   return grown;
 }
 
-int32_t onednn_new_buffer(Module *module, BufferKind kind, uint64_t bytes, int32_t *buffer) {
-  Buffer *grown = onednn_grow(module->buffers, module->buffer_count, &module->buffer_capacity, sizeof *grown);
+int32_t onednn_new_buffer(Binding *binding, BufferKind kind, uint64_t bytes, int32_t *buffer) {
+  Buffer *grown = onednn_grow(binding->buffers, binding->buffer_count, &binding->buffer_capacity, sizeof *grown);
   if (grown == NULL) {
-    return onednn_fail(module, 0, "memory ran out", DNNL_SUCCESS);
+    return onednn_fail(binding, 0, "memory ran out", DNNL_SUCCESS);
   }
-  module->buffers = grown;
-  *buffer = (int32_t)module->buffer_count++;
+  binding->buffers = grown;
+  *buffer = (int32_t)binding->buffer_count++;
   grown[*buffer] = (Buffer){.kind = kind, .index = -1, .bytes = bytes, .first = INT32_MAX, .last = -1};
   return GRAFT_OK;
 }
 
-int32_t onednn_store(Module *module, int32_t value, int32_t buffer, DnnlConstDesc desc, DnnlConstDesc view) {
-  Stored *grown = onednn_grow(module->stored, module->stored_count, &module->stored_capacity, sizeof *grown);
+int32_t onednn_store(Binding *binding, int32_t value, int32_t buffer, DnnlConstDesc desc, DnnlConstDesc view) {
+  Stored *grown = onednn_grow(binding->stored, binding->stored_count, &binding->stored_capacity, sizeof *grown);
   if (grown == NULL) {
-    return onednn_fail(module, value, "memory ran out", DNNL_SUCCESS);
+    return onednn_fail(binding, value, "memory ran out", DNNL_SUCCESS);
   }
-  module->stored = grown;
-  Stored *stored = &grown[module->stored_count++];
+  binding->stored = grown;
+  Stored *stored = &grown[binding->stored_count++];
   *stored = (Stored){.value = value, .buffer = buffer};
-  int32_t code = onednn_canonical(module, value, desc, &stored->desc);
-  return code == GRAFT_OK && view != NULL ? onednn_canonical(module, value, view, &stored->view) : code;
+  int32_t code = onednn_canonical(binding, value, desc, &stored->desc);
+  return code == GRAFT_OK && view != NULL ? onednn_canonical(binding, value, view, &stored->view) : code;
 }
 
-const Stored *onednn_current(const Module *module, int32_t value) {
-  for (size_t i = 0; i < module->stored_count; i++) {
-    if (module->stored[i].value == value) {
-      return &module->stored[i];
+const Stored *onednn_current(const Binding *binding, int32_t value) {
+  for (size_t i = 0; i < binding->stored_count; i++) {
+    if (binding->stored[i].value == value) {
+      return &binding->stored[i];
     }
   }
   return NULL;
 }
 
-static bool same(const Module *module, DnnlConstDesc left, DnnlConstDesc right) {
-  return left == right || (left != NULL && right != NULL && module->dnnl.memory_desc_equal(left, right) != 0);
+static bool same(const Binding *binding, DnnlConstDesc left, DnnlConstDesc right) {
+  return left == right || (left != NULL && right != NULL && binding->dnnl->memory_desc_equal(left, right) != 0);
 }
 
-/* Runs a reorder of a constant now, once: the result is shared by all calls. */
-static int32_t reorder_now(Module *module, int32_t node, DnnlConstRecipe recipe, const StepArg *args) {
-  const Dnnl *dnnl = &module->dnnl;
-  DnnlPrimitive primitive = NULL;
-  DnnlStream stream = NULL;
-  DnnlArg memories[3] = {{args[0].arg, NULL}, {args[1].arg, NULL}, {args[2].arg, NULL}};
-  void *scratchpad = onednn_allocate(module->buffers[args[2].buffer].bytes);
-  DnnlStatus status = scratchpad == NULL ? 1 : dnnl->primitive_create(&primitive, recipe);
-  if (status == DNNL_SUCCESS) {
-    status = dnnl->stream_create(&stream, module->engine, DNNL_IN_ORDER);
-  }
-  for (int32_t i = 0; i < 3 && status == DNNL_SUCCESS; i++) {
-    void *data = i == 2 ? scratchpad : module->buffers[args[i].buffer].data;
-    status = dnnl->memory_create(&memories[i].memory, args[i].desc, module->engine, data);
-  }
-  if (status == DNNL_SUCCESS) {
-    status = dnnl->primitive_execute(primitive, stream, 3, memories);
-  }
-  if (stream != NULL) {
-    dnnl->stream_wait(stream);
-    dnnl->stream_destroy(stream);
-  }
-  for (int32_t i = 0; i < 3; i++) {
-    if (memories[i].memory != NULL) {
-      dnnl->memory_destroy(memories[i].memory);
-    }
-  }
-  if (primitive != NULL) {
-    dnnl->primitive_destroy(primitive);
-  }
-  free(scratchpad);
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "laying out a constant", status);
-}
-
-static int32_t reorder_recipe(Module *module, int32_t node, DnnlConstDesc from, DnnlConstDesc to,
+static int32_t reorder_recipe(Binding *binding, int32_t node, DnnlConstDesc from, DnnlConstDesc to,
                               DnnlRecipe *recipe) {
-  const Dnnl *dnnl = &module->dnnl;
+  const Dnnl *dnnl = binding->dnnl;
   DnnlAttr attr = NULL;
   DnnlStatus status = dnnl->primitive_attr_create(&attr);
   if (status == DNNL_SUCCESS) {
     status = dnnl->primitive_attr_set_scratchpad_mode(attr, DNNL_SCRATCHPAD_USER);
   }
   if (status == DNNL_SUCCESS) {
-    status = dnnl->reorder_primitive_desc_create(recipe, from, module->engine, to, module->engine, attr);
+    status = dnnl->reorder_primitive_desc_create(recipe, from, binding->engine, to, binding->engine, attr);
   }
   if (attr != NULL) {
     dnnl->primitive_attr_destroy(attr);
   }
-  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(module, node, "changing a layout", status);
+  return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(binding, node, "changing a layout", status);
 }
 
-static int32_t reorder(Module *module, int32_t node, int32_t source, DnnlConstDesc from, DnnlConstDesc to,
+static int32_t reorder(Binding *binding, int32_t node, int32_t source, DnnlConstDesc from, DnnlConstDesc to,
                        int32_t *buffer) {
-  bool constant = module->buffers[source].kind == BUFFER_CONSTANT;
-  uint64_t bytes = module->dnnl.memory_desc_get_size(to);
+  bool constant = binding->buffers[source].kind == BUFFER_CONSTANT;
+  uint64_t bytes = binding->dnnl->memory_desc_get_size(to);
   int32_t scratchpad = -1;
   DnnlRecipe recipe = NULL;
-  int32_t code = reorder_recipe(module, node, from, to, &recipe);
+  int32_t code = reorder_recipe(binding, node, from, to, &recipe);
   if (code != GRAFT_OK) {
     return code;
   }
-  DnnlConstDesc scratch = module->dnnl.primitive_desc_query_md(recipe, DNNL_QUERY_ARG_DESC, ARG_SCRATCHPAD);
-  code = onednn_new_buffer(module, constant ? BUFFER_CONSTANT : BUFFER_WORKSPACE, bytes, buffer);
+  DnnlConstDesc scratch = binding->dnnl->primitive_desc_query_md(recipe, DNNL_QUERY_ARG_DESC, ARG_SCRATCHPAD);
+  code = onednn_new_buffer(binding, constant ? BUFFER_CONSTANT : BUFFER_WORKSPACE, bytes, buffer);
   if (code == GRAFT_OK) {
-    code = onednn_new_buffer(module, BUFFER_WORKSPACE, module->dnnl.memory_desc_get_size(scratch), &scratchpad);
+    code = onednn_new_buffer(binding, BUFFER_WORKSPACE, binding->dnnl->memory_desc_get_size(scratch), &scratchpad);
   }
   StepArg args[3] = {{ARG_SRC, source, (DnnlDesc)from}, {ARG_DST, *buffer, (DnnlDesc)to},
                      {ARG_SCRATCHPAD, scratchpad, (DnnlDesc)scratch}};
   if (code == GRAFT_OK && !constant) {
-    return onednn_add_step(module, node, recipe, args, 3, true);
+    return onednn_add_step(binding, node, recipe, args, 3, true);
   }
   if (code == GRAFT_OK) {
-    Buffer *packed = &module->buffers[*buffer];
-    packed->data = onednn_allocate(bytes);
-    packed->owned = true;
-    code = packed->data == NULL ? onednn_fail(module, node, "memory ran out for a constant", DNNL_SUCCESS)
-                                : reorder_now(module, node, recipe, args);
+    code = onednn_pack(binding, node, recipe, args);
   }
-  module->dnnl.primitive_desc_destroy(recipe);
+  binding->dnnl->primitive_desc_destroy(recipe);
   return code;
 }
 
-int32_t onednn_fetch_row_major(Module *module, int32_t node, int32_t value, int32_t *buffer) {
+int32_t onednn_fetch_row_major(Binding *binding, int32_t node, int32_t value, int32_t *buffer) {
   DnnlDesc plain = NULL;
-  int32_t code = onednn_row_major(module, node, &module->graph.nodes[value].shape, &plain);
+  int32_t code = onednn_row_major(binding, node, &binding->nodes[value].shape, &plain);
   if (code == GRAFT_OK) {
-    code = onednn_fetch(module, node, value, plain, NULL, buffer);
-    module->dnnl.memory_desc_destroy(plain);
+    code = onednn_fetch(binding, node, value, plain, NULL, buffer);
+    binding->dnnl->memory_desc_destroy(plain);
   }
   return code;
 }
 
-int32_t onednn_fetch(Module *module, int32_t node, int32_t value, DnnlConstDesc desc, DnnlConstDesc view,
+int32_t onednn_fetch(Binding *binding, int32_t node, int32_t value, DnnlConstDesc desc, DnnlConstDesc view,
                      int32_t *buffer) {
-  for (size_t i = 0; i < module->stored_count; i++) {
-    const Stored *stored = &module->stored[i];
-    if (stored->value == value && same(module, stored->view, view) && same(module, stored->desc, desc)) {
+  for (size_t i = 0; i < binding->stored_count; i++) {
+    const Stored *stored = &binding->stored[i];
+    if (stored->value == value && same(binding, stored->view, view) && same(binding, stored->desc, desc)) {
       *buffer = stored->buffer;
       return GRAFT_OK;
     }
   }
-  const Stored *current = onednn_current(module, value);
+  const Stored *current = onednn_current(binding, value);
   int32_t source = current->buffer;
   DnnlConstDesc from = current->desc;
   if (view != NULL) {
-    int32_t code = onednn_fetch_row_major(module, node, value, &source);
+    int32_t code = onednn_fetch_row_major(binding, node, value, &source);
     if (code != GRAFT_OK) {
       return code;
     }
@@ -165,57 +127,57 @@ int32_t onednn_fetch(Module *module, int32_t node, int32_t value, DnnlConstDesc 
   }
   *buffer = source;
   DnnlDesc to = NULL;
-  int32_t code = onednn_canonical(module, node, desc, &to);
-  if (code == GRAFT_OK && !same(module, from, desc)) {
-    code = reorder(module, node, source, from, to, buffer);
+  int32_t code = onednn_canonical(binding, node, desc, &to);
+  if (code == GRAFT_OK && !same(binding, from, desc)) {
+    code = reorder(binding, node, source, from, to, buffer);
   }
-  module->dnnl.memory_desc_destroy(to);
-  return code == GRAFT_OK ? onednn_store(module, value, *buffer, desc, view) : code;
+  binding->dnnl->memory_desc_destroy(to);
+  return code == GRAFT_OK ? onednn_store(binding, value, *buffer, desc, view) : code;
 }
 
-static int32_t fill_step(Module *module, Step *step, DnnlRecipe recipe, const StepArg *args, int32_t count) {
-  const Dnnl *dnnl = &module->dnnl;
+static int32_t fill_step(Binding *binding, Step *step, DnnlRecipe recipe, const StepArg *args, int32_t count) {
+  const Dnnl *dnnl = binding->dnnl;
   DnnlStatus status = dnnl->primitive_create(&step->primitive, recipe);
   if (status != DNNL_SUCCESS) {
-    return onednn_fail(module, step->node, "building a primitive", status);
+    return onednn_fail(binding, step->node, "building a primitive", status);
   }
   const char *implementation = NULL;
   dnnl->primitive_desc_query(recipe, DNNL_QUERY_IMPLEMENTATION, 0, (void *)&implementation);
   snprintf(step->implementation, sizeof step->implementation, "%s", implementation != NULL ? implementation : "");
   step->args = calloc((size_t)count, sizeof *step->args);
   if (step->args == NULL) {
-    return onednn_fail(module, step->node, "memory ran out", DNNL_SUCCESS);
+    return onednn_fail(binding, step->node, "memory ran out", DNNL_SUCCESS);
   }
-  int32_t position = (int32_t)module->step_count - 1;
+  int32_t position = (int32_t)binding->step_count - 1;
   for (int32_t i = 0; i < count; i++) {
     StepArg *arg = &step->args[step->arg_count];
     if (dnnl->memory_desc_clone(&arg->desc, args[i].desc) != DNNL_SUCCESS) {
-      return onednn_fail(module, step->node, "describing a tensor", DNNL_SUCCESS);
+      return onednn_fail(binding, step->node, "describing a tensor", DNNL_SUCCESS);
     }
     arg->arg = args[i].arg;
     arg->buffer = args[i].buffer;
     step->arg_count++;
-    module->arg_count++;
-    Buffer *used = &module->buffers[arg->buffer];
-    used = used->kind == BUFFER_PART ? &module->buffers[used->index] : used;
+    binding->arg_count++;
+    Buffer *used = &binding->buffers[arg->buffer];
+    used = used->kind == BUFFER_PART ? &binding->buffers[used->index] : used;
     used->first = position < used->first ? position : used->first;
     used->last = position > used->last ? position : used->last;
   }
   return GRAFT_OK;
 }
 
-int32_t onednn_add_step(Module *module, int32_t node, DnnlRecipe recipe, const StepArg *args, int32_t count,
+int32_t onednn_add_step(Binding *binding, int32_t node, DnnlRecipe recipe, const StepArg *args, int32_t count,
                         bool reorder) {
-  Step *grown = onednn_grow(module->steps, module->step_count, &module->step_capacity, sizeof *grown);
+  Step *grown = onednn_grow(binding->steps, binding->step_count, &binding->step_capacity, sizeof *grown);
   int32_t code = GRAFT_OK;
   if (grown == NULL) {
-    code = onednn_fail(module, node, "memory ran out", DNNL_SUCCESS);
+    code = onednn_fail(binding, node, "memory ran out", DNNL_SUCCESS);
   } else {
-    module->steps = grown;
-    Step *step = &grown[module->step_count++];
+    binding->steps = grown;
+    Step *step = &grown[binding->step_count++];
     *step = (Step){.node = node, .reorder = reorder};
-    code = fill_step(module, step, recipe, args, count);
+    code = fill_step(binding, step, recipe, args, count);
   }
-  module->dnnl.primitive_desc_destroy(recipe);
+  binding->dnnl->primitive_desc_destroy(recipe);
   return code;
 }

@@ -7,7 +7,7 @@ static int32_t described(Kernel *kernel, DnnlStatus status, const char *what) {
 }
 
 int32_t describe_eltwise(Kernel *kernel) {
-  const Module *module = kernel->module;
+  const Binding *binding = kernel->binding;
   DnnlEnum algorithm = onednn_eltwise(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
   int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown elementwise algorithm", DNNL_SUCCESS) : GRAFT_OK;
   if (code == GRAFT_OK) {
@@ -19,8 +19,8 @@ int32_t describe_eltwise(Kernel *kernel) {
   if (code != GRAFT_OK) {
     return code;
   }
-  DnnlStatus status = module->dnnl.eltwise_forward_primitive_desc_create(
-      &kernel->recipe, module->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target,
+  DnnlStatus status = binding->dnnl->eltwise_forward_primitive_desc_create(
+      &kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target,
       kernel_number(kernel, "alpha", 0), kernel_number(kernel, "beta", 0), kernel->attr);
   return described(kernel, status, "describing an elementwise operator");
 }
@@ -38,17 +38,17 @@ static bool whole(const Kernel *kernel, int32_t input) {
  * that is broadcast gets the layout that oneDNN wants where there is a leader. */
 static int32_t add_source(Kernel *kernel, int32_t input, const Shape *seen, DnnlConstDesc leader, DnnlDesc *desc) {
   int32_t arg = input == 0 ? ARG_SRC : ARG_SRC_1;
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   DnnlDesc view = NULL;
   if (leader != NULL && whole(kernel, input)) {
-    DnnlStatus status = module->dnnl.memory_desc_clone(desc, leader);
+    DnnlStatus status = binding->dnnl->memory_desc_clone(desc, leader);
     return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
                                   : kernel_fail(kernel, "describing a tensor", status);
   }
-  int32_t code = leader != NULL && input == 1 ? onednn_any_layout(module, kernel->node, seen, desc)
-                                              : onednn_row_major(module, kernel->node, seen, desc);
+  int32_t code = leader != NULL && input == 1 ? onednn_any_layout(binding, kernel->node, seen, desc)
+                                              : onednn_row_major(binding, kernel->node, seen, desc);
   if (code == GRAFT_OK) {
-    code = onednn_row_major(module, kernel->node, seen, &view);
+    code = onednn_row_major(binding, kernel->node, seen, &view);
   }
   return code == GRAFT_OK ? kernel_operand(kernel, arg, input, view) : code;
 }
@@ -113,8 +113,8 @@ static DnnlConstDesc leading_layout(const Kernel *kernel) {
     return NULL;
   }
   for (int32_t input = 1; input >= 0; input--) {
-    const Stored *stored = onednn_current(kernel->module, kernel->self->inputs[input]);
-    bool made_here = kernel->module->buffers[stored->buffer].kind == BUFFER_WORKSPACE;
+    const Stored *stored = onednn_current(kernel->binding, kernel->self->inputs[input]);
+    bool made_here = kernel->binding->buffers[stored->buffer].kind == BUFFER_WORKSPACE;
     if (whole(kernel, input) && (leader == NULL || made_here)) {
       leader = stored->desc;
     }
@@ -123,7 +123,7 @@ static DnnlConstDesc leading_layout(const Kernel *kernel) {
 }
 
 int32_t describe_binary(Kernel *kernel) {
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   DnnlDesc second = NULL;
   DnnlEnum algorithm = onednn_binary(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
   int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown binary algorithm", DNNL_SUCCESS) : GRAFT_OK;
@@ -139,24 +139,24 @@ int32_t describe_binary(Kernel *kernel) {
     code = add_source(kernel, 1, &sources[1], leader, &second);
   }
   if (code == GRAFT_OK) {
-    code = leader == NULL ? onednn_row_major(module, kernel->node, &kernel->shape, &kernel->target)
-                          : onednn_any_layout(module, kernel->node, &kernel->shape, &kernel->target);
+    code = leader == NULL ? onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->target)
+                          : onednn_any_layout(binding, kernel->node, &kernel->shape, &kernel->target);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
   if (code == GRAFT_OK) {
-    DnnlStatus status = module->dnnl.binary_primitive_desc_create(&kernel->recipe, module->engine, algorithm,
+    DnnlStatus status = binding->dnnl->binary_primitive_desc_create(&kernel->recipe, binding->engine, algorithm,
                                                                   kernel->source, second, kernel->target, kernel->attr);
     code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a binary operator", status);
   }
-  module->dnnl.memory_desc_destroy(second);
+  binding->dnnl->memory_desc_destroy(second);
   return code;
 }
 
 int32_t describe_softmax(Kernel *kernel) {
   static const NamedValue ALGORITHMS[] = {{"softmax", 196608}, {"log_softmax", 196609}};
-  const Module *module = kernel->module;
+  const Binding *binding = kernel->binding;
   const char *name = graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), "");
   int64_t axis = graft_json_integer(graft_json_member(kernel->self->attributes, "axis"), -1);
   DnnlEnum algorithm = onednn_named(ALGORITHMS, 2, name);
@@ -171,7 +171,7 @@ int32_t describe_softmax(Kernel *kernel) {
     return code;
   }
   DnnlStatus status =
-      module->dnnl.softmax_forward_primitive_desc_create(&kernel->recipe, module->engine, DNNL_INFERENCE, algorithm,
+      binding->dnnl->softmax_forward_primitive_desc_create(&kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm,
                                                          kernel->source, kernel->target, (int)axis, kernel->attr);
   return described(kernel, status, "describing a softmax");
 }
@@ -184,15 +184,15 @@ static int32_t rows_of(Kernel *kernel, DnnlDesc *view) {
   }
   kernel->shape = folded;
   kernel->reshaped = true;
-  int32_t code = onednn_row_major(kernel->module, kernel->node, &folded, &kernel->source);
+  int32_t code = onednn_row_major(kernel->binding, kernel->node, &folded, &kernel->source);
   if (code == GRAFT_OK) {
-    code = onednn_row_major(kernel->module, kernel->node, &folded, &kernel->target);
+    code = onednn_row_major(kernel->binding, kernel->node, &folded, &kernel->target);
   }
-  return code == GRAFT_OK ? onednn_row_major(kernel->module, kernel->node, &folded, view) : code;
+  return code == GRAFT_OK ? onednn_row_major(kernel->binding, kernel->node, &folded, view) : code;
 }
 
 int32_t describe_layer_normalization(Kernel *kernel) {
-  const Module *module = kernel->module;
+  const Binding *binding = kernel->binding;
   bool shifted = kernel->self->input_count == 3;
   unsigned flags = shifted ? DNNL_USE_SCALE | DNNL_USE_SHIFT : DNNL_USE_SCALE;
   DnnlDesc view = NULL;
@@ -212,14 +212,14 @@ int32_t describe_layer_normalization(Kernel *kernel) {
   if (code != GRAFT_OK) {
     return code;
   }
-  DnnlStatus status = module->dnnl.layer_normalization_forward_primitive_desc_create(
-      &kernel->recipe, module->engine, DNNL_INFERENCE, kernel->source, kernel->target, NULL,
+  DnnlStatus status = binding->dnnl->layer_normalization_forward_primitive_desc_create(
+      &kernel->recipe, binding->engine, DNNL_INFERENCE, kernel->source, kernel->target, NULL,
       kernel_number(kernel, "epsilon", 1e-5), flags, kernel->attr);
   return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a layer normalization", status);
 }
 
 int32_t describe_lrn(Kernel *kernel) {
-  const Module *module = kernel->module;
+  const Binding *binding = kernel->binding;
   int64_t size = graft_json_integer(graft_json_member(kernel->self->attributes, "size"), 0);
   if (size < 1 || size > INT32_MAX || kernel->shape.rank < 2) {
     return kernel_fail(kernel, "'size' is out of range", DNNL_SUCCESS);
@@ -231,8 +231,8 @@ int32_t describe_lrn(Kernel *kernel) {
   if (code != GRAFT_OK) {
     return code;
   }
-  DnnlStatus status = module->dnnl.lrn_forward_primitive_desc_create(
-      &kernel->recipe, module->engine, DNNL_INFERENCE, DNNL_LRN_ACROSS_CHANNELS, kernel->source, kernel->target, size,
+  DnnlStatus status = binding->dnnl->lrn_forward_primitive_desc_create(
+      &kernel->recipe, binding->engine, DNNL_INFERENCE, DNNL_LRN_ACROSS_CHANNELS, kernel->source, kernel->target, size,
       kernel_number(kernel, "alpha", 1e-4), kernel_number(kernel, "beta", 0.75), kernel_number(kernel, "k", 1),
       kernel->attr);
   return described(kernel, status, "describing a local response normalization");
@@ -240,7 +240,7 @@ int32_t describe_lrn(Kernel *kernel) {
 
 int32_t describe_batch_normalization(Kernel *kernel) {
   static const int32_t ARGS[] = {ARG_SCALE, ARG_SHIFT, ARG_MEAN, ARG_VARIANCE};
-  const Module *module = kernel->module;
+  const Binding *binding = kernel->binding;
   int32_t code = kernel_unary(kernel, kernel->shape.rank - 1);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
@@ -251,72 +251,80 @@ int32_t describe_batch_normalization(Kernel *kernel) {
   if (code != GRAFT_OK) {
     return code;
   }
-  DnnlStatus status = module->dnnl.batch_normalization_forward_primitive_desc_create(
-      &kernel->recipe, module->engine, DNNL_INFERENCE, kernel->source, kernel->target,
+  DnnlStatus status = binding->dnnl->batch_normalization_forward_primitive_desc_create(
+      &kernel->recipe, binding->engine, DNNL_INFERENCE, kernel->source, kernel->target,
       kernel_number(kernel, "epsilon", 1e-5), DNNL_USE_GLOBAL_STATS | DNNL_USE_SCALE | DNNL_USE_SHIFT, kernel->attr);
   return described(kernel, status, "describing a batch normalization");
 }
 
 /* Whether a value lies with its channels innermost. */
 static bool is_channels_last(Kernel *kernel, int32_t value) {
-  Module *module = kernel->module;
-  const Shape *shape = &module->graph.nodes[value].shape;
+  Binding *binding = kernel->binding;
+  const Shape *shape = &binding->nodes[value].shape;
   DnnlDesc desc = NULL;
-  if (shape->rank < 3 || onednn_innermost(module, kernel->node, shape, 1, &desc) != GRAFT_OK) {
+  if (shape->rank < 3 || onednn_innermost(binding, kernel->node, shape, 1, &desc) != GRAFT_OK) {
     return false;
   }
-  bool equal = module->dnnl.memory_desc_equal(desc, onednn_current(module, value)->desc) != 0;
-  module->dnnl.memory_desc_destroy(desc);
+  bool equal = binding->dnnl->memory_desc_equal(desc, onednn_current(binding, value)->desc) != 0;
+  binding->dnnl->memory_desc_destroy(desc);
   return equal;
 }
 
 /* Sources in several layouts are brought to channels-last where one of them has it: it is what convolutions prefer,
- * and the concatenation of equal layouts is a copy. Fills `owned` with the descriptions. */
-static int32_t concat_sources(Kernel *kernel, DnnlDesc *owned) {
-  Module *module = kernel->module;
+ * and the concatenation of equal layouts is a copy. Those without elements are left out. Fills `owned` with the
+ * descriptions and returns how many there are in `count`. */
+static int32_t concat_sources(Kernel *kernel, DnnlDesc *owned, int *count) {
+  Binding *binding = kernel->binding;
   bool channels_last = false;
   for (int32_t i = 0; i < kernel->self->input_count; i++) {
-    channels_last = channels_last || is_channels_last(kernel, kernel->self->inputs[i]);
+    int32_t value = kernel->self->inputs[i];
+    channels_last = channels_last || (!binding->nodes[value].empty && is_channels_last(kernel, value));
   }
   int32_t code = GRAFT_OK;
   for (int32_t i = 0; i < kernel->self->input_count && code == GRAFT_OK; i++) {
     int32_t value = kernel->self->inputs[i];
-    if (channels_last && module->graph.nodes[value].shape.rank == kernel->shape.rank) {
-      code = onednn_innermost(module, kernel->node, &module->graph.nodes[value].shape, 1, &owned[i]);
+    const Shape *shape = &binding->nodes[value].shape;
+    DnnlDesc *desc = &owned[*count];
+    if (binding->nodes[value].empty) {
+      continue;
+    }
+    if (channels_last && shape->rank == kernel->shape.rank) {
+      code = onednn_innermost(binding, kernel->node, shape, 1, desc);
     } else if (kernel->copied) {
-      code = onednn_row_major(module, kernel->node, &module->graph.nodes[value].shape, &owned[i]);
-    } else if (module->dnnl.memory_desc_clone(&owned[i], onednn_current(module, value)->desc) != DNNL_SUCCESS) {
+      code = onednn_row_major(binding, kernel->node, shape, desc);
+    } else if (binding->dnnl->memory_desc_clone(desc, onednn_current(binding, value)->desc) != DNNL_SUCCESS) {
       code = kernel_fail(kernel, "describing a tensor", DNNL_SUCCESS);
     }
     if (code == GRAFT_OK) {
-      code = kernel_operand(kernel, ARG_MULTIPLE_SRC + i, i, NULL);
+      code = kernel_operand(kernel, ARG_MULTIPLE_SRC + (*count)++, i, NULL);
     }
   }
   return code;
 }
 
 int32_t describe_concat(Kernel *kernel) {
-  const Module *module = kernel->module;
+  const Binding *binding = kernel->binding;
   DnnlDesc sources[MAX_OPERANDS] = {NULL};
+  int count = 0;
   int64_t axis = graft_json_integer(graft_json_member(kernel->self->attributes, "axis"), -1);
   if (axis < 0 || axis >= kernel->shape.rank) {
     return kernel_fail(kernel, "'axis' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = onednn_any_layout(kernel->module, kernel->node, &kernel->shape, &kernel->target);
+  int32_t code = onednn_any_layout(kernel->binding, kernel->node, &kernel->shape, &kernel->target);
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
   if (code == GRAFT_OK) {
-    code = concat_sources(kernel, sources);
+    code = concat_sources(kernel, sources, &count);
   }
   if (code == GRAFT_OK) {
-    DnnlStatus status = module->dnnl.concat_primitive_desc_create(
-        &kernel->recipe, module->engine, kernel->target, kernel->self->input_count, (int)axis,
+    DnnlStatus status = binding->dnnl->concat_primitive_desc_create(
+        &kernel->recipe, binding->engine, kernel->target, count, (int)axis,
         (DnnlConstDesc const *)sources, kernel->attr);
     code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a concatenation", status);
   }
   for (int32_t i = 0; i < kernel->self->input_count; i++) {
-    module->dnnl.memory_desc_destroy(sources[i]);
+    binding->dnnl->memory_desc_destroy(sources[i]);
   }
   return code;
 }

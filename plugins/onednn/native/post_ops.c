@@ -33,10 +33,10 @@ static int64_t elements(const Shape *shape) {
 
 /* "sum" overwrites the operand: it must be ours, have its last reader here and be read nowhere else by this node. */
 static bool may_replace(const Kernel *kernel, int32_t input) {
-  const Module *module = kernel->module;
+  const Binding *binding = kernel->binding;
   int32_t value = kernel->self->inputs[input];
-  const Node *node = &module->graph.nodes[value];
-  const Buffer *buffer = &module->buffers[onednn_current(module, value)->buffer];
+  const Node *node = &binding->nodes[value];
+  const Buffer *buffer = &binding->buffers[onednn_current(binding, value)->buffer];
   bool ours = buffer->kind == BUFFER_WORKSPACE && !buffer->shared && node->last_use == kernel->node;
   for (int32_t i = 0; i < kernel->self->input_count; i++) {
     ours = ours && (i == input || kernel->self->inputs[i] != value);
@@ -57,7 +57,7 @@ static int32_t operand_shape(const Kernel *kernel, const Shape *shape, Shape *re
 }
 
 static int32_t append_operand(Kernel *kernel, DnnlPostOps post_ops, DnnlEnum algorithm, int32_t index, int32_t input) {
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   const Shape *shape = kernel_shape(kernel, input);
   Shape seen;
   int32_t code = operand_shape(kernel, shape, &seen);
@@ -67,25 +67,25 @@ static int32_t append_operand(Kernel *kernel, DnnlPostOps post_ops, DnnlEnum alg
   DnnlDesc view = NULL;
   DnnlDesc wanted = NULL;
   if (!equal_shapes(shape, &seen)) {
-    code = onednn_row_major(module, kernel->node, &seen, &view);
+    code = onednn_row_major(binding, kernel->node, &seen, &view);
   }
   if (code == GRAFT_OK && algorithm == DNNL_BINARY_ADD && equal_shapes(&seen, &kernel->shape) &&
       may_replace(kernel, input)) {
     kernel->replaced = kernel->self->inputs[input];
     kernel->replaced_view = view;
-    DnnlStatus status = module->dnnl.post_ops_append_sum(post_ops, 1.0f, 0, DNNL_F32);
+    DnnlStatus status = binding->dnnl->post_ops_append_sum(post_ops, 1.0f, 0, DNNL_F32);
     return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "appending a sum", status);
   }
   if (code == GRAFT_OK) {
-    code = kernel->reshaped ? onednn_row_major(module, kernel->node, &seen, &wanted)
-                            : onednn_any_layout(module, kernel->node, &seen, &wanted);
+    code = kernel->reshaped ? onednn_row_major(binding, kernel->node, &seen, &wanted)
+                            : onednn_any_layout(binding, kernel->node, &seen, &wanted);
   }
   if (code != GRAFT_OK) {
-    module->dnnl.memory_desc_destroy(view);
+    binding->dnnl->memory_desc_destroy(view);
     return code;
   }
-  DnnlStatus status = module->dnnl.post_ops_append_binary(post_ops, algorithm, wanted);
-  module->dnnl.memory_desc_destroy(wanted);
+  DnnlStatus status = binding->dnnl->post_ops_append_binary(post_ops, algorithm, wanted);
+  binding->dnnl->memory_desc_destroy(wanted);
   code = kernel_operand(kernel, (ARG_POST_OP * (index + 1)) | ARG_SRC_1, input, view);
   return status == DNNL_SUCCESS ? code : kernel_fail(kernel, "appending a post-operation", status);
 }
@@ -103,12 +103,12 @@ static int32_t append(Kernel *kernel, DnnlPostOps post_ops, const JsonValue *row
   }
   float alpha = (float)graft_json_number(graft_json_member(row, "alpha"), 0);
   float beta = (float)graft_json_number(graft_json_member(row, "beta"), 0);
-  DnnlStatus status = kernel->module->dnnl.post_ops_append_eltwise(post_ops, algorithm, alpha, beta);
+  DnnlStatus status = kernel->binding->dnnl->post_ops_append_eltwise(post_ops, algorithm, alpha, beta);
   return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "appending a post-operation", status);
 }
 
 int32_t kernel_attributes(Kernel *kernel) {
-  const Dnnl *dnnl = &kernel->module->dnnl;
+  const Dnnl *dnnl = kernel->binding->dnnl;
   const JsonValue *rows = graft_json_member(kernel->self->attributes, "post_ops");
   int32_t count = (int32_t)graft_json_count(rows);
   DnnlPostOps post_ops = NULL;

@@ -1,4 +1,6 @@
 /* Matrix products: MatMul and Gemm. */
+#include <string.h>
+
 #include "kernel.h"
 
 /* The matrices as the primitive sees them: equal ranks, or two axes where the right one is shared by all rows. */
@@ -38,10 +40,15 @@ static int32_t read_product(Kernel *kernel, Product *product) {
     product->left = fold_rows(left);
     product->right = *right;
     kernel->shape = fold_rows(&kernel->self->shape);
-    return GRAFT_OK;
+  } else {
+    pad_rank(left, rank, &product->left);
+    pad_rank(right, rank, &product->right);
   }
-  pad_rank(left, rank, &product->left);
-  pad_rank(right, rank, &product->right);
+  int64_t *depths[2] = {&product->left.sizes[product->left.rank - 1 - product->left_transposed],
+                        &product->right.sizes[product->right.rank - 2 + product->right_transposed]};
+  if (*depths[0] == 0 && *depths[1] == 0) { /* a sum of nothing: of one product of zeros */
+    *depths[0] = *depths[1] = 1;
+  }
   return GRAFT_OK;
 }
 
@@ -63,7 +70,37 @@ static int32_t matrix_view(Kernel *kernel, Shape *shape, bool transposed, DnnlDe
     swap_last(strides, shape->rank);
     swap_last(shape->sizes, shape->rank);
   }
-  return onednn_strided(kernel->module, kernel->node, shape, strides, view);
+  return onednn_strided(kernel->binding, kernel->node, shape, strides, view);
+}
+
+/* Adds zeros of a shape as operand, in the place of an input without elements. */
+static int32_t add_zeros(Kernel *kernel, int32_t arg, int32_t input, const Shape *shape, DnnlDesc *desc) {
+  Binding *binding = kernel->binding;
+  DnnlDesc view = NULL;
+  int32_t buffer = -1;
+  int32_t code = onednn_row_major(binding, kernel->node, shape, desc);
+  if (code == GRAFT_OK) {
+    code = onednn_row_major(binding, kernel->node, shape, &view);
+  }
+  uint64_t bytes = code == GRAFT_OK ? binding->dnnl->memory_desc_get_size(*desc) : 0;
+  if (code == GRAFT_OK) {
+    code = onednn_new_buffer(binding, BUFFER_CONSTANT, bytes, &buffer);
+  }
+  if (code == GRAFT_OK) {
+    Buffer *zeros = &binding->buffers[buffer];
+    zeros->data = onednn_allocate(bytes);
+    zeros->owned = true;
+    code = zeros->data == NULL ? kernel_fail(kernel, "memory ran out", DNNL_SUCCESS)
+                               : onednn_store(binding, kernel->self->inputs[input], buffer, *desc, view);
+    if (code == GRAFT_OK) {
+      memset(zeros->data, 0, bytes);
+    }
+  }
+  if (code != GRAFT_OK) {
+    binding->dnnl->memory_desc_destroy(view);
+    return code;
+  }
+  return kernel_operand(kernel, arg, input, view);
 }
 
 /* Adds a matrix as operand; `desc` gets what the primitive is told: any layout for a constant, else the bytes as
@@ -71,26 +108,32 @@ static int32_t matrix_view(Kernel *kernel, Shape *shape, bool transposed, DnnlDe
 static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Product *product, DnnlDesc *desc) {
   Shape *shape = input == 0 ? &product->left : &product->right;
   bool transposed = input == 0 ? product->left_transposed : product->right_transposed;
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   int32_t value = kernel->self->inputs[input];
-  const Stored *current = onednn_current(module, value);
+  const Stored *current = onednn_current(binding, value);
   const Shape *given = kernel_shape(kernel, input);
-  bool constant = module->graph.nodes[value].kind == NODE_CONST;
+  bool constant = binding->nodes[value].kind == NODE_CONST;
   DnnlDesc view = NULL;
+  if (binding->nodes[value].empty) {
+    if (transposed) {
+      swap_last(shape->sizes, shape->rank);
+    }
+    return add_zeros(kernel, arg, input, shape, desc);
+  }
   if (!constant && !transposed && shape->rank == given->rank && !kernel->copied) {
-    DnnlStatus status = module->dnnl.memory_desc_clone(desc, current->desc);
+    DnnlStatus status = binding->dnnl->memory_desc_clone(desc, current->desc);
     return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
                                   : kernel_fail(kernel, "describing a matrix", status);
   }
   int32_t code = matrix_view(kernel, shape, transposed, &view);
   if (code == GRAFT_OK && constant) {
-    code = onednn_any_layout(module, kernel->node, shape, desc);
+    code = onednn_any_layout(binding, kernel->node, shape, desc);
   } else if (code == GRAFT_OK) {
-    DnnlStatus status = module->dnnl.memory_desc_clone(desc, view);
+    DnnlStatus status = binding->dnnl->memory_desc_clone(desc, view);
     code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix", status);
   }
   if (code != GRAFT_OK) {
-    module->dnnl.memory_desc_destroy(view);
+    binding->dnnl->memory_desc_destroy(view);
     return code;
   }
   return kernel_operand(kernel, arg, input, view);
@@ -106,15 +149,15 @@ static int32_t add_bias(Kernel *kernel, DnnlDesc *desc) {
     return kernel_fail(kernel, "the bias has too many axes", DNNL_SUCCESS);
   }
   pad_rank(kernel_shape(kernel, 2), kernel->shape.rank, &shape);
-  int32_t code = onednn_row_major(kernel->module, kernel->node, &shape, desc);
+  int32_t code = onednn_row_major(kernel->binding, kernel->node, &shape, desc);
   if (code == GRAFT_OK) {
-    code = onednn_row_major(kernel->module, kernel->node, &shape, &view);
+    code = onednn_row_major(kernel->binding, kernel->node, &shape, &view);
   }
   return code == GRAFT_OK ? kernel_operand(kernel, ARG_BIAS, 2, view) : code;
 }
 
 int32_t describe_matmul(Kernel *kernel) {
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   Product product;
   DnnlDesc right = NULL;
   DnnlDesc bias = NULL;
@@ -129,17 +172,17 @@ int32_t describe_matmul(Kernel *kernel) {
     code = add_bias(kernel, &bias);
   }
   if (code == GRAFT_OK) {
-    code = onednn_row_major(module, kernel->node, &kernel->shape, &kernel->target);
+    code = onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->target);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
   if (code == GRAFT_OK) {
-    DnnlStatus status = module->dnnl.matmul_primitive_desc_create(&kernel->recipe, module->engine, kernel->source,
+    DnnlStatus status = binding->dnnl->matmul_primitive_desc_create(&kernel->recipe, binding->engine, kernel->source,
                                                                   right, bias, kernel->target, kernel->attr);
     code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix product", status);
   }
-  module->dnnl.memory_desc_destroy(right);
-  module->dnnl.memory_desc_destroy(bias);
+  binding->dnnl->memory_desc_destroy(right);
+  binding->dnnl->memory_desc_destroy(bias);
   return code;
 }

@@ -1,4 +1,4 @@
-/* Running a module: every concurrent call has an instance of its own; an idle one is used again. */
+/* Running a binding: every concurrent call has an instance of its own; an idle one is used again. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -22,81 +22,148 @@ void *onednn_allocate(uint64_t bytes) {
   return data;
 }
 
-void onednn_instance_free(Module *module, Instance *instance) {
-  for (size_t i = 0; instance->args != NULL && i < module->arg_count; i++) {
+void onednn_instance_free(Binding *binding, Instance *instance) {
+  for (size_t i = 0; instance->args != NULL && i < binding->arg_count; i++) {
     if (instance->args[i].memory != NULL) {
-      module->dnnl.memory_destroy(instance->args[i].memory);
+      binding->dnnl->memory_destroy(instance->args[i].memory);
     }
   }
   if (instance->stream != NULL) {
-    module->dnnl.stream_destroy(instance->stream);
+    binding->dnnl->stream_destroy(instance->stream);
   }
   free(instance->args);
-  free(instance->workspace);
   free(instance);
 }
 
-static const Buffer *whole_buffer(const Module *module, int32_t index, uint64_t *offset) {
-  const Buffer *buffer = &module->buffers[index];
+static const Buffer *whole_buffer(const Binding *binding, int32_t index, uint64_t *offset) {
+  const Buffer *buffer = &binding->buffers[index];
   bool part = buffer->kind == BUFFER_PART;
   *offset = part ? buffer->offset : 0;
-  return part ? &module->buffers[buffer->index] : buffer;
+  return part ? &binding->buffers[buffer->index] : buffer;
 }
 
-static DnnlStatus bind(const Module *module, Instance *instance) {
-  const Dnnl *dnnl = &module->dnnl;
-  DnnlStatus status = dnnl->stream_create(&instance->stream, module->engine, DNNL_IN_ORDER);
-  size_t position = 0;
-  for (size_t i = 0; i < module->step_count; i++) {
-    for (int32_t j = 0; j < module->steps[i].arg_count && status == DNNL_SUCCESS; j++) {
-      const StepArg *arg = &module->steps[i].args[j];
+/* Points the memory objects of intermediate values at a workspace. */
+static DnnlStatus use_workspace(const Binding *binding, Instance *instance, void *workspace) {
+  DnnlStatus status = DNNL_SUCCESS;
+  const DnnlArg *args = instance->args;
+  for (size_t i = 0; i < binding->step_count; args += binding->steps[i++].arg_count) {
+    for (int32_t j = 0; j < binding->steps[i].arg_count && status == DNNL_SUCCESS; j++) {
       uint64_t offset = 0;
-      const Buffer *buffer = whole_buffer(module, arg->buffer, &offset);
-      void *data = NULL; /* inputs and outputs are set by each call */
-      if (buffer->kind == BUFFER_CONSTANT) {
-        data = (char *)buffer->data + offset;
-      } else if (buffer->kind == BUFFER_WORKSPACE) {
-        data = (char *)instance->workspace + buffer->offset + offset;
+      const Buffer *buffer = whole_buffer(binding, binding->steps[i].args[j].buffer, &offset);
+      if (buffer->kind == BUFFER_WORKSPACE) {
+        status = binding->dnnl->memory_set_data_handle(args[j].memory, (char *)workspace + buffer->offset + offset);
       }
+    }
+  }
+  instance->workspace = workspace;
+  return status;
+}
+
+static DnnlStatus bind(const Binding *binding, Instance *instance) {
+  const Dnnl *dnnl = binding->dnnl;
+  DnnlStatus status = dnnl->stream_create(&instance->stream, binding->engine, DNNL_IN_ORDER);
+  size_t position = 0;
+  for (size_t i = 0; i < binding->step_count; i++) {
+    for (int32_t j = 0; j < binding->steps[i].arg_count && status == DNNL_SUCCESS; j++) {
+      const StepArg *arg = &binding->steps[i].args[j];
+      uint64_t offset = 0;
+      const Buffer *buffer = whole_buffer(binding, arg->buffer, &offset);
+      /* inputs, outputs and workspaces are set by each call */
+      void *data = buffer->kind == BUFFER_CONSTANT ? (char *)buffer->data + offset : NULL;
       instance->args[position].arg = arg->arg;
-      status = dnnl->memory_create(&instance->args[position++].memory, arg->desc, module->engine, data);
+      status = dnnl->memory_create(&instance->args[position++].memory, arg->desc, binding->engine, data);
     }
   }
   return status;
 }
 
-static Instance *make_instance(Module *module) {
+static Instance *make_instance(Binding *binding) {
   Instance *instance = calloc(1, sizeof *instance);
   if (instance == NULL) {
     return NULL;
   }
-  instance->args = calloc(module->arg_count + 1, sizeof *instance->args);
-  instance->workspace = onednn_allocate(module->workspace_bytes);
-  if (instance->args == NULL || instance->workspace == NULL || bind(module, instance) != DNNL_SUCCESS) {
-    onednn_instance_free(module, instance);
+  instance->args = calloc(binding->arg_count + 1, sizeof *instance->args);
+  if (instance->args == NULL || bind(binding, instance) != DNNL_SUCCESS) {
+    onednn_instance_free(binding, instance);
     return NULL;
   }
   return instance;
 }
 
-static Instance *take_instance(Module *module) {
+void onednn_workspace_free(Workspace *workspace) {
+  free(workspace->data);
+  free(workspace);
+}
+
+/* A workspace of at least so many bytes: the idle one that was used last, if it is large enough. */
+static Workspace *grown(Workspace *workspace, uint64_t bytes) {
+  if (workspace != NULL && workspace->bytes >= bytes) {
+    return workspace;
+  }
+  if (workspace != NULL) {
+    onednn_workspace_free(workspace);
+  }
+  workspace = calloc(1, sizeof *workspace);
+  if (workspace != NULL) {
+    *workspace = (Workspace){.data = onednn_allocate(bytes), .bytes = bytes};
+    if (workspace->data == NULL) {
+      free(workspace);
+      return NULL;
+    }
+  }
+  return workspace;
+}
+
+/* What a call holds while it runs. */
+typedef struct Call {
+  GraftContext *context;
+  Binding *binding;
+  Instance *instance;
+  Workspace *workspace;
+  const DLTensor *const *inputs;
+  DLTensor *const *outputs;
+  int32_t code;
+} Call;
+
+/* False when memory runs out. */
+static bool take(Call *call) {
+  Binding *binding = call->binding;
+  Module *module = binding->module;
   pthread_mutex_lock(&module->lock);
-  Instance *instance = module->idle;
-  if (instance != NULL) {
-    module->idle = instance->next;
+  call->instance = binding->idle;
+  if (call->instance != NULL) {
+    binding->idle = call->instance->next;
+  }
+  call->workspace = module->idle;
+  if (call->workspace != NULL) {
+    module->idle = call->workspace->next;
   }
   pthread_mutex_unlock(&module->lock);
-  return instance != NULL ? instance : make_instance(module);
+  call->instance = call->instance != NULL ? call->instance : make_instance(binding);
+  call->workspace = grown(call->workspace, binding->workspace_bytes);
+  if (call->instance == NULL || call->workspace == NULL) {
+    return false;
+  }
+  return call->instance->workspace == call->workspace->data ||
+         use_workspace(binding, call->instance, call->workspace->data) == DNNL_SUCCESS;
 }
 
-static void give_back(Module *module, Instance *instance) {
+static void give_back(const Call *call) {
+  Binding *binding = call->binding;
+  Module *module = binding->module;
   pthread_mutex_lock(&module->lock);
-  instance->next = module->idle;
-  module->idle = instance;
+  if (call->instance != NULL) {
+    call->instance->next = binding->idle;
+    binding->idle = call->instance;
+  }
+  if (call->workspace != NULL) {
+    call->workspace->next = module->idle;
+    module->idle = call->workspace;
+  }
   pthread_mutex_unlock(&module->lock);
 }
 
-/* Whether a tensor is what the graph says: a module and its program may come from different files. */
+/* Whether a tensor is what the graph says: a binding and its program may come from different files. */
 static bool agrees(const DLTensor *tensor, const Shape *shape) {
   bool same = tensor != NULL && tensor->dtype.code == kDLFloat && tensor->dtype.bits == 32;
   if (same && tensor->ndim == 0) {
@@ -109,17 +176,24 @@ static bool agrees(const DLTensor *tensor, const Shape *shape) {
   return same;
 }
 
-static int32_t check_tensors(GraftContext *context, const Graph *graph, const DLTensor *const *inputs,
+static int32_t check_tensors(GraftContext *context, const Binding *binding, const DLTensor *const *inputs,
                              DLTensor *const *outputs) {
+  const Graph *graph = &binding->module->graph;
   for (int32_t i = 0; i < graph->input_count; i++) {
-    const Node *node = &graph->nodes[graph->inputs[i]];
+    const Node *node = &binding->nodes[graph->inputs[i]];
     if (!agrees(inputs[i], &node->shape)) {
       return context->api->fail(context, "region '%s': input '%s' has another type or shape than it was compiled for",
                                 graph->symbol, node->name);
     }
   }
   for (int32_t i = 0; i < graph->head_count; i++) {
-    if (!agrees(outputs[i], &graph->nodes[graph->heads[i]].shape)) {
+    const Node *node = &binding->nodes[graph->heads[i]];
+    bool lacks_memory = outputs[i] != NULL && outputs[i]->data == NULL; /* of a shape that the program does not know */
+    if (lacks_memory && !node->empty &&
+        !context->api->allocate_output(context, i, (int32_t)graft_json_count(node->sizes), node->shape.sizes)) {
+      return GRAFT_ERROR_RUN;
+    }
+    if (!agrees(outputs[i], &node->shape)) {
       return context->api->fail(context, "region '%s': output %d has another type or shape than it was compiled for",
                                 graph->symbol, i);
     }
@@ -129,16 +203,16 @@ static int32_t check_tensors(GraftContext *context, const Graph *graph, const DL
 
 static char *data_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
 
-static int32_t run_steps(GraftContext *context, const Module *module, const Instance *instance,
+static int32_t run_steps(GraftContext *context, const Binding *binding, const Instance *instance,
                          const DLTensor *const *inputs, DLTensor *const *outputs) {
-  const Dnnl *dnnl = &module->dnnl;
+  const Dnnl *dnnl = binding->dnnl;
   const DnnlArg *args = instance->args;
-  for (size_t i = 0; i < module->step_count; i++) {
-    const Step *step = &module->steps[i];
+  for (size_t i = 0; i < binding->step_count; i++) {
+    const Step *step = &binding->steps[i];
     DnnlStatus status = DNNL_SUCCESS;
     for (int32_t j = 0; j < step->arg_count && status == DNNL_SUCCESS; j++) {
       uint64_t offset = 0;
-      const Buffer *buffer = whole_buffer(module, step->args[j].buffer, &offset);
+      const Buffer *buffer = whole_buffer(binding, step->args[j].buffer, &offset);
       if (buffer->kind == BUFFER_INPUT) {
         status = dnnl->memory_set_data_handle(args[j].memory, data_of(inputs[buffer->index]) + offset);
       } else if (buffer->kind == BUFFER_OUTPUT) {
@@ -150,47 +224,42 @@ static int32_t run_steps(GraftContext *context, const Module *module, const Inst
     }
     if (status != DNNL_SUCCESS) {
       return context->api->fail(context, "region '%s': oneDNN failed in node '%s' with status %d",
-                                module->graph.symbol, module->graph.nodes[step->node].origin, (int)status);
+                                binding->module->graph.symbol, binding->nodes[step->node].origin, (int)status);
     }
     args += step->arg_count;
   }
   DnnlStatus status = dnnl->stream_wait(instance->stream);
   return status == DNNL_SUCCESS ? GRAFT_OK
                                 : context->api->fail(context, "region '%s': oneDNN failed with status %d",
-                                                     module->graph.symbol, (int)status);
+                                                     binding->module->graph.symbol, (int)status);
 }
-
-typedef struct Call {
-  GraftContext *context;
-  const Module *module;
-  const Instance *instance;
-  const DLTensor *const *inputs;
-  DLTensor *const *outputs;
-  int32_t code;
-} Call;
 
 static void run_call(void *argument) {
   Call *call = argument;
-  const Module *module = call->module;
+  const Module *module = call->binding->module;
   int32_t previous = onednn_enter(&module->dnnl, module->thread_count);
-  call->code = run_steps(call->context, module, call->instance, call->inputs, call->outputs);
+  call->code = run_steps(call->context, call->binding, call->instance, call->inputs, call->outputs);
   onednn_leave(&module->dnnl, previous);
 }
 
 int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs) {
   Module *module = state;
-  int32_t checked = check_tensors(context, &module->graph, inputs, outputs);
-  if (checked != GRAFT_OK) {
-    return checked;
+  Binding *binding = onednn_take_binding(module, context, inputs);
+  if (binding == NULL) {
+    return GRAFT_ERROR_RUN;
   }
-  Instance *instance = take_instance(module);
-  if (instance == NULL) {
-    return context->api->fail(context, "region '%s': memory ran out for %llu bytes of workspace",
-                              module->graph.symbol, (unsigned long long)module->workspace_bytes);
+  Call call = {.context = context, .binding = binding, .inputs = inputs, .outputs = outputs};
+  call.code = check_tensors(context, binding, inputs, outputs);
+  if (call.code == GRAFT_OK && binding->step_count > 0) {
+    if (!take(&call)) {
+      call.code = context->api->fail(context, "region '%s': memory ran out for %llu bytes of workspace",
+                                     module->graph.symbol, (unsigned long long)binding->workspace_bytes);
+    } else if (!onednn_with_workers(module->thread_count, run_call, &call)) {
+      call.code = context->api->fail(context, "region '%s': no thread to be had in a forked process",
+                                     module->graph.symbol);
+    }
+    give_back(&call);
   }
-  Call call = {context, module, instance, inputs, outputs, GRAFT_OK};
-  bool ran = onednn_with_workers(module->thread_count, run_call, &call);
-  give_back(module, instance);
-  return ran ? call.code : context->api->fail(context, "region '%s': no thread to be had in a forked process",
-                                              module->graph.symbol);
+  onednn_give_back_binding(binding);
+  return call.code;
 }

@@ -44,7 +44,7 @@ static int32_t add_weights(Kernel *kernel, const Shape *shape, bool biased) {
   DnnlDesc view = NULL;
   int32_t code = GRAFT_OK;
   if (shape->rank != kernel_shape(kernel, 1)->rank) {
-    code = onednn_row_major(kernel->module, kernel->node, shape, &view);
+    code = onednn_row_major(kernel->binding, kernel->node, shape, &view);
   }
   if (code == GRAFT_OK) {
     code = kernel_operand(kernel, ARG_WEIGHTS, 1, view);
@@ -62,13 +62,13 @@ static int32_t add_operands(Kernel *kernel, const Shape *weights, bool biased) {
     code = add_weights(kernel, weights, biased);
   }
   if (code == GRAFT_OK) {
-    code = onednn_any_layout(kernel->module, kernel->node, kernel_shape(kernel, 0), &kernel->source);
+    code = onednn_any_layout(kernel->binding, kernel->node, kernel_shape(kernel, 0), &kernel->source);
   }
-  return code == GRAFT_OK ? onednn_any_layout(kernel->module, kernel->node, &kernel->shape, &kernel->target) : code;
+  return code == GRAFT_OK ? onednn_any_layout(kernel->binding, kernel->node, &kernel->shape, &kernel->target) : code;
 }
 
 int32_t describe_convolution(Kernel *kernel) {
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   Window window;
   Shape weights;
   DnnlDesc weight_desc = NULL;
@@ -82,29 +82,29 @@ int32_t describe_convolution(Kernel *kernel) {
     code = add_operands(kernel, &weights, biased);
   }
   if (code == GRAFT_OK) {
-    code = onednn_any_layout(module, kernel->node, &weights, &weight_desc);
+    code = onednn_any_layout(binding, kernel->node, &weights, &weight_desc);
   }
   if (code == GRAFT_OK && biased) {
-    code = onednn_row_major(module, kernel->node, kernel_shape(kernel, 2), &bias_desc);
+    code = onednn_row_major(binding, kernel->node, kernel_shape(kernel, 2), &bias_desc);
   }
   if (code == GRAFT_OK) {
     code = kernel_attributes(kernel);
   }
   if (code == GRAFT_OK) {
-    DnnlStatus status = module->dnnl.convolution_forward_primitive_desc_create(
-        &kernel->recipe, module->engine, DNNL_INFERENCE, DNNL_CONVOLUTION_DIRECT, kernel->source, weight_desc, bias_desc,
+    DnnlStatus status = binding->dnnl->convolution_forward_primitive_desc_create(
+        &kernel->recipe, binding->engine, DNNL_INFERENCE, DNNL_CONVOLUTION_DIRECT, kernel->source, weight_desc, bias_desc,
         kernel->target, window.strides, window.dilates, window.left, window.right, kernel->attr);
     code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a convolution", status);
   }
-  module->dnnl.memory_desc_destroy(weight_desc);
-  module->dnnl.memory_desc_destroy(bias_desc);
+  binding->dnnl->memory_desc_destroy(weight_desc);
+  binding->dnnl->memory_desc_destroy(bias_desc);
   return code;
 }
 
 static const NamedValue POOLING[] = {{"max", 511}, {"average", 767}, {"average_exclude_padding", 1023}};
 
 int32_t describe_pooling(Kernel *kernel) {
-  Module *module = kernel->module;
+  Binding *binding = kernel->binding;
   Window window;
   int64_t size[DNNL_MAX_RANK];
   const char *name = graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), "");
@@ -125,8 +125,8 @@ int32_t describe_pooling(Kernel *kernel) {
   if (code != GRAFT_OK) {
     return code;
   }
-  DnnlStatus status = module->dnnl.pooling_forward_primitive_desc_create(
-      &kernel->recipe, module->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target, window.strides, size,
+  DnnlStatus status = binding->dnnl->pooling_forward_primitive_desc_create(
+      &kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target, window.strides, size,
       window.dilates, window.left, window.right, kernel->attr);
   return status == DNNL_SUCCESS ? kernel_operand(kernel, ARG_SRC, 0, NULL)
                                 : kernel_fail(kernel, "describing a pooling", status);

@@ -45,10 +45,10 @@ static void place(Interval *intervals, size_t count, const Interval **alive) {
   }
 }
 
-static size_t collect(const Module *module, Interval *intervals) {
+static size_t collect(const Binding *binding, Interval *intervals) {
   size_t count = 0;
-  for (size_t i = 0; i < module->buffer_count; i++) {
-    const Buffer *buffer = &module->buffers[i];
+  for (size_t i = 0; i < binding->buffer_count; i++) {
+    const Buffer *buffer = &binding->buffers[i];
     if (buffer->kind == BUFFER_WORKSPACE && buffer->last >= 0 && buffer->bytes > 0) {
       uint64_t rounded = (buffer->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
       intervals[count++] = (Interval){(int32_t)i, buffer->first, buffer->last, rounded, 0};
@@ -57,21 +57,21 @@ static size_t collect(const Module *module, Interval *intervals) {
   return count;
 }
 
-int32_t onednn_plan_workspace(Module *module) {
-  Interval *intervals = calloc(module->buffer_count + 1, sizeof *intervals);
-  const Interval **alive = calloc(module->buffer_count + 1, sizeof *alive);
+int32_t onednn_plan_workspace(Binding *binding) {
+  Interval *intervals = calloc(binding->buffer_count + 1, sizeof *intervals);
+  const Interval **alive = calloc(binding->buffer_count + 1, sizeof *alive);
   if (intervals == NULL || alive == NULL) {
     free(intervals);
     free(alive);
-    return onednn_fail(module, 0, "memory ran out", DNNL_SUCCESS);
+    return onednn_fail(binding, 0, "memory ran out", DNNL_SUCCESS);
   }
-  size_t count = collect(module, intervals);
+  size_t count = collect(binding, intervals);
   qsort(intervals, count, sizeof *intervals, by_size);
   for (size_t i = 0; i < count; i++) {
     place(intervals, i, alive);
-    module->buffers[intervals[i].buffer].offset = intervals[i].offset;
+    binding->buffers[intervals[i].buffer].offset = intervals[i].offset;
     uint64_t end = intervals[i].offset + intervals[i].bytes;
-    module->workspace_bytes = end > module->workspace_bytes ? end : module->workspace_bytes;
+    binding->workspace_bytes = end > binding->workspace_bytes ? end : binding->workspace_bytes;
   }
   free(intervals);
   free(alive);

@@ -258,7 +258,7 @@ static int may_stand_on(const Checker *checker, int32_t number, int32_t dying) {
 
 static int32_t check_result(const Checker *checker, Interval *live, int32_t *count, int32_t root, int32_t number) {
   const TensorSpec *tensor = checker->procedure->tensors + root;
-  Interval added = {tensor->offset, tensor->offset + tensor->bytes, root};
+  Interval added = {tensor->offset, tensor->offset + tensor->room, root};
   int32_t place = find_place(live, *count, added.begin);
   int32_t other = find_overlap(live, *count, place, &added);
   if (other < 0) {
@@ -292,7 +292,7 @@ static int32_t check_arena(const Checker *checker) {
     for (int32_t k = 0; !status && k < outputs->count; k++) {
       int32_t root = outputs->items[k] < 0 ? -1 : procedure->tensors[outputs->items[k]].root;
       if (root >= 0 && checker->lives[root].begin == i && procedure->tensors[root].storage == STORAGE_ARENA &&
-          procedure->tensors[root].bytes) {
+          procedure->tensors[root].room) {
         status = check_result(checker, live, &count, root, i);
       }
     }
@@ -315,7 +315,7 @@ int32_t graft_check_memory(Procedure *procedure, const char *where, GraftError *
     return out_of_memory(&checker);
   }
   int32_t status = check_order(&checker);
-  if (!status && procedure->symbol_count == 0) {
+  if (!status && graft_is_planned(procedure)) {
     status = check_arena(&checker);
   }
   note_lives(&checker);

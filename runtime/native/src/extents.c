@@ -79,55 +79,6 @@ void graft_append_bindings(char *text, size_t size, const Frame *frame, Dimensio
 
 /* ---- Values --------------------------------------------------------------------------------------------------- */
 
-/* All values lie within the limit, so what is checked here cannot overflow itself. */
-static int add(int64_t left, int64_t right, int64_t *result) {
-  if (right > 0 ? left > GRAFT_MAXIMUM_EXTENT - right : left < -GRAFT_MAXIMUM_EXTENT - right) {
-    return 0;
-  }
-  *result = left + right;
-  return 1;
-}
-
-static int64_t magnitude(int64_t value) { return value < 0 ? -value : value; }
-
-static int multiply(int64_t left, int64_t right, int64_t *result) {
-  if (left != 0 && magnitude(right) > GRAFT_MAXIMUM_EXTENT / magnitude(left)) {
-    return 0;
-  }
-  *result = left * right;
-  return 1;
-}
-
-/* Rounds towards minus infinity, as Python does. */
-static int64_t divide(int64_t left, int64_t right) {
-  int64_t quotient = left / right;
-  return left % right != 0 && (left < 0) != (right < 0) ? quotient - 1 : quotient;
-}
-
-static int apply(ExtentOperator operator, int64_t left, int64_t right, int64_t *result) {
-  switch (operator) {
-    case EXTENT_ADD:
-      return add(left, right, result);
-    case EXTENT_SUB:
-      return add(left, -right, result);
-    case EXTENT_MUL:
-      return multiply(left, right, result);
-    case EXTENT_FLOORDIV:
-      *result = right ? divide(left, right) : 0;
-      return right != 0;
-    case EXTENT_MOD:
-      *result = right ? left - divide(left, right) * right : 0;
-      return right != 0;
-    case EXTENT_MIN:
-      *result = left < right ? left : right;
-      return 1;
-    case EXTENT_MAX:
-      *result = left > right ? left : right;
-      return 1;
-  }
-  return 0;
-}
-
 static int32_t fail_operation(Context *context, const Frame *frame, int32_t number) {
   const ExtentOperation *operation = frame->procedure->operations + number;
   Dimension whole = {frame->procedure->symbol_count + number, 0};
@@ -145,8 +96,8 @@ int32_t graft_evaluate(Context *context, Frame *frame, const Stage *stage) {
   for (int32_t i = 0; i < stage->operations.count; i++) {
     int32_t number = stage->operations.items[i];
     const ExtentOperation *operation = procedure->operations + number;
-    if (!apply(operation->operator, graft_value(frame, operation->left), graft_value(frame, operation->right),
-               results + number)) {
+    if (!graft_extent_apply(operation->operator, graft_value(frame, operation->left),
+                            graft_value(frame, operation->right), results + number)) {
       return fail_operation(context, frame, number);
     }
   }

@@ -92,7 +92,7 @@ static void place_tensors(Frame *frame) {
   }
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     const TensorSpec *spec = procedure->tensors + i;
-    if (spec->storage == STORAGE_ARENA && procedure->stage_count == 0) {
+    if (spec->storage == STORAGE_ARENA && graft_is_planned(procedure)) {
       graft_frame_bind(frame, i, frame->arena + spec->offset);
     } else if (spec->storage == STORAGE_CONSTANT) {
       graft_frame_bind(frame, i, spec->data->data);

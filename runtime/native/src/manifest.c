@@ -164,7 +164,7 @@ static int32_t read_procedure(Reader *reader, const JsonValue *data, int32_t num
   status = status ? status : graft_read_array(reader, data, "calls", &calls);
   procedure->tensor_count = status ? 0 : (int32_t)graft_json_count(tensors);
   status = status ? status : graft_read_extents(reader, data, procedure);
-  if (!status && !procedure->symbol_count) {
+  if (!status && (!procedure->symbol_count || graft_json_member(data, "arena_bytes"))) {
     status = graft_read_integer(reader, data, "arena_bytes", 0, INT64_MAX / 4, &bytes);
     status = status ? status : graft_read_integer(reader, data, "arena_bound", 0, INT64_MAX / 4, &bound);
   }

@@ -106,20 +106,14 @@ static int32_t read_symbols(Reader *reader, const JsonValue *rows, Procedure *pr
 
 static int32_t read_operation(Reader *reader, const Procedure *procedure, const JsonValue *row, int32_t number,
                               Size *sizes) {
-  static const char *const names[] = {"add", "sub", "mul", "floordiv", "mod", "min", "max"};
   ExtentOperation *operation = procedure->operations + number;
   const char *name = graft_json_string(graft_json_item(row, 0), "");
-  int32_t operator = 0;
-  while (operator < 7 && strcmp(names[operator], name) != 0) {
-    operator++;
-  }
-  if (operator == 7 || graft_json_count(row) != 3 ||
+  if (!graft_extent_operator(name, &operation->operator) || graft_json_count(row) != 3 ||
       !graft_read_dimension(procedure, graft_json_item(row, 1), number, &operation->left) ||
       !graft_read_dimension(procedure, graft_json_item(row, 2), number, &operation->right)) {
     return graft_damaged(
         reader, "entry %" PRId32 " of 'extents' is no operation on numbers, symbols and earlier entries", number);
   }
-  operation->operator = (ExtentOperator) operator;
   const Dimension *operands[] = {&operation->left, &operation->right};
   sizes[number] = (Size){1, 1};
   for (int32_t i = 0; i < 2; i++) {

@@ -52,21 +52,25 @@ static int32_t read_shape(Reader *reader, const Procedure *procedure, const Json
 
 static int32_t read_arena_offset(Reader *reader, const Procedure *procedure, const JsonValue *row,
                                  TensorSpec *tensor) {
-  int64_t offset;
-  if (procedure->symbol_count) {
+  int64_t offset, room = 0;
+  if (!graft_is_planned(procedure)) {
     return GRAFT_OK;
   }
   int32_t status = graft_read_integer(reader, row, "offset", 0, INT64_MAX, &offset);
+  if (!status && !graft_is_static(tensor)) {
+    status = graft_read_integer(reader, row, "room", 0, INT64_MAX, &room);
+  }
   if (status) {
     return status;
   }
+  tensor->room = graft_is_static(tensor) ? tensor->bytes : (uint64_t)room;
   tensor->offset = (uint64_t)offset;
   if (tensor->offset % 64) {
     return graft_damaged(reader, "'offset' %" PRIu64 " is not a multiple of 64", tensor->offset);
   }
-  if (tensor->offset > procedure->arena_bytes || tensor->bytes > procedure->arena_bytes - tensor->offset) {
-    return graft_damaged(reader, "%zu bytes at 'offset' %" PRIu64 " leave the arena of %" PRIu64 " bytes",
-                         tensor->bytes, tensor->offset, procedure->arena_bytes);
+  if (tensor->offset > procedure->arena_bytes || tensor->room > procedure->arena_bytes - tensor->offset) {
+    return graft_damaged(reader, "%" PRIu64 " bytes at 'offset' %" PRIu64 " leave the arena of %" PRIu64 " bytes",
+                         tensor->room, tensor->offset, procedure->arena_bytes);
   }
   return GRAFT_OK;
 }

@@ -7,7 +7,7 @@
 #include "platform.h"
 #include "program.h"
 
-enum { HUGE_PAGE_BYTES = 2 << 20 };
+enum { HUGE_PAGE_BYTES = 2 << 20, ROOM = 4 };
 
 static int is_plan_of(const KeptPlan *plan, const Frame *frame, const IndexList *known) {
   for (int32_t i = 0; i < known->count; i++) {
@@ -61,30 +61,65 @@ static KeptPlan *make_plan(Context *context, const Frame *frame, const Stage *st
   return plan;
 }
 
-/* The arena is as large as the kept plans need, within a factor of two. */
+/* A large arena gets room to grow into. What is not touched costs no memory, but fresh memory costs far more time than
+ * the call that touches it first, so that what was touched is not to be given back for a somewhat larger shape. */
+static char *allocate_arena(uint64_t bytes, uint64_t *capacity) {
+  if (bytes > SIZE_MAX / (4 * ROOM)) {
+    return NULL;
+  }
+  char *arena = NULL;
+  *capacity = bytes >= HUGE_PAGE_BYTES ? bytes * ROOM : bytes;
+  if (*capacity > bytes) {
+    arena = graft_aligned_malloc((size_t)*capacity);
+  }
+  if (!arena) {
+    *capacity = bytes;
+    arena = graft_aligned_malloc((size_t)bytes);
+  }
+  if (arena && bytes >= HUGE_PAGE_BYTES) {
+    graft_advise_huge_pages(arena, (size_t)*capacity);
+  }
+  return arena;
+}
+
+/* As much of the arena is touched as the kept plans need, within a factor of two. */
 static int fit_arena(StageState *state, uint64_t wanted) {
   uint64_t most = wanted;
   for (int32_t i = 0; i < state->plan_count; i++) {
     most = state->plans[i].bytes > most ? state->plans[i].bytes : most;
   }
-  if (state->capacity >= wanted && state->capacity / 2 <= most) {
-    return 1;
+  if (state->capacity < wanted || state->touched / 2 > most) {
+    free(state->arena);
+    state->touched = state->capacity = 0;
+    state->arena = allocate_arena(most, &state->capacity);
   }
-  free(state->arena);
-  state->arena = most > SIZE_MAX / 4 ? NULL : graft_aligned_malloc((size_t)most);
-  state->capacity = state->arena ? most : 0;
-  if (state->arena && most >= HUGE_PAGE_BYTES) {
-    graft_advise_huge_pages(state->arena, (size_t)most);
+  if (!state->arena) {
+    state->capacity = 0;
+    return 0;
   }
-  return state->arena != NULL;
+  state->touched = wanted > state->touched ? wanted : state->touched;
+  return 1;
+}
+
+/* Where all were placed for the largest shapes: that these shapes are none that are larger. */
+static int32_t check_rooms(Context *context, const Frame *frame, const Stage *stage) {
+  for (int32_t i = 0; i < stage->arena.count; i++) {
+    const TensorSpec *spec = frame->procedure->tensors + stage->arena.items[i];
+    size_t bytes = graft_frame_bytes(frame, stage->arena.items[i]);
+    if (bytes > spec->room) {
+      return graft_context_fail(context, GRAFT_ERROR_RUN, "tensor '%s' has %zu bytes, but was planned for at most %" PRIu64,
+                                spec->name, bytes, spec->room);
+    }
+  }
+  return GRAFT_OK;
 }
 
 int32_t graft_place_arena(Context *context, Frame *frame, int32_t number) {
   const Stage *stage = frame->procedure->stages + number;
   StageState *state = frame->stages + number;
   KeptPlan *plan = NULL;
-  if (stage->arena.count == 0) {
-    return GRAFT_OK;
+  if (stage->arena.count == 0 || graft_is_planned(frame->procedure)) {
+    return check_rooms(context, frame, stage);
   }
   for (int32_t i = 0; !plan && i < state->plan_count; i++) {
     int fits = state->plans[i].bytes && is_plan_of(state->plans + i, frame, &stage->known);

@@ -3,6 +3,7 @@
 #define GRAFT_PROCEDURE_H
 
 #include "dtype.h"
+#include "extent_arithmetic.h"
 #include "graft/runtime.h"
 #include "json.h"
 #include "store.h"
@@ -24,8 +25,6 @@ typedef struct Dimension {
   int32_t place; /* -1: a number */
   int64_t number;
 } Dimension;
-
-typedef enum { EXTENT_ADD, EXTENT_SUB, EXTENT_MUL, EXTENT_FLOORDIV, EXTENT_MOD, EXTENT_MIN, EXTENT_MAX } ExtentOperator;
 
 /* An operation on symbols, numbers and earlier operations. */
 typedef struct ExtentOperation {
@@ -60,6 +59,7 @@ typedef struct TensorSpec {
   int32_t stage;             /* when its shape and values are known: GRAFT_NEVER before its call is done, if ndim < 0 */
   int32_t is_unknown;        /* whether its shape is unknown when its call begins, which then asks for its memory */
   size_t bytes;              /* 0 where the shape is no numbers */
+  uint64_t room;             /* of a tensor in an arena that was planned once: the most bytes that it may have */
   int32_t index;             /* of an input or output, or in Stage.arena; -1 for others */
   const char *constant;      /* key of a constant */
   const DLTensor *data;      /* the constant itself */
@@ -132,7 +132,7 @@ typedef struct Procedure {
   IndexList inputs, outputs;
   Call *calls;
   int32_t call_count;
-  uint64_t arena_bytes, arena_bound; /* 0 with symbols: then there is a plan for each binding */
+  uint64_t arena_bytes, arena_bound; /* 0 with symbols where there is a plan for each binding */
   size_t pointer_count;
   SymbolSpec *symbols;
   ExtentOperation *operations;
@@ -142,7 +142,11 @@ typedef struct Procedure {
   int32_t stage_count; /* 0 without symbols */
 } Procedure;
 
-#define GRAFT_MAXIMUM_EXTENT ((int64_t)1 << 62)
+/* Whether tensors of the arena have their places for good: without symbols, or planned for the largest shapes. */
+static inline int graft_is_planned(const Procedure *procedure) {
+  return procedure->symbol_count == 0 || procedure->arena_bytes > 0;
+}
+
 
 static inline int graft_is_symbolic(const TensorSpec *tensor) { return tensor->dimensions != NULL; }
 

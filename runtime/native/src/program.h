@@ -52,6 +52,7 @@ typedef struct StageState {
   int is_bound; /* whether all that the stage knows is that of the frame's symbols */
   char *arena;
   uint64_t capacity;
+  uint64_t touched; /* bytes of the arena that some call has used */
   KeptPlan plans[GRAFT_KEPT_PLANS];
   int32_t plan_count;
   uint64_t clock;

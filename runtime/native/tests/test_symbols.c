@@ -246,6 +246,21 @@ static void test_plans_are_kept_and_arenas_fit_them(void) {
   graft_program_destroy(program);
 }
 
+static void test_large_arenas_have_room_to_grow_into(void) {
+  GraftProgram *program = must_create(chain, 1);
+  const StageState *state = program->idle->frames[0].stages;
+  run_chain(program, 1 << 20);
+  const char *arena = state->arena;
+  CHECK(arena_of(program) == 4 * (4 << 20) && state->touched == 4 << 20);
+  run_chain(program, 3 << 20);
+  CHECK(state->arena == arena && state->touched == 3 * (4 << 20));
+  for (int64_t length = 1; length <= GRAFT_KEPT_PLANS; length++) {
+    run_chain(program, length);
+  }
+  CHECK(arena_of(program) == 64 && state->touched == 64);
+  graft_program_destroy(program);
+}
+
 static void test_a_failed_binding_leaves_the_program_usable(void) {
   GraftProgram *program = must_create(chain, 1);
   int64_t lengths[] = {4, (int64_t)1 << 60};
@@ -333,6 +348,7 @@ int main(void) {
   test_the_interface_tells_symbols();
   test_outputs_of_the_caller_are_checked();
   test_plans_are_kept_and_arenas_fit_them();
+  test_large_arenas_have_room_to_grow_into();
   test_a_failed_binding_leaves_the_program_usable();
   test_every_failing_allocation_is_an_error();
   test_threads_have_shapes_of_their_own();

@@ -5,16 +5,15 @@
 
 #define SYMBOL(name, low, high) \
   "{\"name\":\"" name "\",\"low\":" #low ",\"high\":" #high ",\"tensor\":0,\"axis\":0}"
-#define NONE ""
 #define INNER "\"storage\":\"arena\",\"offset\":0"
 /* Of x and z; y and t have the shape of x. */
 #define ENTRY(symbols, x, z, y, calls)                                                                       \
-  "{\"name\":\"main\"," symbols "\"arena_bytes\":64,\"arena_bound\":0,\"inputs\":[0,1],\"outputs\":[2],"     \
+  "{\"name\":\"main\"," symbols "\"inputs\":[0,1],\"outputs\":[2],"                                        \
   "\"tensors\":[" TENSOR("x", "float32", x, INPUT(0)) "," TENSOR("z", "float32", z, INPUT(1)) ","            \
   TENSOR("y", "float32", y, OUTPUT(0)) "," TENSOR("t", "float32", x, INNER) "],\"calls\":[" calls "]}"
 #define SYMBOLIC(name, low, high, calls)                                                                     \
   ENTRY("\"symbols\":[" SYMBOL(name, low, high) "],\"extents\":[],", "[\"s0\"]", "[\"s0\"]", "[\"s0\"]", calls)
-#define STATIC(x, z, y, calls) ENTRY(NONE, x, z, y, calls)
+#define STATIC(x, z, y, calls) ENTRY("\"arena_bytes\":64,\"arena_bound\":0,", x, z, y, calls)
 
 /* y = x + z; x + 2 z; 2 x + 2 z; a call that fails. */
 #define SUM CALL("add", "[0,1]", "[2]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from graft.cli.common import (
     ExitCode,
     State,
     backend_options,
+    bindings_and_ranges,
     common_options,
     dims_argument,
     is_artifact,
@@ -82,7 +82,7 @@ def command(
         raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
     if program is not None and precision != "float32":
         raise click.UsageError(f"'{file}' is compiled already: --precision is for models")
-    bindings, ranges = _bindings(dims)
+    bindings, ranges = bindings_and_ranges(dims)
     if program is not None and ranges:
         raise click.UsageError(f"'{file}' is compiled already: a range of --dim is for models")
     source = model if program is not None else file
@@ -104,15 +104,6 @@ def command(
         reports.append(report)
     _print(state, bindings, reports)
     return ExitCode.OK
-
-
-def _bindings(
-    dims: Sequence[tuple[str, int | tuple[int, int | None] | list[int]]],
-) -> tuple[list[dict[str, int]], dict[str, tuple[int, int | None]]]:
-    """Return the values of dimensions to measure with, each with each, and the ranges to compile for."""
-    lists = {name: [wish] if isinstance(wish, int) else wish for name, wish in dims if not isinstance(wish, tuple)}
-    bindings = [dict(zip(lists, numbers, strict=True)) for numbers in product(*lists.values())]
-    return bindings, {name: wish for name, wish in dims if isinstance(wish, tuple)}
 
 
 def _print(state: State, bindings: Sequence[Mapping[str, int]], reports: Sequence[BenchReport]) -> None:

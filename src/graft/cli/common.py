@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import reduce
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -98,6 +99,15 @@ def values_and_ranges(
     """Return, of what a verb that runs something is given, the numbers to run with and the ranges to compile for."""
     values = {name: wish for name, wish in dims if isinstance(wish, int)}
     return values, {name: wish for name, wish in dims if not isinstance(wish, int)}
+
+
+def bindings_and_ranges(
+    dims: Sequence[tuple[str, int | tuple[int, int | None] | list[int]]],
+) -> tuple[list[dict[str, int]], dict[str, int | tuple[int, int | None]]]:
+    """Return the values of dimensions to run with, each with each, and the ranges to compile for."""
+    lists = {name: [wish] if isinstance(wish, int) else wish for name, wish in dims if not isinstance(wish, tuple)}
+    bindings = [dict(zip(lists, numbers, strict=True)) for numbers in product(*lists.values())]
+    return bindings, {name: wish for name, wish in dims if isinstance(wish, tuple)}
 
 
 def names_argument(text: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from graft.compiler.driver import CompiledModel
+    from graft.compiler.most_memory import Memory
     from graft.core.tuning.options import TuneReport
 
 
@@ -65,6 +66,13 @@ if TYPE_CHECKING:
     default="native",
     show_default=True,
     help="The machine to compile for, such as x86-64-v3, armv8-a or x86-64-v4+avx512vnni.",
+)
+@click.option(
+    "--memory",
+    type=click.Choice(["binding", "maximum"]),
+    default="binding",
+    show_default=True,
+    help="Plan memory for each binding of the symbols, or once for the largest shapes of their ranges.",
 )
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
@@ -100,6 +108,7 @@ def command(
     no_tuned: bool,
     no_cache: bool,
     show_time: bool,
+    memory: Memory,
     **wishes: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
@@ -122,6 +131,7 @@ def command(
             target=target,
             precision=precision,
             strict=strict,
+            memory=memory,
             cache=not no_cache,
             tune=wish,
             tuned=not no_tuned,

@@ -93,7 +93,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
         click.echo(f"plan       {manifest['metadata']['summary']}")
     click.echo(f"calls      {sum(len(procedure['calls']) for procedure in manifest['procedures'])}")
     if "arena_bytes" in entry:
-        click.echo(f"arena      {size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])})")
+        largest = ", planned for the largest shapes" if entry.get("symbols") else ""
+        click.echo(f"arena      {size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])}){largest}")
     else:
         click.echo("arena      planned for each binding of the symbols")
     click.echo(f"constants  {size(members['constants.safetensors']['size'])}")

@@ -71,7 +71,8 @@ def command(
         {"function": call.function or call.kind, "origin": list(call.origin), "nanoseconds": nanoseconds}
         for call, nanoseconds in zip(procedure.calls, times, strict=True)
     ]
-    for row, traffic in zip(rows, traffic_of(program.description, procedure), strict=True):
+    run = [array.shape for array in arrays] if find_spec("onnx_ir") else []
+    for row, traffic in zip(rows, traffic_of(program.description, procedure, run), strict=True):
         row |= achieved(traffic, row["nanoseconds"], roofline)
     for row, call in zip(rows, procedure.calls, strict=True):
         row["schedule"] = dict(call.schedule)

@@ -9,13 +9,13 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
     ExitCode,
     State,
     backend_options,
+    bindings_and_ranges,
     common_options,
     compile_options,
-    dim_option,
+    dims_argument,
     is_artifact,
     names_or_none,
 )
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 @click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=float, default=1e-4, show_default=True, help="Absolute tolerance.")
 @backend_options
-@dim_option
+@click.option(
+    "--dim", "dims", metavar="NAME=16,32|1..512", type=dims_argument, multiple=True,
+    help="The numbers of a dimension to compare at, each in turn, or its range to compile for.",
+)  # fmt: skip
 @compile_options
 @common_options
 @click.pass_obj
@@ -51,7 +54,7 @@ def command(
     atol: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimWishes,
+    dims: tuple[tuple[str, int | tuple[int, int | None] | list[int]], ...],
     threads: int | None,
     strict: bool,
 ) -> int:
@@ -65,27 +68,36 @@ def command(
         program = load_artifact(state, file, threads, strict)
     elif model is not None:
         raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
-    report = graft.verify(
-        str(model or file),
-        names_or_none(backends),
-        program=program,
-        against=against,
-        per_region=per_region,
-        shapes=dict(shapes),
-        dims=dict(dims),
-        threads=threads,
-        strict=strict,
-        rtol=rtol,
-        atol=atol,
-        manager=state.manager(),
-    )
+    bindings, ranges = bindings_and_ranges(dims)
+    reports = [
+        graft.verify(
+            str(model or file),
+            names_or_none(backends),
+            program=program,
+            against=against,
+            per_region=per_region,
+            shapes=dict(shapes),
+            dims={**ranges, **binding},
+            threads=threads,
+            strict=strict,
+            rtol=rtol,
+            atol=atol,
+            manager=state.manager(),
+        )
+        for binding in bindings
+    ]
+    ok = all(report.ok for report in reports)
     if state.json:
-        print_json(report.to_json())
+        rows = [{"dims": one, **report.to_json()} for one, report in zip(bindings, reports, strict=True)]
+        print_json(reports[0].to_json() if len(reports) == 1 else {"ok": ok, "bindings": rows})
     else:
-        _print_report(report)
-        verdict = "agrees with" if report.ok else "differs from"
+        for binding, report in zip(bindings, reports, strict=True):
+            if len(reports) > 1:
+                click.echo(" ".join(f"{name}={value}" for name, value in binding.items()))
+            _print_report(report)
+        verdict = "agrees with" if ok else "differs from"
         click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
-    return ExitCode.OK if report.ok else ExitCode.ACCURACY
+    return ExitCode.OK if ok else ExitCode.ACCURACY
 
 
 def _print_report(report: VerifyReport) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import graft
@@ -118,3 +119,18 @@ def test_the_check_means_the_same_in_the_interpreter(count: int, lanes: int) -> 
     indices[-1] = 5
     with pytest.raises(IndexError, match="index 5 is out of range: axis 0 has extent 5, so that -5 to 4 are legal"):
         machine_arithmetic.run_function(function, [indices])
+
+
+def test_indices_along_an_axis_that_varies_are_checked_by_its_extent() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, 2] x, int64[k] i) => (float[k, 2] y) { y = Gather(x, i) }"""
+    )
+    compiled = graft.compile(model, ["llvm"], strict=True)
+    x = random(7, 2)
+    np.testing.assert_array_equal(compiled(x, np.array([6, -7, 0])), x[[6, -7, 0]])
+    assert compiled(x[:0], np.zeros(0, np.int64)).shape == (0, 2)
+    for count, wrong, legal in ((7, 7, "-7 to 6"), (5, -6, "-5 to 4"), (0, 0, "0 to -1")):
+        assert failure(lambda count=count, wrong=wrong: compiled(x[:count], np.array([wrong]))).endswith(  # type: ignore[misc]
+            f"index {wrong} is out of range: axis 0 has extent {count}, so that {legal} are legal"
+        )

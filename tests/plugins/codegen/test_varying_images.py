@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -14,7 +15,13 @@ MODELS = {
     "mobilenet_v2": [(1, 224, 224), (1, 65, 33), (1, 96, 160)],
 }
 """Batches and sizes of images; mobilenet_v2 states its batch once more in a Reshape."""
-pytestmark = pytest.mark.slow
+POOLS = {
+    "MaxPool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1]>": "two in every direction",
+    "MaxPool<kernel_shape=[3,2],pads=[1,0,0,1],dilations=[2,1]>": "dilated",
+    "AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>": "without the border",
+    "AveragePool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1],count_include_pad=1>": "with the border",
+    "GlobalMaxPool": "all",
+}
 
 
 def with_symbols(name: str) -> tuple[ir.Model, str]:
@@ -30,6 +37,20 @@ def with_symbols(name: str) -> tuple[ir.Model, str]:
     return model, image.name or ""
 
 
+@pytest.mark.parametrize("pool", POOLS, ids=POOLS.values())
+def test_a_pool_behind_a_convolution_takes_images_of_every_size(pool: str) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[n,5,h,w] x) => (float[n,c,y,z] o) <float[19,5,1,1] k> { a = Conv(x, k) b = POOL(a) o = Relu(b) }"""
+    model = onnx.parser.parse_model(text.replace("POOL", pool))
+    weights = np.random.default_rng(0).standard_normal((19, 5, 1, 1)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
+    program, wanted = graft.compile(model, ["llvm", "reference"]), graft.compile(model, ["reference"])
+    for size in ((1, 9, 9), (2, 3, 33), (0, 8, 8)):
+        x = np.random.default_rng(1).standard_normal((size[0], 5, *size[1:])).astype(np.float32)
+        np.testing.assert_allclose(program(x), wanted(x), rtol=1e-4, atol=1e-5, err_msg=f"{size}")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_takes_images_of_every_size(name: str) -> None:
     ort = pytest.importorskip("onnxruntime")

@@ -104,9 +104,15 @@ def test_a_refusal_says_why(name):
     assert answer(case) == expected
 
 
-def test_symbolic_shapes_are_refused():
-    case = Case("y = Relu(x)", {"x": ("n", 4)}, {})
-    assert answer(case) == Reject("dynamic-shape", "axis 0 of 'x' is n; onednn compiles static shapes")
+def test_symbolic_shapes_are_taken():
+    assert answer(Case("y = Relu(x)", {"x": ("n", 4)}, {})) is True
+
+
+def test_a_broadcast_of_symbols_that_may_differ_is_refused():
+    case = Case("y = Add(x, z)", {"x": ("n", 4), "z": ("m", 4)}, {})
+    refusal = answer(case)
+    assert refusal.code == "shape"
+    assert refusal.text.startswith("Add broadcasts its first input [n, 4] to [")
 
 
 def test_an_operator_of_another_domain_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import Buffer, Variable
+from graft.core.tensor_ir.ir import Buffer, Store, Variable
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.verifier import verify
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.visit import loads, walk_statements
 
 MACHINES = ["generic", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 SIZES = [{"m": 0, "n": 5}, {"m": 1, "n": 1}, {"m": 3, "n": 17}, {"m": 7, "n": 64}, {"m": 40, "n": 33}]
@@ -137,3 +138,16 @@ def test_attention_reads_caches_with_a_pitch(machine: str) -> None:
         wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
         (found,) = run_function(scheduled.function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=f"{sizes}")
+
+
+def test_parts_of_rows_are_written_in_vectors() -> None:
+    text = """
+input x: float32[m, 96]
+stage y: float32[m, 48] at (i, j) = x[i, j]
+stage z: float32[m, 48] at (i, j) = x[i, j + 48]
+"""
+    kernel = kernel_of(text, Trait.INJECTIVE)
+    kernel = replace(kernel, outputs=tuple(stage.buffer for stage in kernel.stages))
+    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
+    stores = [one for one in walk_statements(scheduled.function.body) if isinstance(one, Store)]
+    assert {store.value.type.lanes for store in stores} == {16}

@@ -1,0 +1,107 @@
+"""Products of rows of bytes by a constant matrix of bytes, as dot products of words, for any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graft.core.machine.instructions import DOTS
+from graft.core.operators import build as b
+from graft.core.schedule.loops.flat_stages import constant_extent
+from graft.core.schedule.loops.vectorize import vectorize_expression
+from graft.core.schedule.products.dot_grouping import Sum, group_bytes
+from graft.core.schedule.products.packed_dot import SmallRows
+from graft.core.schedule.products.product_axes import Multiply
+from graft.core.schedule.products.statements import wide
+from graft.core.tensor_ir.anchor_rules import factors_of
+from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.ir import Axis, Buffer, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
+
+
+@dataclass(frozen=True, slots=True)
+class WordRows:
+    """A sum of products over words: ``left`` is a word of a row, ``right`` one of a column of ``source``."""
+
+    anchor: Stage
+    left: Expression
+    right: Expression
+    multiply: Multiply
+    source: Buffer
+    sums: tuple[Sum, ...]
+    run_time_sums: Mapping[Buffer, Stage]
+    """The sums that each call makes, by the buffers that the start reads; theirs are the memory for them."""
+
+    @property
+    def term(self) -> Axis:
+        """The axis of the sum, in words."""
+        assert self.anchor.reduction is not None, self.anchor.buffer.name
+        return self.anchor.reduction.axes[0]
+
+    def matrix(self, contents: np.ndarray) -> np.ndarray:
+        """Return the words of the right factor: a row for each term."""
+        column, extent = self.anchor.axes[-1], self.anchor.buffer.shape[-1]
+        whole = Buffer("factor", self.right.type.dtype, (self.term.extent, extent), memory="scratch")
+        stage = Stage(whole, (self.term.variable, column), self.right)
+        return run_stages([stage], {self.source: contents})[whole]
+
+    def start(
+        self,
+        places: Mapping[Variable, Expression],
+        lanes: int,
+        mask: Expression | None,
+        constants: Mapping[Buffer, tuple[Buffer, int]],
+    ) -> Expression:
+        """Return what a vector of sums starts from; sums that are known are where ``constants`` say."""
+        assert self.anchor.reduction is not None, self.anchor.buffer.name
+        made = self.run_time_sums
+
+        def rule(node: Expression) -> Expression:
+            if not isinstance(node, Load):
+                return node
+            if node.buffer in constants:
+                buffer, begin = constants[node.buffer]
+                return Load(buffer, (b.add(node.indices[0], begin),))
+            return Load(made[node.buffer].buffer, node.indices) if node.buffer in made else node
+
+        value = ExpressionMap(rule)(self.anchor.reduction.initial)
+        return wide(vectorize_expression(value, places, mask), lanes)
+
+
+def word_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression]) -> WordRows | None:
+    """Return a sum of products of bytes over words; None unless its columns are those of one constant matrix.
+
+    ``others`` are what else is computed from the kernel's inputs: the matrix is replaced and must not be among it.
+    """
+    grouped = group_bytes(stage, constants)
+    factors = None if grouped is None else factors_of(grouped.anchor)
+    if grouped is None or factors is None or grouped.anchor.reduction is None or not stage.axes:
+        return None
+    if len(grouped.anchor.reduction.axes) != 1 or stage.reduction is None:
+        return None
+    left, right, dot = factors
+    column, term = stage.axes[-1], grouped.anchor.reduction.axes[0].variable
+    turned = column in free_variables(left)
+    if turned:
+        left, right = right, left
+    if column in free_variables(left) or free_variables(right) != {column, term}:
+        return None
+    sources = {load.buffer for load in loads(right)}
+    if len(sources) != 1 or not sources <= constants.keys() or sources & {one.buffer for one in loads(left, *others)}:
+        return None
+    own = [one for one in grouped.sums if one.constants is not None]
+    if any(one.axes != (len(stage.axes) - 1,) for one in own):
+        return None
+    (axis,) = stage.reduction.axes
+    small = SmallRows(grouped.factors[int(turned)].value, grouped.variable, constant_extent(axis.extent))
+    width = DOTS[dot].width
+    left = small.word(term, width) if small.can_be_words(width) else left
+    made = {one.buffer: _in_memory(one) for one in grouped.sums if one.constants is None}
+    return WordRows(grouped.anchor, left, right, Multiply(dot, turned), sources.pop(), grouped.sums, made)
+
+
+def _in_memory(made: Sum) -> Stage:
+    (stage,) = made.stages
+    return replace(stage, buffer=replace(made.buffer, memory="scratch"))

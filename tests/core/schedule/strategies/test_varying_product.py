@@ -1,0 +1,74 @@
+"""Products over rows whose number is known only when they run: constant factors, what is left over, long sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
+from graft.core.operators.build import extents
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.select import schedule
+from graft.core.tensor_ir.interpreter import run_function, run_stages
+from graft.core.tensor_ir.ir import CallExtern
+from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.visit import walk_statements
+from tests.core.schedule.strategies.test_varying import kernel_of
+
+TARGET = Target(ROWS["x86-64-v4"])
+
+
+def product(terms: int, columns: int, turned: bool = False) -> Kernel:
+    """Return a product of ``m`` rows by a constant, which is given by columns if ``turned``."""
+    shape, place = ([columns, terms], "j, k") if turned else ([terms, columns], "k, j")
+    text = f"""
+input a: float32[m, {terms}]
+input w: float32[{shape[0]}, {shape[1]}]
+stage y: float32[m, {columns}] at (i, j) =
+  reduce add over k < {terms} from float32(0.5): a[i, k] * w[{place}] as contraction()
+"""
+    weights = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    return kernel_of(text, Trait.CONTRACTION, {"w": weights})
+
+
+def check(kernel: Kernel, rows: int) -> None:
+    scheduled = schedule(kernel, TARGET)
+    verify(scheduled.function, TARGET.machine)
+    assert scheduled.strategy == "varying_product"
+    left, right = kernel.inputs
+    _, terms = extents(left)
+    image = np.random.default_rng(0).standard_normal((rows, terms)).astype(np.float32)
+    arrays = {left: image, right: kernel.constants[right]}
+    wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
+    inputs = [image, scheduled.packed[right]]
+    (found,) = run_function(scheduled.function, inputs, [wanted.shape])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", range(14))
+def test_rows_that_are_left_over_are_computed_once_or_twice_but_right(rows: int) -> None:
+    check(product(6, 64), rows)
+
+
+@pytest.mark.parametrize("columns", [1, 16, 70])
+def test_a_constant_given_by_columns_is_packed_as_one_given_by_rows(columns: int) -> None:
+    check(product(5, columns, turned=True), 3)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 7, 13])
+def test_long_sums_go_in_spans_and_keep_the_sums_of_each_tile_between(rows: int) -> None:
+    check(product(1400, 16), rows)
+
+
+def test_columns_are_cut_without_a_rest_where_that_costs_nothing() -> None:
+    tile = schedule(product(64, 768), TARGET).knobs
+    assert 768 // 16 % int(tile["vectors"]) == 0
+
+
+@pytest.mark.parametrize(("columns", "is_fetched"), [(64, False), (4096, True)])
+def test_only_constants_that_no_cache_keeps_are_fetched_ahead(columns: int, is_fetched: bool) -> None:
+    statements = walk_statements(schedule(product(256, columns), TARGET).function.body)
+    calls = [one for one in statements if isinstance(one, CallExtern) and one.name == "prefetch"]
+    assert bool(calls) == is_fetched

@@ -118,7 +118,8 @@ NAMES = (
     "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why", "Plan.with_precision",
     "Plan.__getitem__", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
     "Program.bind", "Program.profile", "Program.timed", "Program.save", "datatypes.convert",
-    "datatypes.create_lower_func", "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via", "datatypes.register",
+    "datatypes.create_lower_func", "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via",
+    "datatypes.register",
     "datatypes.register_float", "datatypes.register_op",
 )  # fmt: skip
 

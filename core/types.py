@@ -54,6 +54,12 @@ class Type:
 BOOL, INT32, INT64, FLOAT32, FLOAT64 = Type("bool"), Type("int32"), Type("int64"), Type("float32"), Type("float64")
 
 
+CUSTOM_DOMAIN = "graft.custom"
+"""The domain of ONNX's operators on custom datatypes: same names, attributes and lowerings, storage types in ONNX."""
+ONNX_DOMAINS = frozenset({"", "ai.onnx", CUSTOM_DOMAIN})
+"""The domains where a name means what it means in ONNX's own."""
+
+
 def is_custom(dtype: str) -> bool:
     """Whether ``dtype`` names a custom datatype."""
     return dtype.startswith("custom[")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count
 
 import numpy as np
@@ -18,16 +19,15 @@ import onnx_ir as ir
 from graft.core.machine.rows import GENERIC
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.normalize import normalize
-from graft.core.model.shapes import require_static
 from graft.core.model.view import NodeView, ValueView, constant_tensor, data_type
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.lower import lower, lowering_of
-from graft.core.operators.table import CUSTOM_DOMAIN, Trait
+from graft.core.operators.lower import buffer_of, lower, lowering_of
+from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.strategies.sequential_loops import loops_of
 from graft.core.tensor_ir.ordered_stages import is_sequential
-from graft.core.types import is_custom, parse_custom, storage_dtype
+from graft.core.types import CUSTOM_DOMAIN, is_custom, parse_custom, storage_dtype
 from graft.datatypes.arrays import can_cast, encode
 from graft.datatypes.lower_function import FunctionLowering, require
 from graft.datatypes.prepare import EACH, QUIRE, accumulation, prepare
@@ -88,7 +88,6 @@ def convert(
         _require_type(accumulate, registry, f"accumulate='{accumulate}' is neither 'each' nor 'quire'")
     converted = load(model, shapes=shapes).clone()
     normalize(converted)
-    require_static(converted)
     _require_patterns((*keep, *(types or {})), converted)
     work = _Conversion(converted, dtype, tuple(keep), dict(types or {}), accumulate, registry, backend)
     work.run()
@@ -279,7 +278,7 @@ def missing_of(node: NodeView, registry: DatatypeRegistry = DATATYPES, backend: 
     if all(registry.format(kind) is not None for kind in kinds):
         return set()
     lowering = FunctionLowering(registry, backend)
-    result = lower(lowering_of(node))
+    result = lower(lowering_of(node, partial(buffer_of, extents={})))
     buffers = tuple(dict.fromkeys(stage.buffer for stage in result))
     kernel = Kernel(node.name, (), buffers, result, Trait.ELEMENTWISE, node, len(result) - 1)
     if any(map(is_sequential, result)):

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from graft.core.model.view import NodeView
-from graft.core.operators.table import CUSTOM_DOMAIN
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.strategies.generic_nest import with_epilogue
@@ -40,7 +39,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
-from graft.core.types import Type, is_custom
+from graft.core.types import CUSTOM_DOMAIN, Type, is_custom
 from graft.datatypes.compute_type import converted, decoded, encoded, format_of
 from graft.datatypes.formats import Format
 from graft.datatypes.native_float import FUSED, ORDERED

@@ -16,8 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.model.view import ValueView
-from graft.core.operators.table import CUSTOM_DOMAIN
-from graft.core.types import is_custom
+from graft.core.types import CUSTOM_DOMAIN, is_custom
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError

@@ -28,7 +28,8 @@ from graft.core.model.symbols import (
     names_in,
     narrowed,
 )
-from graft.core.model.view import NodeView, constant_tensor
+from graft.core.model.view import NodeView, ValueView, constant_tensor
+from graft.core.types import ONNX_DOMAINS, is_custom
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Symbol
 
@@ -138,7 +139,7 @@ class SymbolicInference:
             if value.name and isinstance(value.type, ir.TensorType | None):
                 said = found[index] if found and index < len(found) else None
                 self.shapes[value] = self._settled(value, said, doubtful)
-        if facts is not None and node.op_type in CONTENTS and node.domain in ("", "ai.onnx"):
+        if facts is not None and node.op_type in CONTENTS and node.domain in ONNX_DOMAINS:
             self._follow(node, facts)
 
     def _narrow(self, facts: Facts) -> None:
@@ -294,7 +295,7 @@ BODIES: Mapping[str, Any] = {
 
 def _asked(facts: Facts) -> Sequence[Shape | None] | None:
     """Return what the operator's rule says, else what onnx's inference says of the node by itself."""
-    if facts.view.domain not in ("", "ai.onnx"):
+    if facts.view.domain not in ONNX_DOMAINS:
         return None
     rule = RULES.get(facts.view.op_type)
     try:
@@ -305,10 +306,11 @@ def _asked(facts: Facts) -> Sequence[Shape | None] | None:
 
 def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:
     node, graph = facts.view.node, facts.view.node.graph
-    version = (graph.opset_imports.get(node.domain) if graph is not None else None) or onnx.defs.onnx_opset_version()
+    version = (graph.opset_imports.get("") if graph is not None else None) or onnx.defs.onnx_opset_version()
     if not onnx.defs.has(node.op_type, version):
         return None
     proto = ir.to_proto(node)
+    proto.domain = ""
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value, shape in zip(node.inputs, facts.shapes, strict=True):
@@ -319,7 +321,8 @@ def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:
             if shape is None
             else [None if one is None else one if isinstance(one, int) else text(one) for one in shape]
         )
-        types[value.name] = onnx.helper.make_tensor_type_proto(int(value.dtype), extents)
+        kind = ir.DataType.FLOAT if is_custom(ValueView(value).dtype) else value.dtype
+        types[value.name] = onnx.helper.make_tensor_type_proto(int(kind), extents)
         tensor = constant_tensor(value)
         if tensor is not None and tensor.size <= MOST_CONTENTS:
             data[value.name] = ir.to_proto(tensor)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graft.core.model.view import NodeView
+from graft.core.types import ONNX_DOMAINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def index_bounds(node: NodeView, *, varying: bool = False) -> tuple[IndexBound, 
 
     With ``varying``, what it asks by extents that are no numbers is among them.
     """
-    rule = None if node.domain not in ("", "ai.onnx", "graft.custom") else _RULES.get(node.op_type)
+    rule = None if node.domain not in ONNX_DOMAINS else _RULES.get(node.op_type)
     try:
         return () if rule is None else tuple(bound for bound in rule(node) if varying or not bound.varies)
     except _Unknown:

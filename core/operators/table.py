@@ -18,7 +18,7 @@ import onnx
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
-from graft.core.types import INT64
+from graft.core.types import CUSTOM_DOMAIN, INT64
 from graft.errors import GraftError
 
 
@@ -224,10 +224,6 @@ class OperatorTable:
 
     def __iter__(self) -> Iterator[Operator]:
         return iter(self._rows.values())
-
-
-CUSTOM_DOMAIN = "graft.custom"
-"""The domain of ONNX's operators on custom datatypes: same names, attributes and lowerings, storage types in ONNX."""
 
 
 def _key(operator: Operator) -> tuple[str, str, str]:

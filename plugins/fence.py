@@ -156,7 +156,8 @@ class FencedBackend(Backend):
         question = f"the check of '{composite.name}'"
 
         def fenced(match: Any) -> Reject | None:
-            refusal = next((one for one in map(self._static_only, match.nodes) if one is not None), None)
+            nodes = match.nodes if self.shapes == "static" else ()
+            refusal = next((one for one in map(self._static_only, nodes) if one is not None), None)
             if refusal is not None or check is None:
                 return refusal
             answer = self._call(question, lambda: check(match))

@@ -144,7 +144,7 @@ class _Scope:
     exact: bool = True
     """Whether every iteration gets here, so that the bounds of indices are reached."""
     reached: bool = True
-    """Whether any iteration may get here: no condition around is known to be false."""
+    """Whether any iteration may get here: no condition around is known to be false, no loop to be empty."""
     loops: tuple[For, ...] = ()
     """The parallel loops around the place, bound ones included."""
     decided: frozenset[Variable] = frozenset()
@@ -286,7 +286,7 @@ class _Verifier:
         if constant is not None:
             self.counted.add(loop.variable)
             self.simplifier.with_range(loop.variable, (0, max(0, int(constant) - 1)))
-            inner = replace(inner, exact=inner.exact and constant > 0)
+            inner = replace(inner, exact=inner.exact and constant > 0, reached=inner.reached and constant > 0)
         if loop.kind == "parallel" and constant != 1:
             inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
         self.statement(loop.body, inner)

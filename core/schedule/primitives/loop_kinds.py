@@ -108,8 +108,19 @@ def _check_inside(step: Step, loop: For, kinds: tuple[LoopKind, ...], reason: st
             step.fail(f"a {what} inside of '{loop.variable.name}' {reason}")
 
 
+def _check_around(step: Step, function: Function, loop: For) -> None:
+    """Check that a loop is not part of a vector, whose lanes take all iterations of it together."""
+    for one in walk_statements(function.body):
+        if isinstance(one, For) and one.kind == "vector" and any(loop is inner for inner in walk_statements(one.body)):
+            step.fail(
+                f"'{loop.variable.name}' is inside of '{one.variable.name}', whose iterations are the lanes of vectors"
+            )
+
+
 def _with_kind(step: Step, function: Function, loop: For, kind: LoopKind, binding: str = "") -> Function:
     if loop.kind != "serial":
         step.fail(f"'{loop.variable.name}' is {loop.kind} already")
+    if kind in ("vector", "parallel"):
+        _check_around(step, function, loop)
     changed = with_loop(function.body, loop.variable, lambda inner: replace(inner, kind=kind, binding=binding))
     return with_body(function, changed)

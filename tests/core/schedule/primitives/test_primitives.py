@@ -383,3 +383,12 @@ def test_what_a_guard_never_lets_run_may_be_jammed():
     for step in parse_schedule("split i 2 -> v0 w0\nsplit v0 1 -> v1 w1\njam w0"):
         function = step.apply(function)
     check(stages, function)
+
+
+@pytest.mark.parametrize("step", ["vectorize j", "parallel j"])
+def test_a_loop_inside_of_a_vector_is_none_of_its_own(step):
+    _, function = SUBJECTS["chain"](2, 3, 1)
+    (vectorize,), (inner,) = parse_schedule("vectorize i"), parse_schedule(step)
+    with pytest.raises(ScheduleError) as caught:
+        inner.apply(vectorize.apply(function))
+    assert caught.value.message == (f"cannot '{step}': 'j' is inside of 'i', whose iterations are the lanes of vectors")

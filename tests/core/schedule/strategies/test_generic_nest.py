@@ -184,7 +184,7 @@ def softmax_stages(x, y, axis):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.sampled_from([1, 2, 3, 16, 21, 40]), min_size=1, max_size=3),
+    st.lists(st.sampled_from([1, 2, 3, 16, 21, 40]), min_size=1, max_size=3).filter(lambda shape: prod(shape) < 2048),
     st.integers(0, 2),
     st.sampled_from(TARGETS),
 )

@@ -17,6 +17,8 @@ SHARES = {
     "core/schedule/strategies/test_machines.py": 4,
     "core/schedule/strategies/test_varying.py": 4,
     "core/schedule/strategies/test_varying_convolution.py": 3,
+    "core/schedule/strategies/test_varying_depthwise.py": 3,
+    "core/schedule/strategies/test_varying_winograd.py": 3,
     "datatypes/proofs/test_posit8.py": 2,
     "datatypes/proofs/test_posit16.py": 2,
     "datatypes/proofs/test_posit32.py": 2,
@@ -29,6 +31,7 @@ SHARES = {
     "plugins/c_source/test_models.py": 6,
     "plugins/c_source/test_operators.py": 4,
     "plugins/codegen/test_varying_extents.py": 6,
+    "plugins/llvm/test_conformance.py": 2,
 }
 """By file whose cases compile much, or run whole kernels in the interpreter: one of so many cases runs every time, the
 same ones always; the rest is slow."""

@@ -68,7 +68,7 @@ def finished(build: Quantized, value: str, activation: str, dtype: str) -> str:
     return build.quantize(value, OUT, {"uint8": 0 if activation == "Relu" else 128, "int8": 3}[dtype], dtype)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     channels=st.integers(1, 20), outputs=st.integers(1, 36), height=st.integers(1, 9), width=st.integers(1, 11),
     window=st.sampled_from(((1, 1), (3, 3), (3, 2), (1, 5))), stride=st.integers(1, 2), dilation=st.integers(1, 2),
@@ -94,7 +94,7 @@ def test_convolutions_in_qdq_form_are_within_a_step(
     check_steps(build.model(finished(build, y, activation, dtype), dtype), build)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.integers(1, 20), depth=st.integers(1, 70), columns=st.integers(1, 40), form=st.sampled_from("MTG"),
     axis=st.booleans(), dtype=DTYPES, zero=st.integers(0, 127), bias=st.sampled_from(("none", "int32", "float")),
@@ -116,7 +116,7 @@ def test_products_in_qdq_form_are_within_a_step(
     check_steps(build.model(finished(build, y, "none", dtype), dtype), build)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     channels=st.integers(1, 17), outputs=st.integers(1, 33), side=st.integers(3, 8), window=st.sampled_from((1, 3)),
     stride=st.integers(1, 2), dtypes=st.tuples(DTYPES, DTYPES), zeros=ZEROS,

@@ -31,10 +31,11 @@ from graft.cli.plan import gate_code, gate_failures, gate_options, read_plan
 from graft.report.quantities import size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from graft.compiler.driver import CompiledModel
     from graft.compiler.most_memory import Memory
+    from graft.compiler.specialize import Specialize
     from graft.core.tuning.options import TuneReport
 
 
@@ -124,9 +125,7 @@ def command(
             names_or_none(backends),
             shapes=dict(shapes),
             dims=dict(dims),
-            specialize={
-                name: [one for other, given in choices if other == name for one in given] for name, _ in choices
-            },
+            specialize=_joined(choices),
             threads=threads,
             target=target,
             precision=precision,
@@ -159,6 +158,11 @@ def command(
     else:
         _print(compiled, f"{path}: {size(written)}", seconds, show_time)
     return ExitCode.OK
+
+
+def _joined(choices: Sequence[tuple[str, list[int | tuple[int, int | None]]]]) -> Specialize:
+    """The choices of each name, which may be given several times."""
+    return {name: [one for other, given in choices if other == name for one in given] for name, _ in choices}
 
 
 def _print(compiled: CompiledModel, artifact: str, seconds: Mapping[str, float], show_time: bool) -> None:

@@ -32,7 +32,6 @@ from graft.core.tensor_ir.ir import (
     Constant,
     Expression,
     For,
-    If,
     Let,
     Load,
     LoopKind,
@@ -44,6 +43,8 @@ from graft.core.types import FLOATS, element_bits
 
 USUAL = 128
 """The pixels that tiles are chosen for."""
+NEAR = 1.005
+"""Tiles that take so much of the fewest cycles are as good: one that leaves no channels over needs half the code."""
 MOST_PIXELS = 8
 """Pixels of a tile at the most: where each begins stays in a register for addresses."""
 DEPTHWISE_PIXELS = 8
@@ -98,7 +99,9 @@ def direct_sums(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Dire
         return None
     window = found.window
     columns = window.groups if window.is_depthwise else window.outputs
-    tile = next(tile for _, tile in ranked_tiles(USUAL, columns, kind, target) if tile.rows <= MOST_PIXELS)
+    ranked = [row for row in ranked_tiles(USUAL, columns, kind, target) if row[1].rows <= MOST_PIXELS]
+    good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
+    tile = min(good, key=lambda tile: -(-columns // tile.lanes) % tile.vectors > 0)
     if window.is_depthwise:
         tile = Tile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
     return DirectSums(epilogue, found, image, weights, Panels.of(weights, window, tile), tile)
@@ -263,13 +266,12 @@ class _Loops:
     ) -> Statement:
         """Return tiles of the pixels from ``first`` on; the last one ends where all pixels end.
 
-        Some are then computed twice, which is cheaper than one by one; an image of fewer than a tile is.
+        Some are then computed twice, which is cheaper than one by one; of an image of fewer than a tile the last is.
         """
-        number, pixel, height = Variable("tile"), Variable("pixel"), self.tile.rows
+        number, height = Variable("tile"), self.tile.rows
         begin = b.minimum(b.add(first, b.multiply(number, height)), b.subtract(self.pixels, height))
-        tiles = For(number, b.divide(b.add(count, height - 1), height), kind, self._placed(begin, height, body))
-        single = For(pixel, count, kind, self._placed(b.add(first, pixel), 1, body))
-        return tiles if height == 1 else If(b.greater_equal(self.pixels, height), tiles, single)
+        placed = self._placed(b.maximum(begin, 0), height, body)
+        return For(number, b.divide(b.add(count, height - 1), height), kind, placed)
 
     def _placed(self, begin: Expression, count: int, body: Callable[[_Pixels], Statement]) -> Statement:
         """Return the body with the places of ``count`` pixels from number ``begin`` on: only the first is divided."""
@@ -284,9 +286,9 @@ class _Loops:
         first = named("at", begin)
         place: Place = {axis: named(f"x{axis}", index) for axis, index in self._divided(first).items()}
         places = [place]
-        for _ in range(1, count):
+        for number in range(1, count):
             place = dict(place)
-            carry: Expression = b.index(1)
+            carry: Expression = b.select(b.less(number, self.pixels), b.index(1), b.index(0))
             for axis in reversed(axes):
                 moved = b.add(place[axis], carry)
                 if axis == axes[0]:
@@ -368,7 +370,7 @@ class _Loops:
             return [channels if axis == 1 else place[axis] for axis in self.window.result]
 
         def divided(row: Expression) -> Place:
-            return self._divided(b.add(pixels.first, row))
+            return self._divided(b.minimum(b.add(pixels.first, row), b.subtract(self.pixels, 1)))
 
         def finish(totals: Buffer) -> Statement:
             return finish_tile(self.epilogue, tile, totals, point, mask)

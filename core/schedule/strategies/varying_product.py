@@ -30,8 +30,10 @@ from graft.core.types import FLOATS
 
 NARROW = 2
 """The vectors of a tile where the number of columns varies: of what is left over at their end, less is in vain."""
-NEAR = 1.01
+NEAR = 1.006
 """Tiles that take so much of the fewest cycles are as good: the one with the least code is taken."""
+MOST_ROWS = 8
+"""Rows of a tile at the most: where each begins stays in a register for addresses."""
 USUAL = 128
 """The rows or columns that tiles are chosen for where their number varies."""
 
@@ -70,7 +72,7 @@ def _chosen_tile(product: Product, target: Target) -> Tile:
     """Return one of the best tiles: if there is one, such that no columns are left over, and of those the narrowest."""
     dtype, columns = product.epilogue.anchor.value.type.dtype, product.shape[product.columns]
     width = _usual(columns) if isinstance(columns, Constant) else NARROW * lanes_of(dtype, target)
-    ranked = ranked_tiles(_usual(product.height), width, dtype, target)
+    ranked = [row for row in ranked_tiles(_usual(product.height), width, dtype, target) if row[1].rows <= MOST_ROWS]
     good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
     return min(good, key=lambda tile: (-(-width // tile.lanes) % tile.vectors > 0, tile.vectors))
 

@@ -73,7 +73,8 @@ def elements_of(stages: Sequence[Stage], found: Convolution, kernel: Kernel, tar
     if kind == "int32":
         return _bytes(stages, found, kernel, has_vectors=has_vectors)
     image, weights = found.image(kind), found.weights(kernel, stages, kind, kind)
-    if kind == "float32" and target.precision == "bf16" and has_vectors and not found.window.is_depthwise:
+    wants_pairs = kind == "float32" and target.precision == "bf16" and has_vectors
+    if wants_pairs and not found.window.is_depthwise and not _channels_are_cut(found, 2):
         return _pairs(found, kernel, image, found.weights(kernel, stages, kind))
     if image is None or weights is None or kind not in FLOATS:
         return None
@@ -82,7 +83,7 @@ def elements_of(stages: Sequence[Stage], found: Convolution, kernel: Kernel, tar
 
 def _pairs(found: Convolution, kernel: Kernel, image: Buffer | None, weights: Buffer | None) -> ImageElements | None:
     """Return factors that are rounded to bfloat16."""
-    if image is None or weights is None or _channels_are_cut(found, 2):
+    if image is None or weights is None:
         return None
     constants = {weights: kernel.constants[weights]}
     words = _words(found, rounded(found.weight), constants, 2)
@@ -94,7 +95,7 @@ def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, *, has_v
     factor, anchor = small_factor(found.pixel), found.anchor
     if factor is None or anchor.epilogue is not None or anchor.reduction is None:
         return None
-    element = factor.value.on_true if isinstance(factor.value, Select) else factor.value
+    element = _inside(factor.value)
     inner = {*anchor.axes, *(axis.variable for axis in anchor.reduction.axes)}
     if not isinstance(element, Load) or element.buffer.dtype not in BYTES:
         return None
@@ -118,6 +119,14 @@ def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, *, has_v
         sums = centred.reshape(len(centred), -1).sum(1, dtype=np.int32)
         own = replace(own, dtype="uint8", sums=sums, border=_unsigned(border), point=b.add(point, BYTES["uint8"]))
     return replace(own, contents=words, multiply=Multiply("dot4_u8s8"))
+
+
+def _inside(value: Expression) -> Expression:
+    """Return what is selected inside of the image; a masked load that was moved is selected twice by one condition."""
+    if not isinstance(value, Select):
+        return value
+    inner = value.on_true
+    return inner.on_true if isinstance(inner, Select) and inner.condition == value.condition else inner
 
 
 def _unsigned(value: Expression) -> Expression:

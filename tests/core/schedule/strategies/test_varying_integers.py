@@ -15,6 +15,7 @@ from graft.core.operators import build as b
 from graft.core.operators.convolution import OPERATORS
 from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.inline import reordered
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Variable
@@ -23,6 +24,8 @@ from tests.core.schedule.strategies.varying_images import (
     ACROSS,
     DOWN,
     Kind,
+    computed,
+    kernel_of,
     result_extents,
     with_channels_last,
 )
@@ -116,3 +119,24 @@ def test_zero_points_lie_around_the_image_and_in_the_starts_of_sums(
 ) -> None:
     kind: Kind = ((5, 4, 3, 3), {"pads": [1, 1, 1, 1]})
     assert ("dot" in check(bytes_kernel(kind, image, weight, points), kind, MACHINES[-1])) == is_dot
+
+
+def test_a_transposed_image_is_read_where_it_lies() -> None:
+    kind: Kind = ((18, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 18})
+    kernel = bytes_kernel(kind)
+    image, *others = kernel.inputs
+    n, c, h, w = image.shape
+    source = replace(image, name="source", shape=(n, h, w, c))
+    turned = b.compute(image, lambda i: b.load(source, i[0], i[2], i[3], i[1]))
+    stages = tuple(reordered([turned, *kernel.stages]))
+    check(replace(kernel, inputs=(source, *others), stages=stages, anchor_stage=1), kind, MACHINES[-1])
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+@pytest.mark.parametrize("kind", [one for one in KINDS if one != "depthwise"])
+def test_floats_are_pairs_of_bfloat16_where_these_are_wanted(kind: str, layout: str) -> None:
+    kernel, constants = kernel_of(*KINDS[kind])  # whole numbers, which bfloat16 holds
+    kernel = with_channels_last(kernel) if layout == "last" else kernel
+    target = replace(target_named("x86-64-v4"), precision="bf16")
+    assert ("dot" in schedule(kernel, target).knobs) == (kind != "groups of parts of words")
+    assert computed(kernel, constants, KINDS[kind], target, SIZES) == "varying_convolution"

@@ -18,7 +18,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.tiling import Tile, lanes_of, ranked_tiles
-from graft.core.schedule.products.word_rows import word_rows
+from graft.core.schedule.products.word_rows import rounded_rows, word_rows
 from graft.core.schedule.strategies.varying_nest import Nests, moves_by_one
 from graft.core.schedule.strategies.varying_product_loops import Loops, Product
 from graft.core.schedule.strategy import Strategy, of_kernel
@@ -45,14 +45,16 @@ def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
     """
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    product = None if epilogue is None else _in_words(epilogue, kernel) or _taken_apart(epilogue, kernel.constants)
+    product = (
+        None if epilogue is None else _in_words(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants)
+    )
     if product is None:
         return None
     tile = _chosen_tile(product, target)
     loops = Loops(product, tile, target.machine)
     packed = loops.pack(kernel)
     body = loops.body()
-    for stage in () if product.words is None else product.words.run_time_sums.values():
+    for stage in () if product.words is None else product.words.before:
         made = lower_loops(simplify_statement(Nests(target.machine).nest(stage, 0)))
         body = Allocate(stage.buffer, Block((made, body)))
     function = Function(
@@ -110,13 +112,15 @@ def _taken_apart(epilogue: Epilogue, constants: Container[Buffer]) -> Product | 
     return Product(epilogue, left, right, tuple(own), columns, reduced)
 
 
-def _in_words(epilogue: Epilogue, kernel: Kernel) -> Product | None:
-    """Return a product of rows of bytes by a constant matrix as one of words; None if it is not one."""
+def _in_words(epilogue: Epilogue, kernel: Kernel, target: Target) -> Product | None:
+    """Return a product of rows of bytes, or rounded ones, by a constant matrix as one of words; None of any other."""
     if epilogue.branches or epilogue.picks:
         return None
     stage = epilogue.anchor
     others = [stage.value for stage in epilogue.every if stage is not epilogue.anchor]
     words = word_rows(stage, kernel.constants, others)
+    if words is None and target.precision == "bf16" and lanes_of("float32", target) > 1:
+        words = rounded_rows(stage, kernel.constants, others)
     if words is None:
         return None
     in_left, shape = free_variables(words.left), stage.buffer.shape

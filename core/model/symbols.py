@@ -96,6 +96,14 @@ def ceildiv(left: Extent, right: int) -> Extent:
     return floordiv(add(left, right - 1), right)
 
 
+def truncdiv(left: Extent, right: int, ranges: Ranges | None = None) -> Extent:
+    """Return ``left / right`` rounded towards 0, for a positive number: where ``left`` is negative, up."""
+    down = floordiv(left, right)
+    if right == 1 or is_at_least(left, 0, ranges):
+        return down
+    return maximum(down, 0 if is_at_least(left, 1 - right, ranges) else minimum(0, ceildiv(left, right)))
+
+
 def modulo(left: Extent, right: Extent) -> Extent:
     """Return what ``left // right`` leaves, with the sign of ``right``."""
     return subtract(left, multiply(right, floordiv(left, right)))

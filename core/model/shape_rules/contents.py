@@ -19,6 +19,7 @@ from graft.core.model.symbols import (
     modulo,
     multiply,
     subtract,
+    truncdiv,
 )
 from graft.runtime.extents import Extent
 
@@ -88,6 +89,8 @@ def _quotient(left: Extent, right: Extent) -> Dimension:
     if isinstance(left, int) and isinstance(right, int):
         size = abs(left) // abs(right)
         return size if (left < 0) == (right < 0) else -size
+    if isinstance(right, int) and right > 0:
+        return truncdiv(left, right)
     return floordiv(left, right) if is_at_least(left, 0) and is_at_least(right, 0) else None
 
 

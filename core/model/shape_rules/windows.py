@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule
-from graft.core.model.symbols import add, ceildiv, floordiv, maximum, minimum, multiply, subtract
+from graft.core.model.symbols import add, ceildiv, floordiv, is_at_least, maximum, minimum, multiply, subtract, truncdiv
 from graft.runtime.extents import Extent
 
 MOST_DENOMINATOR = 64
@@ -37,7 +37,11 @@ def _pool(facts: Facts) -> list[Shape | None]:
 
 
 def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
-    """Return how often a window fits along each axis of an image."""
+    """Return how often a window fits along each axis of an image.
+
+    One that is wider than its image by less than a stride counts, as in onnx and ONNX Runtime, whose quotients are
+    rounded towards 0.
+    """
     count = len(image)
     strides = facts.attribute("strides") or [1] * count
     dilations = facts.attribute("dilations") or [1] * count
@@ -48,14 +52,16 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
     for axis, (extent, size) in enumerate(zip(image, kernel, strict=True)):
         if extent is None or size is None:
             found.append(None)
-        elif automatic in ("SAME_UPPER", "SAME_LOWER"):
-            found.append(ceildiv(extent, strides[axis]))
+            continue
+        window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+        if automatic in ("SAME_UPPER", "SAME_LOWER"):
+            least = 0 if is_at_least(window, strides[axis]) else 1  # onnx's quotient of an empty image is 0 steps then
+            found.append(maximum(least, ceildiv(extent, strides[axis])))
         else:
             padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
-            window = add(multiply(dilations[axis], subtract(size, 1)), 1)
             steps = subtract(add(extent, padding), window)
             if not ceiling or automatic == "VALID":
-                found.append(add(floordiv(steps, strides[axis]), 1))
+                found.append(add(truncdiv(steps, strides[axis], facts.ranges), 1))
             else:
                 found.append(_rounded_up(extent, steps, strides[axis], pads[axis], pads[axis + count]))
     return tuple(found)
@@ -63,7 +69,7 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
 
 def _rounded_up(extent: Extent, steps: Extent, stride: int, before: int, after: int) -> Extent:
     """Return the windows where the last may hang over; one that would begin in the padding behind is left out."""
-    fits = add(ceildiv(steps, stride), 1)
+    fits = add(truncdiv(add(steps, stride - 1), stride), 1)
     begun = minimum(fits, ceildiv(add(extent, before), stride))
     return begun if after <= stride else maximum(subtract(fits, 1), begun)
 

@@ -115,6 +115,47 @@ def test_a_window_of_a_mask_bounds_the_sum_of_its_dimensions() -> None:
     assert shapes_in(model)["y"] == ("seq", "past + seq")
 
 
+STRIDED = (
+    "(float[1,1,h,w] x, float[1,1,3,3] f) => (float[1,1,a,b] y) <int64[1] four = {4}, int64[1] less = {LESS},"
+    " int64[1] more = {MORE}, float[1] zero = {0}, int64[2] ones = {1, 1}> {"
+    " p = Conv <strides = [2, 2], pads = [PAD, PAD, PAD, PAD]> (x, f)"
+    " q = Conv <strides = [2, 2], pads = [PAD, PAD, PAD, PAD]> (p, f)"
+    " height = Shape <start = 2, end = 3> (x) width = Shape <start = 3> (x)"
+    " i = Add (height, less) j = Div (i, four) k = Add (j, more)"
+    " l = Add (width, less) m = Div (l, four) n = Add (m, more)"
+    " size = Concat <axis = 0> (ones, k, n) z = Expand (zero, size) y = Add (q, z) }"
+)
+
+
+@pytest.mark.parametrize(
+    ("pad", "less", "more", "least", "extent"),
+    [(0, -3, 0, 7, "({} + 1)//4 - 1"), (1, -1, 1, 1, "({} + 3)//4")],
+)
+def test_what_exporters_compute_of_an_image_is_the_size_that_convolutions_give(
+    pad: int, less: int, more: int, least: int, extent: str
+) -> None:
+    text = STRIDED.replace("PAD", str(pad)).replace("LESS", str(less)).replace("MORE", str(more))
+    model = load(model_of(f"g {text}"))
+    assert shapes_in(model)["y"] == (1, 1, extent.format("h"), extent.format("w"))
+    assert {str(name): known for name, known in ranges_of(model).items()} == dict.fromkeys("hw", Range(least, None))
+
+
+def test_a_roll_of_a_padded_image_keeps_its_size() -> None:
+    model = load(
+        model_of(
+            "g (float[h] x) => (float[n] y) <int64[1] zero = {0}, int64[1] four = {4}, int64[1] back = {-2}> {"
+            " size = Shape (x) rest = Mod (size, four) minus = Neg (rest)"
+            " left = Add (four, minus) pad = Mod (left, four)"
+            " pads = Concat <axis = 0> (zero, pad) padded = Pad (x, pads) whole = Shape (padded)"
+            " cut = Mod (back, whole)"
+            " first = Slice (padded, zero, cut, zero) last = Slice (padded, cut, whole, zero)"
+            " y = Concat <axis = 0> (last, first) }"
+        )
+    )
+    assert shapes_in(model)["y"] == ("4*((h + 3)//4)",)
+    assert ranges_of(model)[Symbol("h")] == Range(1, None)  # what is divided by is not 0
+
+
 def test_what_is_declared_of_a_sum_is_known_of_it() -> None:
     model = load(model_of(f"g {WINDOW}"), dims={"seq + past": (1, 32), "seq": (1, None)})
     assert ranges_of(model)[parsed("past + seq")] == Range(1, 32)

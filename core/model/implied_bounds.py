@@ -32,17 +32,21 @@ def broadcast_bounds(shapes: Sequence[Shape | None], ranges: Ranges) -> dict[Ext
     With a least of 2 in the place of 512, that is also so where one of them is 1. What is cut out of a table, from
     ``past`` to ``past + n``, has ``n`` rows only where the table has ``past + n``. Where it has not, one row may meet
     none by the rules of broadcasting, which nobody means; so ``(n + 3)//4`` and ``max(n - 1, 0)//4 + 1``, as exporters
-    write it, say that n is at least 1.
+    write it, say that n is at least 1, and so does the first row of n where it meets anything.
     """
     found: dict[Extent, Range] = {}
     columns = zip_longest(*(reversed(shape) for shape in shapes if shape is not None))
     for one, other in (pair for column in columns for pair in permutations(column, 2)):
-        if one is not None and isinstance(other, Operation):
-            whole, bounds = _uncut(other)
-            for extent, bound in bounds if whole == one else ():
-                found |= at_most(extent, bound, {**ranges, **found})
-            rising, natural = _unclamped(other)
-            found |= natural_bounds(natural if rising == one else (), {**ranges, **found})
+        if one is None or not isinstance(other, Operation):
+            continue
+        uncut, most = _uncut(other)
+        whole, least = _unclamped(uncut)
+        if whole == one:
+            for extent, bound in most:
+                found |= at_most(_unclamped(extent)[0], bound, {**ranges, **found})
+            found |= natural_bounds(least, {**ranges, **found})
+        elif other.operator == "min" and 1 in (other.left, other.right):
+            found |= divisor_bounds([other.left, other.right], {**ranges, **found})
     return found
 
 
@@ -65,7 +69,17 @@ def at_most(extent: Extent, bound: int, ranges: Ranges) -> dict[Extent, Range]:
             most = (bound - int(low)) // factor + before.low
             if before.high is None or before.high > most:
                 found[atom] = Range(before.low, most)
-    return found
+    return found or _below(extent, bound, ranges)
+
+
+def _below(extent: Extent, bound: int, ranges: Ranges) -> dict[Extent, Range]:
+    """Return the range of the one symbol of an extent that rises with it, where that is at most ``bound``."""
+    names = names_in([extent])
+    if len(names) != 1 or not _rises(extent):
+        return {}
+    before = ranges.get(symbol := Symbol(min(names)), ANY)
+    beyond = _least(subtract(extent, bound + 1), symbol.name, before)
+    return {} if beyond is None or beyond <= before.low else {symbol: Range(before.low, beyond - 1)}
 
 
 def natural_bounds(shape: Sequence[Dimension] | None, ranges: Ranges) -> dict[Extent, Range]:

@@ -99,6 +99,29 @@ def test_adding_a_cut_of_a_table_bounds_the_dimension() -> None:
     assert shapes_in(model)["y"] == ("batch", "seq", 4)
 
 
+def test_a_cut_by_what_an_exporter_computes_bounds_the_dimension_on_both_sides() -> None:
+    text = (
+        "g (float[1,4,frames] x, float[4,4,3] f, float[200,4] table) => (float[1,n,4] y)"
+        " <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}> {"
+        " c = Conv <strides = [2], pads = [1, 1]> (x, f) rows = Transpose <perm = [0, 2, 1]> (c)"
+        " frames = Shape <start = 2> (x) less = Sub (frames, one) half = Div (less, two) length = Add (half, one)"
+        " positions = Slice (table, zero, length, zero) y = Add (rows, positions) }"
+    )
+    model = load(model_of(text))
+    assert shapes_in(model)["y"] == (1, "(frames + 1)//2", 4)
+    assert ranges_of(model)[Symbol("frames")] == Range(1, 400)
+
+
+def test_the_first_row_that_meets_anything_is_there() -> None:
+    text = (
+        "g (float[nodes,4] x, float[edges,4] z) => (float[n,4] y) <int64[1] zero = {0}, int64[1] one = {1}> {"
+        " row = Slice (x, zero, one, zero) y = Add (row, z) }"
+    )
+    model = load(model_of(text))
+    assert shapes_in(model)["y"] == ("edges", 4)
+    assert ranges_of(model)[Symbol("nodes")] == Range(1, None)
+
+
 WINDOW = (
     "(float[batch,seq,past] x, float[batch,past,4] cache, bool[64,64] mask) => (float[r,t] y)"
     " <int64[1] zero = {0}, int64[1] one = {1}, float low = {-1.0}> {"

@@ -145,12 +145,14 @@ class SymbolicInference:
             self._follow(node, facts)
 
     def _narrow(self, facts: Facts) -> None:
-        """Note the bounds that divisors imply, and broadcasting, to the shape of another input or to a given one."""
+        """Note the bounds that divisors and windows imply, and broadcasting, to the shape of another input or to a given one."""
         ranges = {**self._ranges, **self.narrower}
         shapes = list(facts.shapes)
         is_whole = facts.view.op_type in ("Div", "Mod") and not facts.view.dtype.startswith("float")
         if is_whole and (divisors := facts.content(1)) is not None:
             self.narrower |= divisor_bounds(divisors.elements, ranges)
+        if facts.view.op_type in windows.CONVOLUTIONS:
+            self.narrower |= natural_bounds(windows.room_of_windows(facts), ranges)
         if facts.view.op_type == "Expand" and (target := facts.contents[1]) is not None:
             shapes[1] = target.elements
         elif facts.view.op_type not in elementwise.BROADCAST:

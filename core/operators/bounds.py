@@ -130,6 +130,14 @@ def _counts(number: int, axis_of: Callable[[NodeView], int]) -> Callable[[NodeVi
     return rule
 
 
+def _ranks(node: NodeView) -> Iterable[IndexBound]:
+    """How many elements are chosen: no more than there are, where that is known only when the node runs."""
+    axis = node.attribute("axis", -1) % max(len(_extents(node, 0)), 1)
+    extent = _extent(node, 0, axis)
+    if not isinstance(extent, int) and node.input(1) is not None:
+        yield IndexBound(1, axis, extent, 0, extent)
+
+
 def _rotary(node: NodeView) -> Iterable[IndexBound]:
     if node.input(3) is not None:
         extent = _extent(node, 1, 0)
@@ -162,6 +170,7 @@ _RULES: dict[str, Callable[[NodeView], Iterable[IndexBound]]] = {
     "TensorScatter": _cache_starts,
     "ReverseSequence": _counts(1, lambda node: node.attribute("time_axis", 0)),
     "RotaryEmbedding": _rotary,
+    "TopK": _ranks,
     "Attention": _cache_lengths,
     "RNN": _STEPS,
     "GRU": _STEPS,

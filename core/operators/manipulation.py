@@ -142,20 +142,34 @@ def _lower_concat(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_split(lowering: Lowering) -> tuple[Stage, ...]:
     source = lowering.input(0)
     axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
-    extent, count = b.extents(source)[axis], len(lowering.outputs)
-    assert isinstance(extent, int), f"{lowering.node.where} splits an axis of unknown extent"
-    even = -(-extent // count)
-    sizes = integers(lowering.constant(1)) or [even] * count
+    extents = _part_extents(lowering, axis)
+    is_checked = lowering.optional(1) is not None and lowering.constant(1) is None
+    start: Expression = b.index(0)
     stages = []
-    for number, start in enumerate(np.cumsum([0, *sizes[:-1]]).tolist()):
+    for number, extent in enumerate(extents):
         target = lowering.optional_output(number)
         if target is not None:
-            stages.append(_slice(source, target, {axis: (b.index(start), 1)}))
+            stages.append(_slice(source, target, {axis: (start, 1)}, is_checked=is_checked))
+        start = b.add(start, b.extent(extent))
     return tuple(stages)
 
 
+def _part_extents(lowering: Lowering, axis: int) -> list[b.Count]:
+    """The extents of the parts of a Split: as they are given, else alike but for the last."""
+    whole, count = b.extents(lowering.input(0))[axis], len(lowering.outputs)
+    given = lowering.optional(1)
+    if given is None:
+        if isinstance(whole, int):
+            return [-(-whole // count)] * count
+        return [b.divide(b.add(whole, count - 1), count)] * count
+    known = integers(lowering.constant(1))
+    if known is not None:
+        return [*known]
+    return [b.cast(b.load(given, number), "int64") for number in range(count)]
+
+
 def _slice(
-    source: Buffer, target: Buffer, steps: dict[int, tuple[Expression, int]], *, is_checked: bool = False
+    source: Buffer, target: Buffer, steps: dict[int, tuple[Expression, b.Count]], *, is_checked: bool = False
 ) -> Stage:
     """Where it ``is_checked``, no position leaves the source, whatever the starts are."""
 
@@ -177,11 +191,6 @@ def _first(start: int, step: int, extent: b.Extent) -> Expression:
     return place if step > 0 else b.minimum(place, b.subtract(extent, 1))
 
 
-def _accept_slice(node: NodeView) -> Reject | None:
-    """Where a slice begins and ends need not be constants: how long it is, the shape of the result says."""
-    return constants_required(3, 4)(node)
-
-
 def _slice_varies(node: NodeView) -> Reject | None:
     """Take every shape, if it is known along how many axes is cut."""
     starts = node.input(1)
@@ -189,32 +198,69 @@ def _slice_varies(node: NodeView) -> Reject | None:
 
 
 def _lower_slice(lowering: Lowering) -> tuple[Stage, ...]:
+    """Where a slice begins and ends need not be constants: how long it is, the shape of the result says."""
     source = lowering.input(0)
     shape = b.extents(source)
     starts, given = integers(lowering.constant(1)), lowering.input(1)
     (count,) = (len(starts),) if starts is not None else b.dims(given)
+    if starts is None or any(_is_computed(lowering, number) for number in (3, 4)):
+        moves = _computed_slice(lowering, count)
+        return (_slice(source, lowering.output(), moves, is_checked=True),)
     axes = integers(lowering.constant(3)) or list(range(count))
     steps = integers(lowering.constant(4)) or [1] * count
-    moves = {}
-    for number, (axis, step) in enumerate(zip(axes, steps, strict=True)):
+    known: dict[int, tuple[Expression, b.Count]] = {}
+    for start, axis, step in zip(starts, axes, steps, strict=True):
         place = normal_axis(axis, len(shape))
-        if starts is None:
-            moves[place] = (_computed_first(b.cast(b.load(given, number), "int64"), step, shape[place]), step)
-        else:
-            moves[place] = (_first(starts[number], step, shape[place]), step)
-    return (_slice(source, lowering.output(), moves, is_checked=starts is None),)
+        known[place] = (_first(start, step, shape[place]), step)
+    return (_slice(source, lowering.output(), known),)
 
 
-def _computed_first(start: Expression, step: int, extent: b.Extent) -> Expression:
+def _is_computed(lowering: Lowering, number: int) -> bool:
+    return lowering.optional(number) is not None and lowering.constant(number) is None
+
+
+def _element(lowering: Lowering, number: int, place: int, default: int) -> b.Count:
+    """Element ``place`` of an integer input: a number where it is known, ``default`` where the input is absent."""
+    known = integers(lowering.constant(number))
+    if known is not None:
+        return known[place]
+    given = lowering.optional(number)
+    return default if given is None else b.cast(b.load(given, place), "int64")
+
+
+def _computed_slice(lowering: Lowering, count: int) -> dict[int, tuple[Expression, b.Count]]:
+    """The first position and the step by axis of a slice of which some numbers are known only when it is computed."""
+    shape = b.extents(lowering.input(0))
+    moves: dict[int, tuple[Expression, b.Count]] = {}
+    for number in range(count):
+        start = b.extent(_element(lowering, 1, number, 0))
+        step, axis = (_element(lowering, *which) for which in ((4, number, 1), (3, number, number)))
+        if isinstance(axis, int):
+            place = normal_axis(axis, len(shape))
+            moves[place] = (_computed_first(start, step, shape[place]), step)
+            continue
+        wanted = b.modulo(b.add(axis, len(shape)), len(shape))
+        for place, extent in enumerate(shape):
+            is_this = b.equal(wanted, place)
+            first, by = moves.get(place, (b.index(0), b.index(1)))
+            computed = _computed_first(start, step, extent)
+            moves[place] = (b.select(is_this, computed, first), b.select(is_this, b.extent(step), b.extent(by)))
+    return moves
+
+
+def _computed_first(start: Expression, step: b.Count, extent: b.Extent) -> Expression:
     """The position of the first element of a slice whose start is known only when it is computed."""
     place = b.maximum(b.select(b.less(start, 0), b.add(start, extent), start), 0)
-    last = b.extent(extent) if step > 0 else b.subtract(b.extent(extent), 1)
+    if isinstance(step, int):
+        last = b.extent(extent) if step > 0 else b.subtract(b.extent(extent), 1)
+    else:
+        last = b.subtract(b.extent(extent), b.cast(b.less(step, 0), "int64"))
     return b.minimum(place, last)
 
 
 _add("Concat", _lower_concat, traits=MOVEMENT, varies=anything)
-_add("Split", _lower_split, 1, traits=MOVEMENT, varies=fixed_attribute("axis", 0))
-OPERATORS.add(Operator("Slice", MOVEMENT, _lower_slice, moved, _accept_slice, varies=_slice_varies))
+_add("Split", _lower_split, traits=MOVEMENT, varies=anything)
+OPERATORS.add(Operator("Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies))
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
 
@@ -250,9 +296,7 @@ def _lower_pad(lowering: Lowering) -> tuple[Stage, ...]:
     shape = b.extents(source)
     axes_in = integers(lowering.constant(3))
     chosen = [normal_axis(axis, len(shape)) for axis in (range(len(shape)) if axes_in is None else axes_in)]
-    amounts = integers(lowering.constant(1))
-    assert amounts is not None
-    begins = dict(zip(chosen, amounts, strict=False))
+    begins = {axis: _element(lowering, 1, number, 0) for number, axis in enumerate(chosen)}
     mode = lowering.node.attribute("mode", "constant")
     return (_padded(lowering, begins, mode),)
 
@@ -265,7 +309,17 @@ def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str) -> Sta
     def value(axes: Indices) -> Expression:
         positions = [b.subtract(axis, begins.get(d, 0)) for d, axis in enumerate(axes)]
         if mode != "constant":
-            return b.load(source, *(mirrored(p, n, m, mode) for p, n, m in zip(positions, shape, full, strict=True)))
+            places = []
+            for dimension, position in enumerate(positions):
+                begin, extent, padded = begins.get(dimension, 0), shape[dimension], full[dimension]
+                if begin == 0 and extent == padded:
+                    places.append(position)
+                elif isinstance(begin, int) and isinstance(extent, int) and isinstance(padded, int):
+                    places.append(mirrored(position, extent, padded, mode))
+                else:
+                    places.append(_mirrored_anywhere(position, extent, mode))
+            varying = [extent for extent in shape if not isinstance(extent, int)]
+            return b.masked_load(source, places, [b.greater(extent, 0) for extent in varying])
         conditions: list[Expression] = []
         for dimension, position in enumerate(positions):
             if begins.get(dimension, 0) or shape[dimension] != full[dimension]:
@@ -278,16 +332,13 @@ def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str) -> Sta
     return b.compute(target, value)
 
 
-def mirrored(position: Expression, extent: b.Extent, padded: b.Extent, mode: str) -> Expression:
+def mirrored(position: Expression, extent: int, padded: int, mode: str) -> Expression:
     """Return the position inside ``[0, extent)`` that Pad's ``reflect``, ``edge`` or ``wrap`` reads at ``position``.
 
     ``position`` lies in ``(-padded, padded)``.
     """
     if mode == "edge":
         return b.clamp(position, extent)
-    if not isinstance(extent, int) or not isinstance(padded, int):
-        assert extent is padded, f"mode '{mode}' pads an axis of unknown extent"
-        return position
     period = extent if mode == "wrap" else max(2 * (extent - 1), 1)
     lift = -(-padded // period) * period
     rest = b.modulo(b.add(position, lift), period)
@@ -296,23 +347,23 @@ def mirrored(position: Expression, extent: b.Extent, padded: b.Extent, mode: str
     return b.minimum(rest, b.subtract(b.index(period), rest)) if extent > 1 else b.index(0)
 
 
+def _mirrored_anywhere(position: Expression, extent: b.Extent, mode: str) -> Expression:
+    """The same where extent or amounts are known only when the kernel runs, for any position."""
+    if mode == "edge":
+        return b.clamp(position, extent)
+    size = b.extent(extent)
+    period = b.maximum(size if mode == "wrap" else b.multiply(b.subtract(size, 1), 2), 1)
+    rest = b.modulo(b.add(b.modulo(position, period), period), period)
+    return b.clamp(rest if mode == "wrap" else b.minimum(rest, b.subtract(period, rest)), extent)
+
+
 def _accept_pad(node: NodeView) -> Reject | None:
     if node.attribute("mode", "constant") not in ("constant", "reflect", "edge", "wrap"):
         return Reject("attribute", f"Pad mode '{node.attribute('mode')}' is not known")
-    return constants_required(1, 3)(node)
+    return constants_required(3)(node)
 
 
-def _pad_varies(node: NodeView) -> Reject | None:
-    """Take any extents; what is padded by ``reflect`` or ``wrap`` has numbers."""
-    source, target = node.input(0), node.outputs[0]
-    if source is not None and node.attribute("mode", "constant") not in ("constant", "edge"):
-        for axis, (inner, outer) in enumerate(zip(source.shape or (), target.shape or (), strict=True)):
-            if inner != outer and not (isinstance(inner, int) and isinstance(outer, int)):
-                return varying_axis(node, target, axis)
-    return None
-
-
-OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=_pad_varies))
+OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything))
 
 
 def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:

@@ -84,11 +84,27 @@ def reduced_axes(lowering: Lowering) -> Axes | None:
     """Return the axes of a Reduce operator, None where it is to do nothing."""
     shape = b.extents(lowering.input(0))
     axes = integers(lowering.constant(1))
+    if axes is None and lowering.optional(1) is not None:
+        return Axes(shape, axes_of_shapes(shape, b.extents(lowering.output())) or frozenset())
     if not axes:
         if lowering.node.attribute("noop_with_empty_axes", 0):
             return None
         axes = list(range(len(shape)))
     return Axes(shape, frozenset(normal_axis(axis, len(shape)) for axis in axes))
+
+
+def axes_of_shapes(
+    source: Sequence[object], target: Sequence[object]
+) -> frozenset[int] | None:
+    """Return the axes along which a result of the same rank is reduced, None where its shape does not say them.
+
+    Along an axis of extent 1 it makes no difference, for which such an axis counts as reduced.
+    """
+    if len(source) != len(target):
+        return None
+    if any(inner != outer and outer != 1 for inner, outer in zip(source, target, strict=True)):
+        return None
+    return frozenset(axis for axis, extent in enumerate(target) if extent == 1)
 
 
 def _lower_reduce(
@@ -185,13 +201,21 @@ def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-def _accept_reduce(*, floats_only: bool) -> Callable[[NodeView], Reject | None]:
-    constant_axes = constants_required(1)
+def _accept_axes(node: NodeView) -> Reject | None:
+    """Take axes that are constants, or that the shapes of operand and result tell."""
+    source, axes = node.input(0), node.input(1)
+    shapes = (() if source is None else source.shape or (), node.outputs[0].shape or ())
+    kept = node.attribute("keepdims", 1) and not node.attribute("noop_with_empty_axes", 0)
+    if kept and axes is not None and axes_of_shapes(*shapes) is not None:
+        return None
+    return constants_required(1)(node)
 
+
+def _accept_reduce(*, floats_only: bool) -> Callable[[NodeView], Reject | None]:
     def accepts(node: NodeView) -> Reject | None:
         if floats_only and node.dtype not in FLOATS and not is_custom(node.dtype):
             return Reject("dtype", f"{node.op_type} of {node.dtype}; only floats are lowered")
-        return constant_axes(node)
+        return _accept_axes(node)
 
     return accepts
 

@@ -6,34 +6,53 @@ elements decides which one is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TypeAlias
 
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.manipulation import constants_required, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
-from graft.core.operators.varying import is_static, varying_axis
+from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import FLOATS, is_custom
 
 Indices = Sequence[Expression]
+Number: TypeAlias = float | Expression
+
+
+def _known(number: Number) -> float:
+    assert isinstance(number, float), number
+    return number
+
+
+def _real(number: b.Extent | Number) -> Expression:
+    """Return a number as an expression of type float64."""
+    return b.constant(number, "float64") if isinstance(number, int | float) else b.cast(number, "float64")
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One resized dimension: extents, the scale (output over input), the region of ``tf_crop_and_resize``."""
+    """One resized dimension: extents, the scale (output over input), the region of ``tf_crop_and_resize``.
+
+    What is known only when a kernel runs is an expression, the scale and the region of type float64.
+    """
 
     axis: int
     source: b.Extent
     target: b.Extent
-    scale: float
-    start: float = 0.0
-    end: float = 1.0
+    scale: Number
+    start: Number = 0.0
+    end: Number = 1.0
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all of it is known."""
+        known = isinstance(self.source, int) and isinstance(self.target, int)
+        return known and all(isinstance(one, float) for one in (self.scale, self.start, self.end))
 
     @property
     def last(self) -> int:
@@ -44,33 +63,54 @@ class Dimension:
     @property
     def length(self) -> float:
         """The output's extent before it is rounded down: what ``align_corners`` aligns."""
-        return self.scale * (self.last + 1)
+        return _known(self.scale) * (self.last + 1)
 
 
 def _original(node: NodeView, d: Dimension, place: Expression) -> Expression:
     """The position in the input, float64, of output element ``place`` (ONNX: coordinate_transformation_mode)."""
     x = b.cast(place, "float64")
     mode = node.attribute("coordinate_transformation_mode", "half_pixel")
+    if mode == "asymmetric":
+        return b.divide(x, d.scale)
     half = b.subtract(b.divide(b.add(x, 0.5), d.scale), 0.5)
-    match mode:
-        case "asymmetric":
-            return b.divide(x, d.scale)
-        case "align_corners":
-            return b.multiply(x, d.last / (d.length - 1)) if d.length > 1 else b.constant(0.0, "float64")
-        case "pytorch_half_pixel":
-            if not isinstance(d.target, int):
-                return b.select(b.greater(d.target, 1), half, b.constant(0.0, "float64"))
-            return half if d.target > 1 else b.constant(0.0, "float64")
-        case "half_pixel_symmetric":
-            assert isinstance(d.target, int), f"axis {d.axis} has no number"
-            adjustment = d.target / d.length
-            return b.add(half, (d.last + 1) / 2 * (1 - adjustment))
-        case "tf_crop_and_resize":
-            if d.length <= 1:
-                return b.constant((d.start + d.end) * d.last / 2, "float64")
-            step = (d.end - d.start) * d.last / (d.length - 1)
-            return b.add(b.multiply(x, step), d.start * d.last)
-    return half
+    if mode == "pytorch_half_pixel":
+        if not isinstance(d.target, int):
+            return b.select(b.greater(d.target, 1), half, b.constant(0.0, "float64"))
+        return half if d.target > 1 else b.constant(0.0, "float64")
+    if mode not in ("align_corners", "half_pixel_symmetric", "tf_crop_and_resize"):
+        return half
+    return _by_extents(mode, d, x, half) if d.is_static else _by_varying_extents(mode, d, x, half)
+
+
+def _by_extents(mode: str, d: Dimension, x: Expression, half: Expression) -> Expression:
+    """The position by the modes that look at extents; ``half`` is that of ``half_pixel``."""
+    if mode == "align_corners":
+        return b.multiply(x, d.last / (d.length - 1)) if d.length > 1 else b.constant(0.0, "float64")
+    if mode == "half_pixel_symmetric":
+        assert isinstance(d.target, int), f"axis {d.axis} has no number"
+        adjustment = d.target / d.length
+        return b.add(half, (d.last + 1) / 2 * (1 - adjustment))
+    start, end = _known(d.start), _known(d.end)
+    if d.length <= 1:
+        return b.constant((start + end) * d.last / 2, "float64")
+    step = (end - start) * d.last / (d.length - 1)
+    return b.add(b.multiply(x, step), start * d.last)
+
+
+def _by_varying_extents(mode: str, d: Dimension, x: Expression, half: Expression) -> Expression:
+    """The same where an extent, the scale or the region is known only when the kernel runs."""
+    source = _real(d.source)
+    last, length = b.subtract(source, 1.0), b.multiply(_real(d.scale), source)
+    if mode == "half_pixel_symmetric":
+        adjustment = b.divide(_real(d.target), length)
+        return b.add(half, b.multiply(b.divide(source, 2.0), b.subtract(_real(1.0), adjustment)))
+    several, steps = b.greater(length, 1.0), b.subtract(length, 1.0)
+    if mode == "align_corners":
+        return b.select(several, b.multiply(x, b.divide(last, steps)), 0.0)
+    start, end = _real(d.start), _real(d.end)
+    step = b.divide(b.multiply(b.subtract(end, start), last), steps)
+    middle = b.divide(b.multiply(b.add(start, end), last), 2.0)
+    return b.select(several, b.add(b.multiply(x, step), b.multiply(start, last)), middle)
 
 
 def _nearest(node: NodeView, x: Expression) -> Expression:
@@ -130,12 +170,14 @@ def _normalised(taps: list[tuple[Expression, Expression]], extent: b.Extent) -> 
 
 def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill: float | None) -> Stage:
     kind = b.wide(source.dtype)
+    # an image of no elements may be resized to one that has some: nothing is read then
+    conditions = [] if isinstance(d.source, int) else [b.greater(d.source, 0)]
 
     def value(i: Indices) -> Expression:
         total: Expression | None = None
         for place, weight in _taps(node, d, i[d.axis]):
             at = [*i[: d.axis], b.clamp(place, d.source), *i[d.axis + 1 :]]
-            element = b.load(source, *at)
+            element = b.masked_load(source, at, conditions)
             if node.attribute("mode", "nearest") == "nearest":
                 return _filled(node, d, i, element, fill)
             term = b.multiply(b.cast(element, kind), b.cast(weight, kind))
@@ -150,31 +192,48 @@ def _filled(node: NodeView, d: Dimension, i: Indices, value: Expression, fill: f
     if fill is None:
         return value
     x = _original(node, d, i[d.axis])
-    within = b.both(b.greater_equal(x, 0.0), b.less_equal(x, float(d.last)))
+    last = float(d.last) if isinstance(d.source, int) else b.subtract(_real(d.source), 1.0)
+    within = b.both(b.greater_equal(x, 0.0), b.less_equal(x, last))
     return b.select(within, value, fill)
 
 
 def _dimensions(lowering: Lowering) -> list[Dimension]:
     node, source, target = lowering.node, b.extents(lowering.input(0)), b.extents(lowering.output())
     axes = [normal_axis(axis, len(source)) for axis in node.attribute("axes") or range(len(source))]
-    scales, roi = lowering.constant(2), lowering.constant(1)
-    sizes = lowering.constant(3)
     found = []
     for number, axis in enumerate(axes):
-        inner, outer = source[axis], target[axis]
-        scale = outer / inner if isinstance(inner, int) and isinstance(outer, int) else 1.0
-        if scales is not None and scales.size:
-            scale = float(scales.reshape(-1)[number])
-        elif sizes is not None and node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
-            ratios = [int(size) / b.dims(lowering.input(0))[a] for size, a in zip(sizes, axes, strict=True)]
-            scale = min(ratios) if node.attribute("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
-        start, end = _region(roi, number, len(axes))
+        start, end = _region(lowering, number, len(axes))
+        scale = _scale(lowering, axes, number)
         if scale != 1 or source[axis] != target[axis] or (start, end) != (0.0, 1.0):
             found.append(Dimension(axis, source[axis], target[axis], scale, start, end))
     return found
 
 
-def _region(roi: np.ndarray | None, number: int, count: int) -> tuple[float, float]:
+def _scale(lowering: Lowering, axes: Sequence[int], number: int) -> Number:
+    """The scale of the ``number``-th axis: as it is given, else that of the extents."""
+    node, source, target = lowering.node, b.extents(lowering.input(0)), b.extents(lowering.output())
+    inner, outer = source[axes[number]], target[axes[number]]
+    scales, given, sizes = lowering.constant(2), lowering.optional(2), lowering.constant(3)
+    if scales is not None and scales.size:
+        return float(scales.reshape(-1)[number])
+    if scales is None and given is not None and b.dims(given) != (0,):
+        return b.cast(b.load(given, number), "float64")
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    if sizes is not None and policy != "stretch":
+        ratios = [int(size) / b.dims(lowering.input(0))[a] for size, a in zip(sizes, axes, strict=True)]
+        return min(ratios) if policy == "not_larger" else max(ratios)
+    if isinstance(inner, int) and isinstance(outer, int):
+        return outer / inner
+    return 1.0 if inner == outer else b.divide(_real(outer), _real(inner))
+
+
+def _region(lowering: Lowering, number: int, count: int) -> tuple[Number, Number]:
+    if lowering.node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return 0.0, 1.0
+    roi, given = lowering.constant(1), lowering.optional(1)
+    if roi is None and given is not None and b.dims(given) == (2 * count,):
+        start, end = (b.cast(b.load(given, place), "float64") for place in (number, count + number))
+        return start, end
     if roi is None or roi.size != 2 * count:
         return 0.0, 1.0
     return float(roi[number]), float(roi[count + number])
@@ -203,26 +262,18 @@ def _accept_resize(node: NodeView) -> Reject | None:
         return Reject("attribute", "Resize with antialias is not lowered")
     if node.dtype not in FLOATS and not is_custom(node.dtype) and node.attribute("mode", "nearest") != "nearest":
         return Reject("dtype", f"Resize of {node.dtype} with interpolation is not lowered")
-    crop = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
-    required: Callable[[NodeView], Reject | None] = constants_required(*((1, 2, 3) if crop else (2, 3)))
-    return required(node)
+    stretches = node.attribute("keep_aspect_ratio_policy", "stretch") == "stretch"
+    return None if stretches else constants_required(2, 3)(node)
 
 
 def _resize_varies(node: NodeView) -> Reject | None:
-    """Take any extents by constant scales, where positions follow from the scales alone."""
-    source, target, scales = node.input(0), node.outputs[0], node.input(2)
-    mode = node.attribute("coordinate_transformation_mode", "half_pixel")
-    if not is_static(node) and node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+    """Take any extents: the scale is given, or that of the extents."""
+    if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return Reject("dynamic-shape", "keep_aspect_ratio_policy of Resize scales as the extents say")
-    scaled = scales is not None and scales.constant is not None and scales.constant.size > 0
-    for axis, (inner, outer) in enumerate(zip((source and source.shape) or (), target.shape or (), strict=True)):
-        known = isinstance(inner, int) and isinstance(outer, int)
-        if (
-            not known
-            and (inner != outer or scaled)
-            and not (scaled and mode in ("half_pixel", "asymmetric", "pytorch_half_pixel"))
-        ):
-            return varying_axis(node, target, axis)
+    for number in (1, 2):
+        value = node.input(number)
+        if value is not None and value.static_shape is None:
+            return varying_axis(node, value, 0)
     return None
 
 

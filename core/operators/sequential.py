@@ -8,7 +8,8 @@ from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved, per_input
 from graft.core.operators.indexing import position
-from graft.core.operators.manipulation import constants_required, integers, normal_axis
+from graft.core.operators.elementwise import bound
+from graft.core.operators.manipulation import integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.varying import anything, fixed_attribute, varying_axis
 from graft.core.reject import Reject
@@ -34,7 +35,8 @@ def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], n
         """``total[t] = total[t - 1] + x[t]``, and the result is it or, exclusively, the one before."""
         source, target = lowering.input(0), lowering.output()
         known, kind = integers(lowering.constant(1)), b.wide(source.dtype)
-        assert known is not None
+        if known is None:
+            return _along_a_computed_axis(lowering, combine, neutral)
         axis = normal_axis(known[0], len(source.shape))
         exclusive = bool(lowering.node.attribute("exclusive", 0))
         shape, axes = b.extents(source), b.variables(len(source.shape))
@@ -50,10 +52,34 @@ def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], n
     return lower
 
 
-_axis_known = constants_required(1)
-OPERATORS.add(Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), _axis_known, varies=anything))
+def _along_a_computed_axis(
+    lowering: Lowering, combine: Callable[[Expression, Expression], Expression], neutral: int
+) -> tuple[Stage, ...]:
+    """One scan along each axis, of which those along others than the wanted one leave everything as it is."""
+    source, target, exclusive = lowering.input(0), lowering.output(), lowering.node.attribute("exclusive", 0)
+    kind, shape, rank = b.wide(source.dtype), b.extents(source), len(source.shape)
+    wanted = b.cast(bound(lowering, 1), "int64")
+    stages: list[Stage] = []
+    current = source
+    for axis in range(rank):
+        is_this = b.equal(b.modulo(b.add(wanted, rank), rank), axis)
+        axes, total = b.variables(rank), lowering.temporary(kind, shape)
+        scan = Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
+        before = Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
+        own = b.cast(Load(current, axes), kind)
+        stages.append(Stage(total, axes, b.select(is_this, combine(before, own), own), order=scan))
+        if exclusive:
+            shifted = lowering.temporary(kind, shape)
+            order = Scan(scan.carried, None, scan.reverse)
+            stages.append(Stage(shifted, axes, b.select(is_this, before, own), order=order))
+            total = shifted
+        current = total
+    return (*stages, b.compute(target, lambda i: b.load(current, *i)))
+
+
+OPERATORS.add(Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything))
 OPERATORS.add(
-    Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), _axis_known, varies=anything)
+    Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything)
 )
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
@@ -175,12 +201,12 @@ def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
     source, values, found = lowering.input(0), lowering.optional_output(0), lowering.optional_output(1)
     axis = normal_axis(lowering.node.attribute("axis", -1), len(source.shape))
     axes, candidate = b.variables(len(source.shape)), Variable("k")
-    (candidates,) = b.numbers(source, axis, axis + 1)
+    candidates = b.extents(source)[axis]
     if found is None:
         assert values is not None, lowering.node.where
         found = lowering.temporary("int64", b.extents(values))
     largest = bool(lowering.node.attribute("largest", 1))
-    selection = Selection(axes[axis], Axis(candidate, b.index(candidates)), largest)
+    selection = Selection(axes[axis], Axis(candidate, b.extent(candidates)), largest)
     positions = Stage(found, axes, Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), order=selection)
     if values is None:
         return (positions,)
@@ -191,12 +217,7 @@ def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
 def _accept_top_k(node: NodeView) -> Reject | None:
     if 0 in (node.outputs[0].shape or ()):
         return Reject("shape", "TopK of no elements")
-    return constants_required(1)(node)
+    return None
 
 
-def _rows_vary(node: NodeView) -> Reject | None:
-    """Take any number of rows, each of a known length, of which a known number is wanted."""
-    return fixed_attribute("axis", -1)(node)
-
-
-OPERATORS.add(Operator("TopK", SEQUENTIAL, _lower_top_k, per_input(8), _accept_top_k, varies=_rows_vary))
+OPERATORS.add(Operator("TopK", SEQUENTIAL, _lower_top_k, per_input(8), _accept_top_k, varies=anything))

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule
-from graft.core.model.symbols import add, ceildiv, floordiv, maximum, minimum, multiply, subtract
+from graft.core.model.symbols import Ranges, add, ceildiv, floordiv, is_at_least, maximum, minimum, multiply, subtract
 from graft.runtime.extents import Extent
 
+CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv"})
 MOST_DENOMINATOR = 64
 """Scales with a larger denominator are not exact where they are multiplied in float32."""
 
@@ -37,7 +38,11 @@ def _pool(facts: Facts) -> list[Shape | None]:
 
 
 def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
-    """Return how often a window fits along each axis of an image."""
+    """Return how often a window fits along each axis of an image.
+
+    A pool's window that is wider than its image by less than a stride counts, as in onnx and ONNX Runtime, whose
+    quotients are rounded towards 0. Convolutions take no such images (`room_of_windows`).
+    """
     count = len(image)
     strides = facts.attribute("strides") or [1] * count
     dilations = facts.attribute("dilations") or [1] * count
@@ -48,22 +53,55 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
     for axis, (extent, size) in enumerate(zip(image, kernel, strict=True)):
         if extent is None or size is None:
             found.append(None)
-        elif automatic in ("SAME_UPPER", "SAME_LOWER"):
-            found.append(ceildiv(extent, strides[axis]))
+            continue
+        window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+        if automatic in ("SAME_UPPER", "SAME_LOWER"):
+            least = 0 if is_at_least(window, strides[axis]) else 1  # onnx's quotient of an empty image is 0 steps then
+            found.append(maximum(least, ceildiv(extent, strides[axis])))
         else:
             padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
-            window = add(multiply(dilations[axis], subtract(size, 1)), 1)
             steps = subtract(add(extent, padding), window)
-            if not ceiling or automatic == "VALID":
+            if facts.view.op_type in CONVOLUTIONS:
                 found.append(add(floordiv(steps, strides[axis]), 1))
+            elif not ceiling or automatic == "VALID":
+                found.append(add(_towards_zero(steps, strides[axis], facts.ranges), 1))
             else:
                 found.append(_rounded_up(extent, steps, strides[axis], pads[axis], pads[axis + count]))
     return tuple(found)
 
 
+def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> Extent:
+    """Return a quotient rounded towards 0, in a form that is seen to rise with what is divided."""
+    down = floordiv(steps, stride)
+    if stride == 1 or is_at_least(steps, 0, ranges):
+        return down
+    return maximum(down, 0 if is_at_least(steps, 1 - stride, ranges) else minimum(0, ceildiv(steps, stride)))
+
+
+def room_of_windows(facts: Facts) -> Sequence[Dimension]:
+    """Return by how much the images of a convolution with strides are larger than its windows: by 0 or more.
+
+    What onnx computes of smaller ones depends on how its quotients are rounded; ONNX Runtime refuses them.
+    """
+    place = 3 if facts.view.op_type == "QLinearConv" else 1
+    image, weights = facts.shape(0), facts.shape(place)
+    if image is None or weights is None or facts.attribute("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+        return ()
+    count = len(image) - 2
+    strides, dilations = (facts.attribute(name) or [1] * count for name in ("strides", "dilations"))
+    pads = facts.attribute("pads") or [0] * (2 * count)
+    kernel = facts.attribute("kernel_shape") or weights[2:]
+    found: list[Dimension] = []
+    for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
+        if extent is not None and size is not None and strides[axis] > 1:
+            window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+            found.append(subtract(add(extent, pads[axis], pads[axis + count]), window))
+    return found
+
+
 def _rounded_up(extent: Extent, steps: Extent, stride: int, before: int, after: int) -> Extent:
     """Return the windows where the last may hang over; one that would begin in the padding behind is left out."""
-    fits = add(ceildiv(steps, stride), 1)
+    fits = add(_towards_zero(add(steps, stride - 1), stride), 1)
     begun = minimum(fits, ceildiv(add(extent, before), stride))
     return begun if after <= stride else maximum(subtract(fits, 1), begun)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from graft.core.machine.machine import Machine
 from graft.core.operators import build as b
 from graft.core.operators.control_loops import block, let, loop
-from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.loop_frames import loops_around
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.products.statements import ramp, wide
@@ -54,8 +53,8 @@ def selection_loops(stage: Stage, selection: Selection, lanes: int, machine: Mac
     dimension, shape = stage.axes.index(selection.rank), b.counts(stage.buffer)
     rows = [(axis, Variable(axis.name)) for axis in stage.axes if axis is not selection.rank]
     extents = [extent for place, extent in enumerate(shape) if place != dimension]
-    candidates, dtype = constant_extent(selection.candidate.extent), stage.value.type.dtype
-    (ranks,) = b.numbers(stage.buffer, dimension, dimension + 1)
+    candidates, dtype = b.counted(selection.candidate.extent), stage.value.type.dtype
+    ranks = shape[dimension]
 
     def key(candidate: Expression, mask: Expression | None = None) -> Expression:
         found = vectorize_expression(stage.value, {**dict(rows), selection.candidate.variable: candidate}, mask)
@@ -65,19 +64,26 @@ def selection_loops(stage: Stage, selection: Selection, lanes: int, machine: Mac
         at = [variable for _, variable in rows]
         return Store(stage.buffer, (*at[:dimension], rank, *at[dimension:]), Load(best.places, (b.index(0), rank)))
 
+    inserts = is_custom(dtype) or (isinstance(ranks, int) and ranks <= FEW)
     if is_custom(dtype):
         best = _Best(dtype, ranks, candidates, 1, ranks, selection.largest)
     else:
-        size = ranks if ranks <= FEW else min(candidates, 3 * -(-ranks // lanes) * lanes)
+        size = ranks if inserts else _room(ranks, candidates, lanes)
         best = _Best(f"uint{element_bits(b.wide(dtype))}", ranks, candidates, lanes, size)
-    inserts = is_custom(dtype) or ranks <= FEW
     collected = best.inserted(key) if inserts else best.collected(key)
     line = _allocated([best.keys, best.places, best.count], block(collected, loop(ranks, result, name="rank")))
     axes = [(Variable(f"row{number}"), extent) for number, extent in enumerate(extents)]
     for (_, variable), (axis, _) in zip(rows, axes, strict=True):  # names of their own, since steps go by name
         line = Let(variable, axis, line)
-    count = b.product_of(extents)
-    return loops_around(axes, line, not isinstance(count, int) or count * candidates >= machine.costs.task)
+    work = b.product_of((*extents, candidates))
+    return loops_around(axes, line, not isinstance(work, int) or work >= machine.costs.task)
+
+
+def _room(ranks: b.Count, candidates: b.Count, lanes: int) -> b.Count:
+    """How many candidates are kept: as many as two steps bring beside the best, or all where their number varies."""
+    if isinstance(ranks, int) and isinstance(candidates, int):
+        return min(candidates, 3 * -(-ranks // lanes) * lanes)
+    return candidates
 
 
 def _ordered(key: Expression, largest: bool) -> Expression:
@@ -96,8 +102,8 @@ def _ordered(key: Expression, largest: bool) -> Expression:
     return b.unary("bitnot", key) if largest else key
 
 
-def _memory(name: str, dtype: str, *shape: int) -> Buffer:
-    return Buffer(name, dtype, tuple(map(b.index, shape)), memory="scratch")
+def _memory(name: str, dtype: str, *shape: b.Count) -> Buffer:
+    return Buffer(name, dtype, tuple(map(b.extent, shape)), memory="scratch")
 
 
 def _allocated(buffers: Sequence[Buffer], body: Statement) -> Statement:
@@ -114,10 +120,10 @@ class _Best:
     """
 
     dtype: str
-    ranks: int
-    candidates: int
+    ranks: b.Count
+    candidates: b.Count
     lanes: int
-    size: int
+    size: b.Count
     largest: bool = False
     keys: Buffer = field(init=False)
     places: Buffer = field(init=False)
@@ -157,12 +163,12 @@ class _Best:
 
     @property
     def _last(self) -> Expression:
-        return Load(self.keys, (b.index(0), b.index(self.ranks - 1)))
+        return Load(self.keys, (b.index(0), b.subtract(b.extent(self.ranks), 1)))
 
     def _wanted(self, key: Expression) -> Expression:
         """Whether a key may be among the best."""
         lanes = key.type.lanes
-        if self.size > self.ranks:  # they are sorted now and then
+        if isinstance(self.size, int) and isinstance(self.ranks, int) and self.size > self.ranks:  # sorted now and then
             return b.less_equal(key, wide(Load(self.limit, ZERO), lanes))
         is_open = wide(b.less(self.taken, self.ranks), lanes)
         return b.either(is_open, self._before(key, wide(self._last, lanes)))
@@ -180,11 +186,11 @@ class _Best:
         if self.lanes == 1:
             return consider(first)
         some, mask = ramp(first, self.lanes), None
-        if self.candidates % self.lanes:
-            mask = b.less(some, wide(b.index(self.candidates), self.lanes))
+        if not isinstance(self.candidates, int) or self.candidates % self.lanes:
+            mask = b.less(some, wide(b.extent(self.candidates), self.lanes))
         hits = self._wanted(wide(key(some, mask), self.lanes))
         lane = Variable("lane")
-        count = b.minimum(b.subtract(self.candidates, first), self.lanes)
+        count = b.minimum(b.subtract(b.extent(self.candidates), first), self.lanes)
         each = For(lane, count, "serial", consider(b.add(first, lane)))
         return If(Horizontal("or", hits if mask is None else b.both(hits, mask)), each)
 
@@ -194,19 +200,21 @@ class _Best:
         """Return what takes candidates as long as there is room for those of another step, and sorts them then."""
         if self.size == self.candidates:
             fill = loop(self.size, lambda candidate: self._put(candidate, key(candidate), candidate), name="k")
-            return Allocate(self.numbers, block(fill, self._sorted(b.index(self.size))))
-        step = self.size // 3
-        steps = -(-self.candidates // step)
+            return Allocate(self.numbers, block(fill, self._sorted(b.extent(self.size))))
+        assert isinstance(self.size, int) and isinstance(self.candidates, int) and isinstance(self.ranks, int), self
+        ranks, room, candidates = self.ranks, self.size, self.candidates
+        step = room // 3
+        steps = -(-candidates // step)
 
         def append(value: Expression, candidate: Expression) -> Statement:
             return block(self._put(self.taken, value, candidate), self._take(b.add(self.taken, 1)))
 
         def look(number: Expression) -> Statement:
             first = b.multiply(number, step)
-            end = b.minimum(b.add(first, step), b.index(self.candidates))
+            end = b.minimum(b.add(first, step), b.index(candidates))
             limit = Store(self.limit, ZERO, b.subtract(b.maximum(self._last, 1), 1))  # the same key would come behind
-            forget = block(self._sorted(self.taken), self._take(b.index(self.ranks)), limit)
-            are_many = b.either(b.greater(self.taken, self.size - step), b.equal(number, steps - 1))
+            forget = block(self._sorted(self.taken), self._take(b.index(ranks)), limit)
+            are_many = b.either(b.greater(self.taken, room - step), b.equal(number, steps - 1))
             return block(self._look(first, end, key, append), If(are_many, forget))
 
         start = Store(self.limit, ZERO, b.highest(self.keys.dtype))
@@ -289,6 +297,6 @@ class _Best:
                 put = self._put(Load(hole, ZERO), value, candidate)
                 return block(Store(hole, ZERO, end), moves, put, self._take(b.add(end, 1)))
 
-            return Allocate(hole, let(b.minimum(self.taken, self.ranks - 1), among, "end"))
+            return Allocate(hole, let(b.minimum(self.taken, b.subtract(b.extent(self.ranks), 1)), among, "end"))
 
         return block(self._take(b.index(0)), self._look(b.index(0), self.candidates, key, insert))

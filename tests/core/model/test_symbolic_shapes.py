@@ -152,7 +152,7 @@ STRIDED = (
 
 @pytest.mark.parametrize(
     ("pad", "less", "more", "least", "extent"),
-    [(0, -3, 0, 3, "({} + 1)//4 - 1"), (1, -1, 1, 1, "({} + 3)//4")],
+    [(0, -3, 0, 7, "({} + 1)//4 - 1"), (1, -1, 1, 1, "({} + 3)//4")],
 )
 def test_what_exporters_compute_of_an_image_is_the_size_that_convolutions_give(
     pad: int, less: int, more: int, least: int, extent: str

@@ -114,7 +114,7 @@ class CompiledModel:
         failures: list[tuple[Region, GraftError]] = []
         for region in self.regions.values():
             try:
-                load(self.stitch_region(region))
+                load(self._stitcher().stitch_modules(region))
             except GraftError as error:
                 failures.append((region, error))
         return failures
@@ -134,9 +134,12 @@ class CompiledModel:
         more = [values[name] for name in outputs if values[name] not in self.partitioned.graph.outputs]
         return self._stitcher().stitch(self.partitioned.graph, more)
 
-    def stitch_region(self, region: Region) -> ProgramDescription:
-        """Return a program that is one region alone; its inputs and outputs have the region's names."""
-        return self._stitcher().stitch_region(region)
+    def stitch_region(self, region: Region, binding: Mapping[str, int] | None = None) -> ProgramDescription:
+        """Return a program that is one region alone; its inputs and outputs have the region's names.
+
+        ``binding`` are numbers for symbols.
+        """
+        return self._stitcher().stitch_region(region, binding)
 
     def _stitcher(self) -> Stitcher:
         ranges = ranges_of(self.partitioned)

@@ -6,7 +6,7 @@ others (of an outer graph, or of a value inside a region) becomes a symbol of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -14,7 +14,7 @@ import onnx_ir as ir
 from graft.core.model.dimensions import identifier, unique
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import names_in
-from graft.runtime.extents import Extent, Symbol
+from graft.runtime.extents import Extent, Symbol, evaluate
 
 TensorShape = tuple[Extent, ...] | None
 
@@ -35,6 +35,14 @@ class ExtentScope:
     def results(self, values: Sequence[ir.Value]) -> list[tuple[TensorShape, bool]]:
         """Return the shapes of a call's results, each with whether it is known only when the call is done."""
         return self._bind(values)
+
+    def numbers(self, binding: Mapping[str, int]) -> dict[str, int]:
+        """Return the numbers of the procedure's own symbols, where those that they stand for have some."""
+        return {
+            symbol.name: evaluate(extent, binding)
+            for extent, symbol in self.own.items()
+            if names_in([extent]) <= binding.keys()
+        }
 
     def _bind(self, values: Sequence[ir.Value]) -> list[tuple[TensorShape, bool]]:
         shapes = [dimensions_of(value) for value in values]

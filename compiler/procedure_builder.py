@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from graft.compiler.memory_plan import Lifetime, MemoryPlan, plan_memory, plan_without_reuse
 from graft.compiler.most_memory import Memory, most_bytes
 from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
-from graft.core.model.symbols import TooLargeError, canonical, multiply
+from graft.core.model.symbols import TooLargeError, canonical, multiply, substituted
 from graft.runtime.dtypes import element_type
 from graft.runtime.extents import Extent, Symbol, symbols_of
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
@@ -109,6 +109,13 @@ class ProcedureBuilder:
             if compiled.tensors[index].storage not in ("input", "constant", "view", "extents"):
                 here.setdefault(index, target)
         return here
+
+    def substitute(self, numbers: Mapping[str, int]) -> None:
+        """Give symbols numbers, wherever shapes and values have them."""
+        for index, tensor in enumerate(self.tensors if numbers else ()):
+            shape = None if tensor.shape is None else tuple(substituted(one, numbers) for one in tensor.shape)
+            values = tuple(substituted(one, numbers) for one in tensor.values)
+            self.tensors[index] = replace(tensor, shape=shape, values=values)
 
     def replan(self) -> Procedure:
         """Return the procedure with its arena planned anew; inputs and outputs stay as they are."""

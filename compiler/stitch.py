@@ -63,15 +63,26 @@ class Stitcher:
         self._graph(graph, "main", (), more_outputs)
         return self._description()
 
-    def stitch_region(self, region: Region) -> ProgramDescription:
-        """Return a program that is one region; its constants are the region's."""
+    def stitch_region(self, region: Region, binding: Mapping[str, int] | None = None) -> ProgramDescription:
+        """Return a program that is one region; its constants are the region's.
+
+        ``binding`` are numbers for symbols: inside a region there may be some that its own inputs do not tell.
+        """
         builder, scope = self._builder(region.name)
         inputs = _add_inputs(builder, scope, [view.value for view in region.inputs])
         constants = []
         if region.backend in self._passed:
             constants = [self._constant(builder, name, tensor) for name, tensor in region.constants.items()]
         outputs = self._call_region(builder, scope, region, inputs, constants, [view.value for view in region.outputs])
+        builder.substitute({**(binding or {}), **scope.numbers(binding or {})})
         self._procedures.append(builder.finish(outputs, [view.name for view in region.outputs]))
+        return self._description()
+
+    def stitch_modules(self, region: Region) -> ProgramDescription:
+        """Return a program that calls nothing and has the modules of a region, so that they are loaded."""
+        compiled = self._compiled[region.name]
+        self._add_modules(region.name, compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,))
+        self._procedures.append(Procedure(region.name, (), (), (), ()))
         return self._description()
 
     def _description(self) -> ProgramDescription:

@@ -6,7 +6,7 @@ and *accumulated* (the region's outputs inside the running program).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,12 @@ from graft.compiler.request import Request
 from graft.core.model.dimensions import Dims, values_and_ranges
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.sample_inputs import sample_inputs
+from graft.core.model.symbolic_shapes import dimensions_of
 from graft.errors import GraftError, VerifyError
 from graft.partition.policy import Policy
 from graft.plugins.manager import MANAGER
 from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, WHOLE, instance, optional, takes
+from graft.runtime.extents import Symbol
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -216,9 +218,10 @@ def _regions(
     computed = [name for name, value in wanted.items() if value.producer() is not None]
     expected = {**feeds, **evaluate(compiled.normalized, feeds, computed, against)}
     inside = load_one(compiled.stitch(outputs=computed)).run(dict(feeds))
+    binding = _binding([*compiled.partitioned.graph.inputs, *wanted.values()], expected)
     rows = []
     for node, region in calls:
-        alone = load_one(compiled.stitch_region(region))
+        alone = load_one(compiled.stitch_region(region, binding))
         outer = {inner.name: value for inner, value in zip(region.function.inputs, node.inputs, strict=True) if value}
         results = alone.run({view.name: expected[outer[view.name].name or ""] for view in region.inputs})
         for view, value in zip(region.outputs, node.outputs, strict=True):
@@ -227,3 +230,11 @@ def _regions(
             accumulated = difference(inside[name], expected[name], rtol, atol)
             rows.append(RegionReport(region.name, region.backend, name, isolated, accumulated))
     return rows
+
+
+def _binding(values: Iterable[ir.Value], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Return the numbers that symbols have, by the axes of values that are a symbol alone."""
+    named = ((value, value.name or "") for value in values)
+    shapes = [(dimensions_of(value) or (), arrays[name].shape) for value, name in named if name in arrays]
+    axes = (axis for extents, shape in shapes for axis in zip(extents, shape, strict=True))
+    return {extent.name: number for extent, number in axes if isinstance(extent, Symbol)}

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from graft.core.model.dimensions import identifier, keep_ranges, ranges_of, unique
 from graft.core.model.extent_text import parsed, text
-from graft.core.model.implied_bounds import broadcast_bounds
+from graft.core.model.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
 from graft.core.model.shape_rules import contents, elementwise, movement, products, reductions, windows
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, Shape, ShapeRule
 from graft.core.model.symbols import (
@@ -74,7 +74,7 @@ class SymbolicInference:
     contents: dict[ir.Value, Contents | None] = field(default_factory=dict)
     invented: bool = False
     narrower: dict[Extent, Range] = field(default_factory=dict)
-    """Extents of which an operator of the main graph takes fewer values than their ranges have."""
+    """Extents of which the main graph takes fewer values than their ranges have."""
 
     def __post_init__(self) -> None:
         self._ranges = ranges_of(self.model)
@@ -139,17 +139,23 @@ class SymbolicInference:
             if value.name and isinstance(value.type, ir.TensorType | None):
                 said = found[index] if found and index < len(found) else None
                 self.shapes[value] = self._settled(value, said, doubtful)
+                if node.graph is self.model.graph:
+                    self.narrower |= natural_bounds(self.shapes[value], {**self._ranges, **self.narrower})
         if facts is not None and node.op_type in CONTENTS and node.domain in ONNX_DOMAINS:
             self._follow(node, facts)
 
     def _narrow(self, facts: Facts) -> None:
-        """Note the bounds that broadcasting implies, to the shape of another input or to a given one."""
+        """Note the bounds that divisors imply, and broadcasting, to the shape of another input or to a given one."""
+        ranges = {**self._ranges, **self.narrower}
         shapes = list(facts.shapes)
+        is_whole = facts.view.op_type in ("Div", "Mod") and not facts.view.dtype.startswith("float")
+        if is_whole and (divisors := facts.content(1)) is not None:
+            self.narrower |= divisor_bounds(divisors.elements, ranges)
         if facts.view.op_type == "Expand" and (target := facts.contents[1]) is not None:
             shapes[1] = target.elements
         elif facts.view.op_type not in elementwise.BROADCAST:
             return
-        self.narrower |= broadcast_bounds(shapes, {**self._ranges, **self.narrower})
+        self.narrower |= broadcast_bounds(shapes, ranges)
 
     def _follow(self, node: ir.Node, facts: Facts) -> None:
         """Note the contents of a node's outputs."""

@@ -308,20 +308,28 @@ def _without(monomial: Monomial, part: Monomial) -> Monomial | None:
 
 
 def _floordiv_number(dividend: Polynomial, divisor: int) -> Extent:
-    """Divide by a positive number: multiples of it are taken out, what is left has coefficients below it."""
+    """Divide by a positive number: multiples of it are taken out, what is left has coefficients below it.
+
+    That of the first monomial is at most half of it: ``(3*h)//4`` is ``h - (h + 3)//4``.
+    """
     outside = [(monomial, factor // divisor) for monomial, factor in dividend]
     inside = [(monomial, factor % divisor) for monomial, factor in dividend if factor % divisor]
     constant = sum(factor for monomial, factor in inside if not monomial)
     varying = [(monomial, factor) for monomial, factor in inside if monomial]
     if not varying:
         return _extent(outside)
+    if 2 * varying[0][1] > divisor:
+        rounded_up = add(multiply(-1, _extent(inside)), divisor - 1)
+        return subtract(_extent(outside), _floordiv_number(terms(rounded_up), divisor))
     common = math.gcd(divisor, *(factor for _, factor in varying))
     reduced = [(monomial, factor // common) for monomial, factor in varying]
-    rest, divisor = _extent([*reduced, ((), constant // common)]), divisor // common
+    constant, divisor = constant // common, divisor // common
+    rest = _extent([*reduced, ((), constant)])
     if divisor == 1:
         return add(_extent(outside), rest)
-    if isinstance(rest, Operation) and rest.operator == "floordiv" and isinstance(rest.right, int):
-        return add(_extent(outside), floordiv(rest.left, rest.right * divisor))
+    match reduced:
+        case [([Operation("floordiv", left, int(inner))], 1)] if inner > 0:  # (x//a + c)//b
+            return add(_extent(outside), floordiv(add(left, inner * constant), inner * divisor))
     return add(_extent(outside), Operation("floordiv", rest, divisor))
 
 

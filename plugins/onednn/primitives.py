@@ -122,6 +122,8 @@ def lower_graph(graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> tuple[
 
 def _lower(graph: JsonGraph, constants: Mapping[str, np.ndarray], node: JsonNode) -> list[Kernel]:
     """Return the kernels of a node, one per output."""
+    for shape in node.shape:
+        known(shape, node)
     sources = [None if entry.is_absent else graph.nodes[entry.node] for entry in node.inputs]
     shapes = tuple(
         () if one is None else known(one.shape[entry.index], one)

@@ -63,6 +63,17 @@ def _iou(a: np.ndarray, b: np.ndarray) -> float:
     return float(shared / union) if shared > 0 else 0.0
 
 
+class GatherElements(OpRun):
+    """Along an axis of any length: the evaluator's own takes at most 64 elements (``numpy.choose``)."""
+
+    op_domain = ""
+
+    def _run(self, data, indices, axis=None):  # type: ignore[no-untyped-def]
+        axis = axis % data.ndim
+        there = tuple(slice(None if one == axis else extent) for one, extent in enumerate(indices.shape))
+        return (np.take_along_axis(data[there], indices, axis),)
+
+
 class Unique(OpRun):
     """Along any axis in the order of first occurrence, where that is asked for."""
 
@@ -179,6 +190,6 @@ def _coupled(pairs: np.ndarray) -> np.ndarray:
 
 
 OWN: tuple[Any, ...] = (
-    NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool, Normalizer, SVMClassifier,
+    GatherElements, NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool, Normalizer, SVMClassifier,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

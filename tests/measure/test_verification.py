@@ -56,6 +56,17 @@ def test_errors_are_told_apart_as_isolated_and_accumulated() -> None:
     assert not rows["y"].accumulated.ok
 
 
+def test_a_region_is_verified_alone_where_its_inputs_do_not_tell_its_symbols() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[batch, 8] x) => (float[batch, 8] y)
+      <int64[2] fours = {-1, 4}> {
+      halves = Reshape (x, fours) r = Relu (halves) shape = Shape (x) rows = Reshape (r, shape) y = Softmax (rows) }"""
+    report = graft.verify(onnx.parser.parse_model(text), [Vendor("Relu"), "llvm"], per_region=True, dims={"batch": 3})
+    assert report.ok
+    report = graft.verify(onnx.parser.parse_model(text), [Vendor("Relu"), "llvm"], per_region=True)
+    assert report.ok
+    assert {row.backend for row in report.regions} == {"vendor", "llvm"}
+
+
 def test_each_region_of_the_digits_model_is_right() -> None:
     reason = graft.compiler.request.plugins().backends(["onednn"])[0].available()
     if reason is not None:

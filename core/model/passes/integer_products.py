@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.model.passes.move_layouts import NCHW, NHWC, transposed
-from graft.core.model.passes.node_rewrite import Names, attribute_of, constant_of, static_shape
+from graft.core.model.passes.node_rewrite import Names, attribute_of, constant_of, known_shape, static_shape
 from graft.core.model.passes.quantized_tensors import (
     RANGES,
     Emitter,
@@ -26,6 +26,8 @@ from graft.core.model.view import NodeView
 from graft.core.operators.windows import windows_of
 from graft.core.tensor_ir.anchors import Windows
 
+SLIDING = ("group", "strides", "dilations", "pads", "auto_pad")
+"""The attributes of how windows move."""
 GROUP = 4
 """Products that a processor adds up at one time: sums over a multiple of so many channels need no tail."""
 Along = Callable[[np.ndarray], np.ndarray]
@@ -62,11 +64,9 @@ def rewrite_product(node: ir.Node, names: Names) -> bool:
 
 
 def _has_shape(node: ir.Node, value: ir.Value) -> bool:
-    """Whether enough is known of a value's shape: of a matrix' rows, how many may be a symbol."""
-    if "Conv" in node.op_type or value.shape is None:
-        return static_shape(value) is not None
-    *rows, last = value.shape
-    return isinstance(last, int) and all(isinstance(one, int) or one.value is not None for one in rows)
+    """Whether enough is known of a value's shape: all but the channels may be symbols."""
+    shape = known_shape(value)
+    return bool(shape) and shape is not None and isinstance(shape[1 if "Conv" in node.op_type else -1], int)
 
 
 # ---- Operands -----------------------------------------------------------------------------------------------------
@@ -184,7 +184,9 @@ def _multiply(product: Product, emitter: Emitter) -> ir.Value:
 
 def _convolve(product: Product, emitter: Emitter) -> ir.Value:
     """A convolution in the plane has its channels last: they are what a processor multiplies and adds together."""
-    source, shape = static_shape(product.x) or (), static_shape(emitter.node.outputs[0]) or ()
+    source, shape = static_shape(product.x), static_shape(emitter.node.outputs[0])
+    if source is None or shape is None:
+        return _convolve_any(product, emitter)
     windows = windows_of(NodeView(emitter.node), source[2:], product.weights.shape[2:], shape[2:])
     group = attribute_of(emitter.node, "group", 1)
     if len(shape) != 4:
@@ -203,6 +205,30 @@ def _convolve(product: Product, emitter: Emitter) -> ir.Value:
         sums = _slide(emitter, transposed(emitter, x, NCHW), weights, windows, shape, group)
         sums = transposed(emitter, sums, NHWC)
     return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array), NCHW)
+
+
+def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
+    """A convolution of images whose extents are symbols: what lies around them is for its kernel to see."""
+    node, shape = emitter.node, known_shape(emitter.node.outputs[0])
+    assert shape is not None, f"'{node.name}' has no known shape"
+    attributes = {name: value for name in SLIDING if (value := attribute_of(node, name, None)) is not None}
+    moves = max((*attributes.get("strides", ()), *attributes.get("pads", (0,)), attributes.get("group", 1)))
+    window = product.weights.shape[2:]
+    if len(shape) == 4 and window == (1, 1) and moves <= 1 and not any(attributes.get("pads", ())):
+        x, extents = transposed(emitter, product.x, NHWC), [shape[axis] for axis in NHWC]
+        weights = emitter.constant("weights", product.weights.reshape(len(product.weights), -1).T)
+        sums = emitter.emit("MatMulInteger", [x, weights], ir.DataType.INT32, extents)
+        return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array), NCHW)
+    assert product.x.dtype is not None, f"'{product.x.name}' has no type"
+    point = emitter.constant("point", np.array(product.x_quantized.point, product.x.dtype.numpy()))
+    operands = [product.x, emitter.constant("weights", product.weights), point]
+    if len(shape) == 4:
+        operands[0] = transposed(emitter, transposed(emitter, product.x, NHWC), NCHW)
+    sums = emitter.emit("ConvInteger", operands, ir.DataType.INT32, shape, **attributes)
+    if len(shape) != 4:
+        return _rescaled(product, emitter, sums, lambda array: array.reshape(-1, *[1] * len(window)), centred=True)
+    sums = transposed(emitter, sums, NHWC)
+    return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array, centred=True), NCHW)
 
 
 def _at_points(product: Product, emitter: Emitter, x: ir.Value, windows: Windows) -> ir.Value:
@@ -246,10 +272,13 @@ def _slide(
     return emitter.emit("ConvInteger", [x, operand], ir.DataType.INT32, shape, **attributes)
 
 
-def _rescaled(product: Product, emitter: Emitter, sums: ir.Value, along: Along) -> ir.Value:
-    """Return what sums of integers stand for, with the bias; quantised if the operator says so."""
+def _rescaled(product: Product, emitter: Emitter, sums: ir.Value, along: Along, *, centred: bool = False) -> ir.Value:
+    """Return what sums of integers stand for, with the bias; quantised if the operator says so.
+
+    Sums that are ``centred`` are of integers less their zero points.
+    """
     totals = product.weights.reshape(len(product.weights), -1).sum(1, dtype=np.int64)
-    shift = -product.x_quantized.point * totals
+    shift = 0 * totals if centred else -product.x_quantized.point * totals
     if product.whole_bias is not None:
         shift = shift + product.whole_bias.astype(np.int64)
     if shift.any():

@@ -14,6 +14,7 @@ from graft.core.model.passes.node_rewrite import (
     constant_of,
     has_trait,
     is_operator,
+    known_shape,
     static_shape,
 )
 from graft.core.model.passes.quantized_tensors import Emitter, quantization_of
@@ -22,6 +23,7 @@ from graft.core.operators.table import Trait
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 """The order of axes of a Transpose to channels first, and to channels last."""
 MARK = "graft.layout"
+Dimensions = tuple[int | ir.SymbolicDim, ...]
 
 
 def transposed(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
@@ -37,8 +39,8 @@ def transposed(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.
 
 def turned(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
     """Return the result of a new marked Transpose."""
-    shape = static_shape(value)
-    assert shape is not None, f"'{value.name}' has no static shape"
+    shape = known_shape(value)
+    assert shape is not None, f"'{value.name}' has no known shape"
     result = emitter.emit("Transpose", [value], value.dtype, [shape[axis] for axis in order], perm=list(order))
     maker = result.producer()
     assert maker is not None, result.name
@@ -87,7 +89,7 @@ def _sink(emitter: Emitter) -> bool:
         return _reduce(emitter, sources[0])
     if has_trait(node, Trait.POOLING):  # case 4
         return _pool(emitter)
-    shape = static_shape(node.outputs[0])
+    shape = known_shape(node.outputs[0])
     if shape is None or len(shape) != 4:
         return False
     inputs = _inputs(emitter, sources, shape)
@@ -105,7 +107,7 @@ def _sink(emitter: Emitter) -> bool:
     return True
 
 
-def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: tuple[int, ...]) -> list[ir.Value | None] | None:
+def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: Dimensions) -> list[ir.Value | None] | None:
     """Return the node's inputs with channels last (cases 2 and 3), None if they cannot have them."""
     node = emitter.node
     elementwise = has_trait(node, Trait.ELEMENTWISE)
@@ -141,7 +143,7 @@ def _reshape(emitter: Emitter, source: ir.Value | None) -> bool:
 
 def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
     node = emitter.node
-    output = static_shape(node.outputs[0])
+    output = known_shape(node.outputs[0])
     axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if source is None or output is None or axes is None:
         return False
@@ -158,7 +160,7 @@ def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
 
 def _pool(emitter: Emitter) -> bool:
     node = emitter.node
-    shape = static_shape(node.outputs[0])
+    shape = known_shape(node.outputs[0])
     users = [use.node for use in node.outputs[0].uses()]
     if shape is None or len(shape) != 4 or any(user.metadata_props.get(MARK) == "channels-last" for user in users):
         return False

@@ -55,6 +55,15 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     return tuple(int(dimension) for dimension in value.shape.numpy())
 
 
+def known_shape(value: ir.Value | None) -> tuple[int | ir.SymbolicDim, ...] | None:
+    """Return the shape of a value where every dimension is a number or an expression, else None."""
+    if value is None or value.shape is None:
+        return None
+    if any(not isinstance(one, int) and one.value is None for one in value.shape):
+        return None
+    return tuple(value.shape)
+
+
 def attribute_of(node: ir.Node, name: str, default: Any) -> Any:
     """Return the Python value of an attribute, ``default`` if it is absent."""
     attribute = node.attributes.get(name)

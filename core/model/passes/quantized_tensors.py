@@ -99,7 +99,7 @@ class Emitter:
         op_type: str,
         inputs: Sequence[ir.Value | None],
         dtype: ir.DataType | None,
-        shape: Sequence[int] | ir.Shape | None,
+        shape: Sequence[int | ir.SymbolicDim] | ir.Shape | None,
         **attributes: Any,
     ) -> ir.Value:
         """Return the output, of known type and shape, of a new node."""

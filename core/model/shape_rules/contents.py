@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, normal_axis
 from graft.core.model.symbols import (
+    Ranges,
     add,
     equal,
     floordiv,
@@ -78,17 +80,20 @@ def _each(function: Callable[..., Dimension]) -> ContentsRule:
 
 def _divide(facts: Facts) -> Contents | None:
     whole = not facts.view.dtype.startswith("float")
-    return _each(_quotient if whole else _exact_quotient)(facts)
+    return _each(partial(_quotient, facts.ranges) if whole else _exact_quotient)(facts)
 
 
-def _quotient(left: Extent, right: Extent) -> Dimension:
+def _quotient(ranges: Ranges, left: Extent, right: Extent) -> Dimension:
     """Integers are divided towards 0, which is rounding down where neither is negative."""
-    if right == 0:
+    if right == 0 or not (isinstance(right, int) or is_at_least(right, 0, ranges)):
         return None
-    if isinstance(left, int) and isinstance(right, int):
-        size = abs(left) // abs(right)
-        return size if (left < 0) == (right < 0) else -size
-    return floordiv(left, right) if is_at_least(left, 0) and is_at_least(right, 0) else None
+    if isinstance(right, int) and right < 0:
+        left, right = multiply(-1, left), -right
+    if is_at_least(left, 0, ranges):
+        return floordiv(left, right)
+    below = floordiv(maximum(multiply(-1, left), 0), right)
+    is_nothing = interval(below, ranges)[1] == 0
+    return subtract(floordiv(maximum(left, 0), right), 0 if is_nothing else below)
 
 
 def _exact_quotient(left: Extent, right: Extent) -> Dimension:
@@ -102,8 +107,13 @@ def _modulo(facts: Facts) -> Contents | None:
     fmod = facts.attribute("fmod", 0)
 
     def rest(left: Extent, right: Extent) -> Dimension:
-        signed = fmod and not (is_at_least(left, 0) and is_at_least(right, 0))
-        return None if right == 0 or signed else modulo(left, right)
+        signed = fmod and not (is_at_least(left, 0, facts.ranges) and is_at_least(right, 0, facts.ranges))
+        if right == 0 or signed:
+            return None
+        for near in (left, add(left, right)):  # the quotient is 0 or -1
+            if is_at_least(near, 0, facts.ranges) and is_at_least(subtract(right, near), 1, facts.ranges):
+                return near
+        return modulo(left, right)
 
     return _each(rest)(facts)
 

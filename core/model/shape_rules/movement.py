@@ -16,6 +16,7 @@ from graft.core.model.shape_rules.facts import (
     total,
 )
 from graft.core.model.symbols import (
+    Ranges,
     add,
     ceildiv,
     floordiv,
@@ -150,30 +151,32 @@ def _slice(facts: Facts) -> list[Shape | None]:
     for place, axis in enumerate(normal_axis(axis, len(shape)) for axis in axes):
         step = steps[place] if steps is not None else None if facts.has(4) else 1
         start, end = (None if bounds is None else bounds[place] for bounds in (starts, ends))
-        result = replaced(result, axis, sliced(shape[axis], start, end, step))
+        result = replaced(result, axis, sliced(shape[axis], start, end, step, facts.ranges))
     return [result]
 
 
-def sliced(extent: Dimension, start: Dimension, end: Dimension, step: int | None) -> Dimension:
+def sliced(
+    extent: Dimension, start: Dimension, end: Dimension, step: int | None, ranges: Ranges | None = None
+) -> Dimension:
     """Return how many of ``extent`` elements a Slice takes, its bounds clamped; None where signs are not known."""
     if extent is None or start is None or end is None or not step:
         return None
     if step < 0:
         last = (isinstance(start, int) and start >= THE_END) or start == -1
         return ceildiv(extent, -step) if last and isinstance(end, int) and end <= -THE_END else None
-    first, behind = _bound(extent, start), _bound(extent, end)
+    first, behind = _bound(extent, start, ranges), _bound(extent, end, ranges)
     if first is None or behind is None:
         return None
     return ceildiv(maximum(0, subtract(behind, first)), step)
 
 
-def _bound(extent: Extent, bound: Extent) -> Extent | None:
+def _bound(extent: Extent, bound: Extent, ranges: Ranges | None) -> Extent | None:
     """Return a bound counted from the front and not beyond the end, None where it may count from either side."""
     if isinstance(bound, int) and bound >= THE_END:
         return extent
-    if is_at_least(bound, 0):
+    if is_at_least(bound, 0, ranges):
         return minimum(bound, extent)
-    if is_at_least(multiply(-1, bound), 1):
+    if is_at_least(multiply(-1, bound), 1, ranges):
         return maximum(0, add(extent, bound))
     return None
 

@@ -135,12 +135,12 @@ def small_factor(factor: Expression) -> Factor | None:
             inner = small_factor(inside)
             if inner is None:
                 return None
-            padding = _as_byte(inner.point, inner.value.type.dtype)
+            padding = as_byte(inner.point, inner.value.type.dtype)
             return None if padding is None else replace(inner, value=Select(condition, inner.value, padding))
     return None
 
 
-def _as_byte(point: Expression | None, dtype: str) -> Expression | None:
+def as_byte(point: Expression | None, dtype: str) -> Expression | None:
     """Return a zero point as a byte of its own type, None if it may be out of range."""
     if point is None:
         return Constant(0, Type(dtype))

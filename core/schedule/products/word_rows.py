@@ -1,4 +1,4 @@
-"""Products of rows of bytes by a constant matrix of bytes, as dot products of words, for any number of rows."""
+"""Products of rows by a constant matrix as dot products of words, for any number of rows: of bytes, or in bfloat16."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from graft.core.machine.instructions import DOTS
 from graft.core.operators import build as b
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.vectorize import vectorize_expression
-from graft.core.schedule.products.dot_grouping import Sum, group_bytes
+from graft.core.schedule.products.dot_grouping import WORD, Sum, group_bfloat16, group_bytes
 from graft.core.schedule.products.packed_dot import SmallRows
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.statements import wide
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.ir import Axis, Buffer, Expression, Load, Stage, Variable
-from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
+from graft.core.tensor_ir.ir import Axis, Bitcast, Buffer, Expression, Load, Ramp, Stage, Variable
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,13 @@ class WordRows:
     sums: tuple[Sum, ...]
     run_time_sums: Mapping[Buffer, Stage]
     """The sums that each call makes, by the buffers that the start reads; theirs are the memory for them."""
+    rows: Stage | None = None
+    """What rounds the rows, before all else."""
+
+    @property
+    def before(self) -> tuple[Stage, ...]:
+        """What each call computes first."""
+        return (*self.run_time_sums.values(), *(() if self.rows is None else (self.rows,)))
 
     @property
     def term(self) -> Axis:
@@ -100,6 +107,40 @@ def word_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequ
     left = small.word(term, width) if small.can_be_words(width) else left
     made = {one.buffer: _in_memory(one) for one in grouped.sums if one.constants is None}
     return WordRows(grouped.anchor, left, right, Multiply(dot, turned), sources.pop(), grouped.sums, made)
+
+
+def rounded_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression]) -> WordRows | None:
+    """Return a float32 sum of products over pairs of rounded numbers; None unless its right factor is constant."""
+    grouped = group_bfloat16(stage)
+    factors = None if grouped is None else factors_of(grouped.anchor)
+    if grouped is None or factors is None or grouped.anchor.reduction is None or stage.reduction is None:
+        return None
+    if len(grouped.anchor.reduction.axes) != 1 or not stage.axes:
+        return None
+    left, right, dot = factors
+    column, term = stage.axes[-1], grouped.anchor.reduction.axes[0].variable
+    turned = column in free_variables(left)
+    right = left if turned else right
+    small = grouped.factors[int(turned)].value
+    own = free_variables(small)
+    if column in own or free_variables(right) != {column, term}:
+        return None
+    sources = {load.buffer for load in loads(right)}
+    if len(sources) != 1 or not sources <= constants.keys() or sources & {one.buffer for one in loads(small, *others)}:
+        return None
+    width, extent = DOTS[dot].width, constant_extent(stage.reduction.axes[0].extent)
+    axes = tuple(axis for axis in stage.axes if axis in own)
+    fresh = {axis: Variable(axis.name) for axis in (*axes, grouped.variable)}
+    shape = [size for axis, size in zip(stage.axes, stage.buffer.shape, strict=True) if axis in own]
+    words = -(-extent // width)
+    buffer = Buffer("rounded", "bfloat16", (*shape, b.index(words * width)), None, "scratch", 64)
+    place = fresh[grouped.variable]
+    value = substitute(small, {**fresh, grouped.variable: b.minimum(place, extent - 1)} if extent % width else fresh)
+    if extent % width:
+        value = b.select(b.less(place, extent), value, b.constant(0, "bfloat16"))
+    made = Stage(buffer, tuple(fresh.values()), value)
+    read = Bitcast(Load(buffer, (*axes, Ramp(b.multiply(term, width), 1, width))), WORD)
+    return WordRows(grouped.anchor, read, right, Multiply(dot, turned), sources.pop(), (), {}, made)
 
 
 def _in_memory(made: Sum) -> Stage:

@@ -22,14 +22,15 @@ from graft.core.schedule.loops.vectorize import lower_loops
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.statements import column_mask, ramp
+from graft.core.schedule.products.image_elements import ImageElements, elements_of
+from graft.core.schedule.products.statements import column_mask, ramp, wide
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
     Tile,
     accumulate,
     adjusted_tile,
-    clear,
+    begin_with,
     finish_tile,
     ranked_tiles,
 )
@@ -38,12 +39,12 @@ from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Prefe
 from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
+    Bitcast,
     Block,
     Buffer,
     Constant,
     Expression,
     For,
-    If,
     Let,
     Load,
     LoopKind,
@@ -51,10 +52,12 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Variable,
 )
-from graft.core.types import FLOATS, element_bits
+from graft.core.types import element_bits
 
 USUAL = 128
 """The pixels that tiles are chosen for."""
+NEAR = 1.005
+"""Tiles that take so much of the fewest cycles are as good: one that leaves no channels over needs half the code."""
 MOST_PIXELS = 8
 """Pixels of a tile at the most: where each begins stays in a register for addresses."""
 DEPTHWISE_PIXELS = 8
@@ -81,16 +84,17 @@ class _Pixels:
 def schedule_images(
     kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
 ) -> Scheduled | None:
-    """Return a kernel around a convolution of floats by constant weights; None for any other."""
+    """Return a kernel around a convolution by constant weights; None for any other."""
     direct = direct_sums(kernel, stages, target, parameters)
     if direct is None:
         return None
     panels, tile = direct.panels, direct.tile
-    packed = {direct.weights: panels.packed(kernel.constants[direct.weights])}
+    weights, dot = direct.elements.weights, direct.elements.multiply.dot
+    knobs: dict[str, int | str] = {"pixels": tile.rows, "vectors": tile.vectors}
     return Scheduled(
-        lambda: kernel.function(finished(direct.loops(target.machine)), {direct.weights: panels.buffer}),
-        packed,
-        knobs={"pixels": tile.rows, "vectors": tile.vectors},
+        lambda: kernel.function(finished(direct.loops(target.machine)), {weights: panels.buffer}),
+        {weights: panels.packed(direct.elements)},
+        knobs={**knobs, "dot": dot} if dot else knobs,
     )
 
 
@@ -102,23 +106,24 @@ def finished(body: Statement) -> Statement:
 def direct_sums(
     kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
 ) -> DirectSums | None:
-    """Take apart a convolution of floats by constant weights; None if it is none."""
+    """Take apart a convolution by constant weights; None if it is none."""
     epilogue = epilogue_of(stages, kernel.outputs)
     found = None if epilogue is None else convolution_of(epilogue.anchor)
     if epilogue is None or found is None or epilogue.branches or epilogue.picks:
         return None
-    kind = epilogue.anchor.value.type.dtype
-    image, weights = found.image(kind), found.weights(kernel, stages, kind, kind)
-    if image is None or weights is None or kind not in FLOATS:
+    elements = elements_of(stages, found, kernel, target)
+    if elements is None:
         return None
-    window = found.window
+    kind, window = epilogue.anchor.value.type.dtype, found.window
     columns = window.groups if window.is_depthwise else window.outputs
-    tile = next(tile for _, tile in ranked_tiles(USUAL, columns, kind, target) if tile.rows <= MOST_PIXELS)
+    ranked = [row for row in ranked_tiles(USUAL, columns, kind, target) if row[1].rows <= MOST_PIXELS]
+    good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
+    tile = min(good, key=lambda tile: -(-columns // tile.lanes) % tile.vectors > 0)
     if window.is_depthwise:
         tile = Tile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
     elif parameters is not None:
         tile = adjusted_tile(tile, MOST_PIXELS, columns, parameters.rows, parameters.vectors)
-    return DirectSums(epilogue, found, image, weights, Panels.of(weights, window, tile), tile)
+    return DirectSums(epilogue, found, elements, Panels.of(elements, window, tile), tile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +132,21 @@ class DirectSums:
 
     epilogue: Epilogue
     found: Convolution
-    image: Buffer
-    weights: Buffer
+    elements: ImageElements
     panels: Panels
     tile: Tile
 
     def loops(self, machine: Machine) -> Statement:
         """Return the loops over all tiles."""
-        return _Loops(self.epilogue, self.found, self.image, self.panels, self.tile, machine).body()
+        return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, machine).body()
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
     """The weights as ``[group, panel, window, input channel, channels of the panel]``, zeros behind the last channel.
 
-    To a depthwise convolution all channels are one group of one input channel.
+    To a depthwise convolution all channels are one group of one input channel; words of weights count as one, too.
+    Behind them, from element ``tail`` on, are the sums of the weights of each output channel, where they are wanted.
     """
 
     buffer: Buffer
@@ -152,13 +157,15 @@ class Panels:
     width: int
 
     @classmethod
-    def of(cls, weights: Buffer, window: Window, tile: Tile) -> Panels:
+    def of(cls, elements: ImageElements, window: Window, tile: Tile) -> Panels:
         """Return the panels for a window's weights in a tile."""
         groups, outputs = (1, window.groups) if window.is_depthwise else (window.groups, window.outputs)
-        size, count = prod(window.windows.kernel), -(-outputs // tile.columns)
-        elements = b.index(groups * count * size * window.inputs * tile.columns)
-        buffer = Buffer(f"{weights.name}_panels", weights.dtype, (elements,), None, "host", 64)
-        return cls(buffer, groups, outputs, window.inputs, size, tile.columns)
+        size, count, inputs = prod(window.windows.kernel), -(-outputs // tile.columns), elements.contents.shape[1]
+        terms = size * inputs + (elements.sums is not None)
+        extent = b.index(groups * count * terms * tile.columns)
+        dtype = str(elements.contents.dtype)
+        buffer = Buffer(f"{elements.weights.name}_panels", dtype, (extent,), None, "host", 64)
+        return cls(buffer, groups, outputs, inputs, size, tile.columns)
 
     @property
     def size(self) -> int:
@@ -170,11 +177,21 @@ class Panels:
         """The panels of a group."""
         return -(-self.outputs // self.width)
 
-    def packed(self, weights: np.ndarray) -> np.ndarray:
-        """Return the contents from those of weights ``[output channel, input channel, window ...]``."""
-        flat = weights.reshape(self.groups, self.outputs, self.inputs, self.window)
+    @property
+    def tail(self) -> int:
+        """The elements of all panels."""
+        return self.groups * self.count * self.size
+
+    def packed(self, elements: ImageElements) -> np.ndarray:
+        """Return the contents."""
+        flat = self._in_panels(elements.contents, self.inputs, self.window)
+        return flat if elements.sums is None else np.concatenate([flat, self._in_panels(elements.sums, 1, 1)])
+
+    def _in_panels(self, contents: np.ndarray, inputs: int, window: int) -> np.ndarray:
+        """Return what is ``[output channel, input channel, window ...]`` in the order of panels."""
+        flat = contents.reshape(self.groups, self.outputs, inputs, window)
         padded = np.pad(flat, ((0, 0), (0, self.count * self.width - self.outputs), (0, 0), (0, 0)))
-        blocks = padded.reshape(self.groups, self.count, self.width, self.inputs, self.window)
+        blocks = padded.reshape(self.groups, self.count, self.width, inputs, window)
         return np.ascontiguousarray(blocks.transpose(0, 1, 4, 3, 2)).reshape(-1)
 
 
@@ -182,10 +199,16 @@ class _Loops:
     """Writes the loops of one convolution."""
 
     def __init__(
-        self, epilogue: Epilogue, found: Convolution, image: Buffer, panels: Panels, tile: Tile, machine: Machine
+        self,
+        epilogue: Epilogue,
+        found: Convolution,
+        elements: ImageElements,
+        panels: Panels,
+        tile: Tile,
+        machine: Machine,
     ) -> None:
         self.epilogue, self.window, self.panels, self.tile, self.machine = epilogue, found.window, panels, tile, machine
-        self.image, self.kind = image, epilogue.anchor.value.type
+        self.elements, self.image, self.kind = elements, elements.image, epilogue.anchor.value.type
         place = {number: axis for axis, number in enumerate(self.window.result)}
         shape = epilogue.anchor.buffer.shape
         self.extents = {axis: shape[place[axis]] for axis in range(len(shape)) if axis != 1}
@@ -193,7 +216,11 @@ class _Loops:
         self.pixels: Expression = b.index(1)
         for extent in self.extents.values():
             self.pixels = b.multiply(self.pixels, extent)
-        self.padded = self._padded() if self.windows.leaves or not self.window.reads_channels_last else None
+        channels = self.window.groups * self.window.inputs
+        """The channels of the image."""
+        self.channels = -(-channels // elements.width) * elements.width
+        is_read_there = self.window.reads_channels_last and self.channels == channels and not elements.is_copied
+        self.padded = None if is_read_there and not self.windows.leaves else self._padded()
 
     @property
     def windows(self) -> Windows:
@@ -217,20 +244,24 @@ class _Loops:
             reach = (w.kernel[d] - 1) * w.dilations[d] + 1
             last = b.multiply(b.subtract(self.extents[2 + d], 1), w.strides[d])
             shape.append(b.maximum(b.add(last, reach), 0))
-        channels = b.index(self.window.groups * self.window.inputs)
-        return Buffer(f"{self.image.name}_padded", self.kind.dtype, (*shape, channels), None, "scratch", 64)
+        channels = b.index(self.channels)
+        return Buffer(f"{self.image.name}_padded", self.elements.dtype, (*shape, channels), None, "scratch", 64)
 
     def _copy(self, padded: Buffer) -> Statement:
         axes = b.variables(len(padded.shape), "p")
         w, extents = self.windows, dict(zip(self.window.layout, self.image.shape, strict=True))
         places: Place = {0: axes[0], 1: axes[-1]}
-        conditions: list[Expression] = []
+        channels = self.window.groups * self.window.inputs
+        conditions: list[Expression] = [] if self.channels == channels else [b.less(axes[-1], channels)]
         for d in range(w.rank):
             place = places[2 + d] = b.subtract(axes[1 + d], w.begins[d])
             conditions += [b.greater_equal(place, 0)] if w.begins[d] > 0 else []
             conditions += [b.less(place, extents[2 + d])] if w.passes(d) else []
-        element = b.masked_load(self.image, [places[number] for number in self.window.layout], conditions)
-        return Nests(self.machine).nest(Stage(padded, axes, b.cast(element, self.kind.dtype)), 0)
+        raw = b.masked_load(self.image, [places[number] for number in self.window.layout], conditions)
+        element, mask = self.elements.element(raw), b.all_of(conditions)
+        if mask is not None and self.elements.border is not None:
+            element = b.select(mask, element, self.elements.border)
+        return Nests(self.machine).nest(Stage(padded, axes, element), 0)
 
     # ---- Tiles ----
 
@@ -241,7 +272,7 @@ class _Loops:
     def _by_panels(self) -> Statement:
         """Return blocks of pixels, in each all panels, for each all tiles of the block."""
         tile, panels = self.tile, self.panels
-        each = panels.groups * panels.inputs * prod(self.windows.strides) * element_bits(self.kind.dtype) // 8
+        each = self.channels * prod(self.windows.strides) * element_bits(self.elements.dtype) // 8
         tiles = max(LEAST_TILES, int(BLOCK_SHARE * self.machine.working_set(2)) // (each * tile.rows))
         height = tiles * tile.rows
         block, group, panel = Variable("block"), Variable("group"), Variable("panel")
@@ -280,13 +311,12 @@ class _Loops:
     ) -> Statement:
         """Return tiles of the pixels from ``first`` on; the last one ends where all pixels end.
 
-        Some are then computed twice, which is cheaper than one by one; an image of fewer than a tile is.
+        Some are then computed twice, which is cheaper than one by one; of an image of fewer than a tile the last is.
         """
-        number, pixel, height = Variable("tile"), Variable("pixel"), self.tile.rows
+        number, height = Variable("tile"), self.tile.rows
         begin = b.minimum(b.add(first, b.multiply(number, height)), b.subtract(self.pixels, height))
-        tiles = For(number, b.divide(b.add(count, height - 1), height), kind, self._placed(begin, height, body))
-        single = For(pixel, count, kind, self._placed(b.add(first, pixel), 1, body))
-        return tiles if height == 1 else If(b.greater_equal(self.pixels, height), tiles, single)
+        placed = self._placed(b.maximum(begin, 0), height, body)
+        return For(number, b.divide(b.add(count, height - 1), height), kind, placed)
 
     def _placed(self, begin: Expression, count: int, body: Callable[[_Pixels], Statement]) -> Statement:
         """Return the body with the places of ``count`` pixels from number ``begin`` on: only the first is divided."""
@@ -301,9 +331,9 @@ class _Loops:
         first = named("at", begin)
         place: Place = {axis: named(f"x{axis}", index) for axis, index in self._divided(first).items()}
         places = [place]
-        for _ in range(1, count):
+        for number in range(1, count):
             place = dict(place)
-            carry: Expression = b.index(1)
+            carry: Expression = b.select(b.less(number, self.pixels), b.index(1), b.index(0))
             for axis in reversed(axes):
                 moved = b.add(place[axis], carry)
                 if axis == axes[0]:
@@ -363,7 +393,9 @@ class _Loops:
         term = Reduced(Variable("c"), panels.inputs)
 
         def left(row: int) -> Expression:
-            channel = b.add(b.multiply(group, panels.inputs), term.variable)
+            channel: Expression = b.add(b.multiply(group, panels.inputs), term.variable)
+            if self.elements.width > 1:
+                channel = ramp(b.multiply(channel, self.elements.width), self.elements.width)
             if self.window.is_depthwise:
                 channel = ramp(column, lanes)
             return self._pixel(pixels.places[row], [tap.variable for tap in taps], channel, mask(0))
@@ -375,6 +407,11 @@ class _Loops:
             begin = b.add(b.add(start, b.multiply(number, panels.width)), vector * lanes)
             return Load(panels.buffer, (ramp(begin, lanes),))
 
+        def begin(row: int, vector: int) -> Expression:
+            sums = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.width), first)
+            place = b.add(sums, panels.tail + vector * lanes)
+            return self._start(Load(panels.buffer, (ramp(place, lanes),)))
+
         def mask(vector: int) -> Expression | None:
             is_whole = rest is None or (vector + 1) * lanes <= rest
             return None if is_whole or rest is None else column_mask(b.index(vector * lanes), rest, lanes)
@@ -385,14 +422,21 @@ class _Loops:
             return [channels if axis == 1 else place[axis] for axis in self.window.result]
 
         def divided(row: Expression) -> Place:
-            return self._divided(b.add(pixels.first, row))
+            return self._divided(b.minimum(b.add(pixels.first, row), b.subtract(self.pixels, 1)))
 
         def finish(totals: Buffer) -> Statement:
             return finish_tile(self.epilogue, tile, totals, point, mask)
 
-        reduction = self.epilogue.anchor.reduction
-        assert reduction is not None, self.epilogue.anchor.buffer.name
-        return accumulate(tile, self.kind, clear(tile, reduction.initial), (*taps, term), left, right, finish)
+        multiply = self.elements.multiply if self.elements.multiply.dot else None
+        starts = begin_with(tile, begin)
+        return accumulate(tile, self.kind, starts, (*taps, term), left, right, finish, multiply=multiply)
+
+    def _start(self, sums: Expression) -> Expression:
+        """Return what a vector of sums starts from; ``sums`` are those of the weights."""
+        initial, point, lanes = self.epilogue.initial, self.elements.point, sums.type.lanes
+        if point is None:
+            return wide(initial, lanes)
+        return b.subtract(wide(initial, lanes), b.multiply(wide(point, lanes), sums))
 
     def _pixel(
         self, place: Place, taps: Sequence[Expression], channel: Expression, mask: Expression | None
@@ -403,9 +447,9 @@ class _Loops:
         for d, tap in enumerate(taps):
             moved = b.add(b.multiply(place[2 + d], w.strides[d]), b.multiply(tap, w.dilations[d]))
             spatial.append(moved if copied else b.subtract(moved, w.begins[d]))
-        own = mask if channel.type.lanes > 1 else None
+        own = mask if self.window.is_depthwise and channel.type.lanes > 1 else None
         loaded = Load(self.padded or self.image, (place[0], *spatial, channel), own)
-        return b.cast(loaded, self.kind.dtype)
+        return Bitcast(loaded, "int32") if self.elements.width > 1 else b.cast(loaded, self.kind.dtype)
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
@@ -430,4 +474,4 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 
 STRATEGY = Strategy("varying_convolution", CONVOLUTIONS, _build, candidates=_candidates, prefers=_prefers, varies=True)
-"""Takes convolutions of floats by constant weights in any layout; where channels are not last, copies or scatters."""
+"""Takes convolutions by constant weights in any layout; where channels are not last, copies or scatters."""

@@ -21,7 +21,7 @@ from graft.core.schedule.parameters import ContractionParameters, Parameters, of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import Tile, adjusted_tile, lanes_of, ranked_tiles
-from graft.core.schedule.products.word_rows import word_rows
+from graft.core.schedule.products.word_rows import rounded_rows, word_rows
 from graft.core.schedule.strategies.varying_nest import Nests, moves_by_one
 from graft.core.schedule.strategies.varying_product_loops import Loops, Product
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
@@ -33,8 +33,10 @@ from graft.core.types import FLOATS
 
 NARROW = 2
 """The vectors of a tile where the number of columns varies: of what is left over at their end, less is in vain."""
-NEAR = 1.01
+NEAR = 1.006
 """Tiles that take so much of the fewest cycles are as good: the one with the least code is taken."""
+MOST_ROWS = 8
+"""Rows of a tile at the most: where each begins stays in a register for addresses."""
 USUAL = 128
 """The rows or columns that tiles are chosen for where their number varies."""
 
@@ -46,7 +48,7 @@ def schedule_product(
 
     Products of bytes are taken whose right factor is a constant matrix.
     """
-    product = _product_of(kernel)
+    product = _product_of(kernel, target)
     if product is None:
         return None
     tile = _chosen_tile(product, target)
@@ -55,7 +57,7 @@ def schedule_product(
     loops = Loops(product, tile, target.machine)
     packed = loops.pack(kernel)
     body = loops.body()
-    for stage in () if product.words is None else product.words.run_time_sums.values():
+    for stage in () if product.words is None else product.words.before:
         made = lower_loops(simplify_statement(Nests(target.machine).nest(stage, 0)))
         body = Allocate(stage.buffer, Block((made, body)))
     function = Function(
@@ -71,11 +73,11 @@ def schedule_product(
     return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
 
 
-def _product_of(kernel: Kernel) -> Product | None:
+def _product_of(kernel: Kernel, target: Target) -> Product | None:
     """Return the product that a kernel is; None if it is none."""
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    return None if epilogue is None else _in_words(epilogue, kernel) or _taken_apart(epilogue, kernel.constants)
+    return None if epilogue is None else _in_words(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants)
 
 
 def _usual_size(product: Product, target: Target) -> tuple[int, int]:
@@ -88,7 +90,8 @@ def _usual_size(product: Product, target: Target) -> tuple[int, int]:
 def _chosen_tile(product: Product, target: Target) -> Tile:
     """Return one of the best tiles: if there is one, such that no columns are left over, and of those the narrowest."""
     height, width = _usual_size(product, target)
-    ranked = ranked_tiles(height, width, product.epilogue.anchor.value.type.dtype, target)
+    dtype = product.epilogue.anchor.value.type.dtype
+    ranked = [row for row in ranked_tiles(height, width, dtype, target) if row[1].rows <= MOST_ROWS]
     good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
     return min(good, key=lambda tile: (-(-width // tile.lanes) % tile.vectors > 0, tile.vectors))
 
@@ -126,13 +129,15 @@ def _taken_apart(epilogue: Epilogue, constants: Container[Buffer]) -> Product | 
     return Product(epilogue, left, right, tuple(own), columns, reduced)
 
 
-def _in_words(epilogue: Epilogue, kernel: Kernel) -> Product | None:
-    """Return a product of rows of bytes by a constant matrix as one of words; None if it is not one."""
+def _in_words(epilogue: Epilogue, kernel: Kernel, target: Target) -> Product | None:
+    """Return a product of rows of bytes, or rounded ones, by a constant matrix as one of words; None of any other."""
     if epilogue.branches or epilogue.picks:
         return None
     stage = epilogue.anchor
     others = [stage.value for stage in epilogue.every if stage is not epilogue.anchor]
     words = word_rows(stage, kernel.constants, others)
+    if words is None and target.precision == "bf16" and lanes_of("float32", target) > 1:
+        words = rounded_rows(stage, kernel.constants, others)
     if words is None:
         return None
     in_left, shape = free_variables(words.left), stage.buffer.shape
@@ -159,7 +164,7 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
 
 def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     """Register tiles; blocks follow from the extents when the kernel runs."""
-    product = _product_of(anchor.kernel)
+    product = _product_of(anchor.kernel, target)
     if product is None or stage > 0:
         return []
     tiles = best_tiles(*_usual_size(product, target), product.epilogue.anchor.value.type.dtype, target)

@@ -80,8 +80,8 @@ def schedule_winograd(kernel: Kernel, stages: Sequence[Stage], target: Target) -
     plan = min((plan for plan in plans if plan.pays), key=lambda plan: plan.cycles(usual), default=None)
     if plan is None:
         return None
-    weights = kernel.constants[direct.weights]
-    near = direct.panels.packed(weights)
+    weights = kernel.constants[direct.elements.weights]
+    near = direct.panels.packed(direct.elements)
     contents = np.concatenate([near, plan.packed(weights)])
     both = replace(direct.panels.buffer, shape=(b.index(contents.size),))
     direct = replace(direct, panels=replace(direct.panels, buffer=both))
@@ -89,7 +89,9 @@ def schedule_winograd(kernel: Kernel, stages: Sequence[Stage], target: Target) -
     knobs = {"pieces": plan.transform.outputs, "from_pixels": plan.least, "rows": plan.tile.rows,
              "vectors": plan.tile.vectors}  # fmt: skip
     return Scheduled(
-        lambda: kernel.function(finished(loops.body()), {direct.weights: both}), {direct.weights: contents}, knobs=knobs
+        lambda: kernel.function(finished(loops.body()), {direct.elements.weights: both}),
+        {direct.elements.weights: contents},
+        knobs=knobs,
     )
 
 
@@ -149,7 +151,7 @@ class _Loops:
     def __init__(self, direct: DirectSums, plan: _Plan, weights: Buffer, first: int, target: Target) -> None:
         self.direct, self.plan, self.weights, self.first, self.target = direct, plan, weights, first, target
         self.epilogue, self.transform, self.lanes = direct.epilogue, plan.transform, plan.tile.lanes
-        self.windows, self.image = direct.found.windows, direct.image
+        self.windows, self.image = direct.found.windows, direct.elements.image
         self.count, self.rows, self.columns, _ = direct.epilogue.anchor.buffer.shape
         self.down, self.across, self.pieces = Variable("pieces_down"), Variable("pieces_across"), Variable("pieces")
         self.size, self.begin, self.own = Variable("size"), Variable("begin"), Variable("own")

@@ -99,6 +99,29 @@ def test_adding_a_cut_of_a_table_bounds_the_dimension() -> None:
     assert shapes_in(model)["y"] == ("batch", "seq", 4)
 
 
+def test_a_cut_by_what_an_exporter_computes_bounds_the_dimension_on_both_sides() -> None:
+    text = (
+        "g (float[1,4,frames] x, float[4,4,3] f, float[200,4] table) => (float[1,n,4] y)"
+        " <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}> {"
+        " c = Conv <strides = [2], pads = [1, 1]> (x, f) rows = Transpose <perm = [0, 2, 1]> (c)"
+        " frames = Shape <start = 2> (x) less = Sub (frames, one) half = Div (less, two) length = Add (half, one)"
+        " positions = Slice (table, zero, length, zero) y = Add (rows, positions) }"
+    )
+    model = load(model_of(text))
+    assert shapes_in(model)["y"] == (1, "(frames + 1)//2", 4)
+    assert ranges_of(model)[Symbol("frames")] == Range(1, 400)
+
+
+def test_the_first_row_that_meets_anything_is_there() -> None:
+    text = (
+        "g (float[nodes,4] x, float[edges,4] z) => (float[n,4] y) <int64[1] zero = {0}, int64[1] one = {1}> {"
+        " row = Slice (x, zero, one, zero) y = Add (row, z) }"
+    )
+    model = load(model_of(text))
+    assert shapes_in(model)["y"] == ("edges", 4)
+    assert ranges_of(model)[Symbol("nodes")] == Range(1, None)
+
+
 WINDOW = (
     "(float[batch,seq,past] x, float[batch,past,4] cache, bool[64,64] mask) => (float[r,t] y)"
     " <int64[1] zero = {0}, int64[1] one = {1}, float low = {-1.0}> {"
@@ -113,6 +136,47 @@ def test_a_window_of_a_mask_bounds_the_sum_of_its_dimensions() -> None:
     ranges = {str(extent): known for extent, known in ranges_of(model).items()}
     assert ranges == {"past + seq": Range(0, 64), "past": Range(0, 64), "seq": Range(0, 64)}
     assert shapes_in(model)["y"] == ("seq", "past + seq")
+
+
+STRIDED = (
+    "(float[1,1,h,w] x, float[1,1,3,3] f) => (float[1,1,a,b] y) <int64[1] four = {4}, int64[1] less = {LESS},"
+    " int64[1] more = {MORE}, float[1] zero = {0}, int64[2] ones = {1, 1}> {"
+    " p = Conv <strides = [2, 2], pads = [PAD, PAD, PAD, PAD]> (x, f)"
+    " q = Conv <strides = [2, 2], pads = [PAD, PAD, PAD, PAD]> (p, f)"
+    " height = Shape <start = 2, end = 3> (x) width = Shape <start = 3> (x)"
+    " i = Add (height, less) j = Div (i, four) k = Add (j, more)"
+    " l = Add (width, less) m = Div (l, four) n = Add (m, more)"
+    " size = Concat <axis = 0> (ones, k, n) z = Expand (zero, size) y = Add (q, z) }"
+)
+
+
+@pytest.mark.parametrize(
+    ("pad", "less", "more", "least", "extent"),
+    [(0, -3, 0, 3, "({} + 1)//4 - 1"), (1, -1, 1, 1, "({} + 3)//4")],
+)
+def test_what_exporters_compute_of_an_image_is_the_size_that_convolutions_give(
+    pad: int, less: int, more: int, least: int, extent: str
+) -> None:
+    text = STRIDED.replace("PAD", str(pad)).replace("LESS", str(less)).replace("MORE", str(more))
+    model = load(model_of(f"g {text}"))
+    assert shapes_in(model)["y"] == (1, 1, extent.format("h"), extent.format("w"))
+    assert {str(name): known for name, known in ranges_of(model).items()} == dict.fromkeys("hw", Range(least, None))
+
+
+def test_a_roll_of_a_padded_image_keeps_its_size() -> None:
+    model = load(
+        model_of(
+            "g (float[h] x) => (float[n] y) <int64[1] zero = {0}, int64[1] four = {4}, int64[1] back = {-2}> {"
+            " size = Shape (x) rest = Mod (size, four) minus = Neg (rest)"
+            " left = Add (four, minus) pad = Mod (left, four)"
+            " pads = Concat <axis = 0> (zero, pad) padded = Pad (x, pads) whole = Shape (padded)"
+            " cut = Mod (back, whole)"
+            " first = Slice (padded, zero, cut, zero) last = Slice (padded, cut, whole, zero)"
+            " y = Concat <axis = 0> (last, first) }"
+        )
+    )
+    assert shapes_in(model)["y"] == ("4*((h + 3)//4)",)
+    assert ranges_of(model)[Symbol("h")] == Range(1, None)  # what is divided by is not 0
 
 
 def test_what_is_declared_of_a_sum_is_known_of_it() -> None:

@@ -54,6 +54,12 @@ def test_non_max_suppression_takes_limits_of_either_form(form: tuple[int, ...], 
     )
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_are_gathered_out_of_any_number(axis: int) -> None:
+    given = {"x": RANDOM.standard_normal((70, 80)).astype(F), "i": RANDOM.integers(-70, 70, (9, 5))}
+    check(model_of("GatherElements", given, {"y": (TensorProto.FLOAT, [9, 5])}, axis=axis), given)
+
+
 @pytest.mark.parametrize("is_sorted", [0, 1])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 def test_unique_keeps_the_order_of_first_occurrence(axis: int | None, is_sorted: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,23 @@ def test_long_sums_go_in_spans_and_keep_the_sums_of_each_tile_between(rows: int)
 def test_columns_are_cut_without_a_rest_where_that_costs_nothing() -> None:
     tile = schedule(product(64, 768), TARGET).knobs
     assert 768 // 16 % int(tile["vectors"]) == 0
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("terms", "columns"), [(6, 64), (7, 70), (2100, 16)])
+@pytest.mark.parametrize("rows", [0, 1, 9])
+def test_rows_are_rounded_to_pairs_where_bfloat16_is_wanted(terms: int, columns: int, rows: int, turned: bool) -> None:
+    kernel = product(terms, columns, turned)
+    left, right = kernel.inputs
+    whole = np.random.default_rng(2).integers(-3, 4, kernel.constants[right].shape).astype(np.float32)
+    kernel = replace(kernel, constants={right: whole})  # whole numbers, which bfloat16 holds
+    scheduled = schedule(kernel, replace(TARGET, precision="bf16"))
+    verify(scheduled.function, TARGET.machine)
+    assert scheduled.knobs["dot"] == "dot2_bf16"
+    image = np.random.default_rng(0).integers(-3, 4, (rows, terms)).astype(np.float32)
+    wanted = run_stages(kernel.stages, {left: image, right: whole})[kernel.outputs[0]]
+    (found,) = run_function(scheduled.function, [image, scheduled.packed[right]], [wanted.shape])
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize(("columns", "is_fetched"), [(64, False), (4096, True)])

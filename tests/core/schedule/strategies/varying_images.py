@@ -73,14 +73,15 @@ def computed(
     kernel: Kernel,
     constants: dict[Buffer, np.ndarray],
     kind: Kind,
-    machine: str,
+    machine: str | Target,
     sizes: Sequence[tuple[int, ...]],
     tolerance: float = 0.0,
     parameters: Parameters | None = None,
 ) -> str:
     """Check a kernel's function with images of some sizes, and return its strategy."""
-    scheduled = schedule(kernel, Target(ROWS[machine]), parameters)
-    verify(scheduled.function, ROWS[machine])
+    target = machine if isinstance(machine, Target) else Target(ROWS[machine])
+    scheduled = schedule(kernel, target, parameters)
+    verify(scheduled.function, target.machine)
     image = kernel.inputs[0]
     for size in sizes:
         known = dict(zip(("n", "h", "w"), size, strict=True))

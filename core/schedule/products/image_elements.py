@@ -1,0 +1,186 @@
+"""What a convolution multiplies: elements of an image and of its weights, one by one or as dot products of words.
+
+Bytes are multiplied as they are, whatever their zero points: that of the image is what lies around it, and what it adds
+to each sum is where the sum starts from; that of the weights is taken off when they are packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from graft.core.machine.instructions import DOTS
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.narrowing import rounded
+from graft.core.schedule.products.convolution import Convolution, is_read
+from graft.core.schedule.products.dot_grouping import BYTES, WORD, as_byte, small_factor, word
+from graft.core.schedule.products.product_axes import Multiply
+from graft.core.schedule.products.tiling import lanes_of
+from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Select, Stage, Variable
+from graft.core.tensor_ir.visit import free_variables, loads, substitute
+from graft.core.types import FLOATS
+
+SIGNED = range(-128, 128)
+"""The weights that a dot product of bytes takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageElements:
+    """The factors of a convolution: ``image``, of which elements of type ``dtype`` are multiplied, and ``weights``.
+
+    ``multiply`` takes groups of ``width`` channels. Outside of the image lies ``border``, which is ``point`` as an
+    element; without a point it is zero.
+    """
+
+    image: Buffer
+    weights: Buffer
+    dtype: str
+    contents: np.ndarray
+    """The weights ``[output channel, input channel or group of them, window ...]``."""
+    sums: np.ndarray | None = None
+    """Of the weights of each output channel, where sums start from them."""
+    multiply: Multiply = field(default_factory=Multiply)
+    border: Expression | None = None
+    point: Expression | None = None
+
+    @property
+    def width(self) -> int:
+        """The channels that are multiplied at a time."""
+        return DOTS[self.multiply.dot].width if self.multiply.dot else 1
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the elements are no bits of the image: it has another type."""
+        return self.width > 1 and self.image.dtype != self.dtype
+
+    def element(self, raw: Expression) -> Expression:
+        """Return an element from one of the image."""
+        if raw.type.dtype == self.dtype:
+            return raw
+        if self.dtype == "bfloat16":
+            return rounded(b.cast(raw, "float32"))
+        return _unsigned(raw) if self.dtype == "uint8" else b.cast(raw, self.dtype)
+
+
+def elements_of(stages: Sequence[Stage], found: Convolution, kernel: Kernel, target: Target) -> ImageElements | None:
+    """Return the factors of a convolution by constant weights; None of one whose factors are of another form."""
+    kind, has_vectors = found.anchor.value.type.dtype, lanes_of("int32", target) > 1
+    if kind == "int32":
+        return _bytes(stages, found, kernel, has_vectors=has_vectors)
+    image, weights = found.image(kind), found.weights(kernel, stages, kind, kind)
+    wants_pairs = kind == "float32" and target.precision == "bf16" and has_vectors
+    if wants_pairs and not found.window.is_depthwise and not _channels_are_cut(found, 2):
+        return _pairs(found, kernel, image, found.weights(kernel, stages, kind))
+    if image is None or weights is None or kind not in FLOATS:
+        return None
+    return ImageElements(image, weights, kind, kernel.constants[weights])
+
+
+def _pairs(found: Convolution, kernel: Kernel, image: Buffer | None, weights: Buffer | None) -> ImageElements | None:
+    """Return factors that are rounded to bfloat16."""
+    if image is None or weights is None:
+        return None
+    constants = {weights: kernel.constants[weights]}
+    words = _words(found, rounded(found.weight), constants, 2)
+    return ImageElements(image, weights, "bfloat16", words, multiply=Multiply("dot2_bf16"))
+
+
+def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, *, has_vectors: bool) -> ImageElements | None:
+    """Return bytes less their zero points: where that fits as dot products, else one by one."""
+    factor, anchor = small_factor(found.pixel), found.anchor
+    if factor is None or anchor.epilogue is not None or anchor.reduction is None:
+        return None
+    element = _inside(factor.value)
+    inner = {*anchor.axes, *(axis.variable for axis in anchor.reduction.axes)}
+    if not isinstance(element, Load) or element.buffer.dtype not in BYTES:
+        return None
+    border = as_byte(factor.point, element.buffer.dtype)
+    if border is None or (factor.point is not None and inner & free_variables(factor.point)):
+        return None
+    weights = _weights(stages, found, kernel)
+    if weights is None:
+        return None
+    centred = _evaluated(found, found.weight, kernel.constants)
+    sums = None if factor.point is None else centred.reshape(len(centred), -1).sum(1, dtype=np.int32)
+    image, fits = element.buffer, centred.min() in SIGNED and centred.max() in SIGNED
+    own = ImageElements(image, weights, image.dtype, centred, sums, border=border, point=factor.point)
+    if not fits or not has_vectors or found.window.is_depthwise or _channels_are_cut(found, 4):
+        return own
+    small = Buffer("small", "int8", tuple(map(b.index, centred.shape)))
+    value = Load(small, _weight_axes(found))
+    words = _words(found, value, {small: centred.astype(np.int8)}, 4)
+    if image.dtype == "int8":
+        point = b.constant(0, WORD) if factor.point is None else factor.point
+        sums = centred.reshape(len(centred), -1).sum(1, dtype=np.int32)
+        own = replace(own, dtype="uint8", sums=sums, border=_unsigned(border), point=b.add(point, BYTES["uint8"]))
+    return replace(own, contents=words, multiply=Multiply("dot4_u8s8"))
+
+
+def _inside(value: Expression) -> Expression:
+    """Return what is selected inside of the image; a masked load that was moved is selected twice by one condition."""
+    if not isinstance(value, Select):
+        return value
+    inner = value.on_true
+    return inner.on_true if isinstance(inner, Select) and inner.condition == value.condition else inner
+
+
+def _unsigned(value: Expression) -> Expression:
+    """Return an int8 with its highest bit turned: greater by 128."""
+    return b.binary("xor", Bitcast(value, "uint8"), b.constant(128, "uint8"))
+
+
+def _weights(stages: Sequence[Stage], found: Convolution, kernel: Kernel) -> Buffer | None:
+    """Return the weights; None unless all that their factor reads is constant, and nothing else reads them."""
+    read = [load.buffer for load in loads(found.weight)]
+    if not read or any(buffer not in kernel.constants for buffer in read):
+        return None
+    weights = max(read, key=lambda buffer: len(buffer.shape))
+    others = is_read(stages[1:], weights) or any(load.buffer is weights for load in loads(found.pixel))
+    return None if others or len(weights.shape) != found.windows.rank + 2 else weights
+
+
+def _channels_are_cut(found: Convolution, width: int) -> bool:
+    """Whether groups of channels would reach into the next group of the convolution."""
+    return found.window.groups > 1 and found.window.inputs % width > 0
+
+
+def _weight_axes(found: Convolution) -> tuple[Variable, ...]:
+    """Return the variables for ``[output channel, input channel, window ...]``."""
+    reduction, window = found.anchor.reduction, found.window
+    assert reduction is not None, found.anchor.buffer.name
+    places = {number: axis.variable for number, axis in zip(window.reduced, reduction.axes, strict=True)}
+    return (found.anchor.axes[window.result.index(1)], *(places[number] for number in sorted(places)))
+
+
+def _extents(found: Convolution) -> tuple[int, ...]:
+    window = found.window
+    return (window.groups * window.outputs, window.inputs, *window.windows.kernel)
+
+
+def _evaluated(found: Convolution, value: Expression, constants: Mapping[Buffer, np.ndarray]) -> np.ndarray:
+    """Return an expression over the weights' axes at all of them."""
+    return _filled(value, _weight_axes(found), _extents(found), constants)
+
+
+def _words(found: Convolution, value: Expression, constants: Mapping[Buffer, np.ndarray], width: int) -> np.ndarray:
+    """Return groups of small elements along the input channels as words, zeros behind the last."""
+    outputs, inputs, *window = _extents(found)
+    output, channel, *taps = _weight_axes(found)
+    group = Variable("group")
+    grouped = word(value, channel, group, inputs, width)
+    return _filled(grouped, (output, group, *taps), (outputs, -(-inputs // width), *window), constants)
+
+
+def _filled(
+    value: Expression, axes: tuple[Variable, ...], extents: tuple[int, ...], constants: Mapping[Buffer, np.ndarray]
+) -> np.ndarray:
+    own = tuple(Variable(axis.name) for axis in axes)
+    whole = Buffer("whole", value.type.dtype, tuple(map(b.index, extents)), memory="scratch")
+    stage = Stage(whole, own, substitute(value, dict(zip(axes, own, strict=True))))
+    read = {load.buffer: constants[load.buffer] for load in loads(value)}
+    return run_stages([stage], read)[whole]

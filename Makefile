@@ -39,7 +39,8 @@ bench: $(STAMP)
 
 native-check:
 	$(MAKE) -C runtime/native check
+	$(MAKE) -C plugins/onednn/native check
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/*.egg-info runtime/native/build
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info runtime/native/build plugins/onednn/native/build
 	find . -name '*.so' -not -path './$(VENV)/*' -delete

@@ -24,6 +24,7 @@ from graft.compiler.faults import without_faulty
 from graft.compiler.most_memory import Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
+from graft.compiler.tuned_dims import check_dims
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
@@ -318,6 +319,7 @@ class Compiler:
         """Let each backend tune its regions, within one budget."""
         report: TuneReport | None = None
         left: TuneOptions | None = wish
+        check_dims(partitioned.model, wish)
         found = list(regions(partitioned.model))
         for name, backend in self._backends.items():
             own = [region for region in found if region.backend == name]

@@ -14,6 +14,7 @@ from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
 from graft.compiler.most_memory import Memory
 from graft.compiler.specialize import Specialize, label_of, narrowed
+from graft.compiler.tuned_dims import without_numbers
 from graft.core.machine.host import available_threads
 from graft.core.machine.rows import NATIVE
 from graft.core.tuning.options import remaining, tune_options
@@ -114,6 +115,7 @@ class Request:
         """
         tune = tune_options(self.tune)
         left = None if tune is None else remaining(tune, tuned_for)
+        left = None if left is None else replace(left, dims=without_numbers(left, dims))
         keep = None if self.keep_intermediates is None else Path(self.keep_intermediates) / label_of(dims)
         backends = self.plan.backends if self.backends is None and self.plan is not None else self.backends
         return replace(

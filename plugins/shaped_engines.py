@@ -73,7 +73,10 @@ class ShapedEngines:
                 raise
             at = ", ".join(f"{one.name} = {value}" for one, value in zip(self.graph.symbols, values, strict=True))
             reason = error.message if isinstance(error, GraftError) else f"{kind_of(error)}: {said(error)}"
-            raise PluginError(f"region '{graph.symbol}' cannot be loaded for {at}: {reason}") from error
+            raise PluginError(
+                f"region '{graph.symbol}' cannot be loaded for {at}: {reason}; compile with dims in ranges that this "
+                "backend takes, or on backends without it"
+            ) from error
 
 
 def nothing_of(graph: JsonGraph) -> Engine | None:

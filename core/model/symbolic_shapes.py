@@ -338,7 +338,7 @@ def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:
     try:
         opsets = [onnx.helper.make_opsetid("", version)]
         found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
         return None
     return [_of_type(found.get(value.name or "")) for value in node.outputs]
 

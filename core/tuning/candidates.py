@@ -12,7 +12,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import strategy_of
 from graft.core.schedule.strategies.table import TABLE
-from graft.core.schedule.strategy import Anchor, StrategyTable
+from graft.core.schedule.strategy import Anchor, Strategy, StrategyTable
 from graft.core.types import is_custom
 
 STAGES = 3
@@ -21,7 +21,7 @@ STAGES = 3
 def is_tunable(kernel: Kernel, strategies: StrategyTable = TABLE) -> bool:
     """Whether some strategy for a kernel's anchor has knobs."""
     sums = kernel.stages[kernel.anchor_stage].value.type if kernel.stages else None
-    has_knobs = any(row.candidates is not None for row in strategies.of(kernel.anchor))
+    has_knobs = any(row.candidates is not None for row in _rows(kernel, strategies))
     custom = any(is_custom(stage.buffer.dtype) for stage in kernel.stages)
     return has_knobs and not custom and sums is not None and not sums.is_integer
 
@@ -36,9 +36,14 @@ def candidates(
 
 def _first(kernel: Kernel, target: Target, strategies: StrategyTable) -> Iterator[Parameters]:
     """What each strategy proposes and would take, whether its own model finds it fast or not."""
-    for row in strategies.of(kernel.anchor):
+    for row in _rows(kernel, strategies):
         proposed = () if row.candidates is None else row.candidates(Anchor(kernel), target, 0)
         yield from (one for one in proposed if row.applies(Anchor(kernel, one), target))
+
+
+def _rows(kernel: Kernel, strategies: StrategyTable) -> Iterator[Strategy]:
+    """The strategies for a kernel's anchor and the kind of its extents."""
+    return (row for row in strategies.of(kernel.anchor) if row.fits(Anchor(kernel)))
 
 
 def _more(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from graft.core.schedule.parameters import Parameters
 from graft.errors import TuningError
-from graft.runtime.arguments import FUNCTION, instance, optional, require
+from graft.runtime.arguments import FUNCTION, SPECIALIZE, instance, optional, require
 
 DEFAULT_SECONDS = 60.0
 SECONDS = instance(int, float, wanted="a number of seconds")
@@ -28,18 +29,31 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """``seconds`` is the budget for a whole model; ``progress`` is called before each race of candidates."""
+    """``seconds`` is the budget for a whole model; ``progress`` is called before each race of candidates.
+
+    ``dims`` are values of symbols, as in ``{"seq": (16, 128)}``: kernels of shapes that vary are measured at each
+    combination of them. Symbols that it does not name have the number that placement counts with.
+    """
 
     seconds: float = DEFAULT_SECONDS
     progress: Callable[[Progress], None] | None = None
     clock: Callable[[], float] = perf_counter
+    dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require("TuneOptions", "seconds", self.seconds, SECONDS)
         require("TuneOptions", "progress", self.progress, optional(FUNCTION))
         require("TuneOptions", "clock", self.clock, FUNCTION)
+        require("TuneOptions", "dims", self.dims, SPECIALIZE)
+        for name, values in self.dims.items():
+            if not values or not all(isinstance(value, int) and value > 0 for value in values):
+                raise TuningError(f"the values of '{name}' to tune at must be positive numbers, got {list(values)}")
         if not (self.seconds > 0 and math.isfinite(self.seconds)):
             raise TuningError(f"the time for tuning must be a positive number of seconds, got {self.seconds}")
+
+    def bindings(self) -> list[dict[str, int]]:
+        """Return the combinations of ``dims``."""
+        return [dict(zip(self.dims, values, strict=True)) for values in itertools.product(*self.dims.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,7 @@ class Tuned:
 class TuneReport:
     """The outcome for a model: of ``total`` workloads, those with a result, and how many have all candidates tried.
 
-    ``varying`` kernels have shapes that vary: there is no one shape to measure them at.
+    ``varying`` kernels have extents that no dimension of an input tells: there is no shape to measure them at.
     """
 
     total: int
@@ -73,7 +87,7 @@ class TuneReport:
         gain = f", together {before / after:.2f}x" if after else ""
         rest = "" if self.finished == self.total else f"; {self.total - self.finished} to go on with"
         if self.varying:
-            rest += f"; {self.varying} more of shapes that vary are not measured (tune versions of them: --specialize)"
+            rest += f"; {self.varying} more have extents that are known only when they run"
         return f"tuned {len(self.tuned)} of {self.total} workloads in {self.spent:.1f} s: {faster} faster{gain}{rest}"
 
     def __add__(self, other: TuneReport) -> TuneReport:

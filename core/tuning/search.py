@@ -8,13 +8,14 @@ where it stopped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
+from graft.core.tensor_ir.ir import Variable
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
 from graft.core.tuning.race import Run, race
@@ -29,13 +30,17 @@ log = logging.getLogger("graft.tuning")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A kernel with its key, its name for people, how often it occurs, and an estimate of its seconds."""
+    """A kernel with its key, its name for people, how often it occurs, and an estimate of its seconds.
+
+    ``bindings`` are the numbers that its extents have when it is measured: several where they vary.
+    """
 
     key: str
     label: str
     kernel: Kernel
     count: int
     estimate: float
+    bindings: tuple[Mapping[Variable, int], ...] = ({},)
 
 
 class Bench(Protocol):

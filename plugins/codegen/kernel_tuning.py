@@ -13,14 +13,16 @@ from dataclasses import dataclass, field, replace
 from time import thread_time
 
 import numpy as np
+import onnx_ir as ir
 
 from graft.core.machine.target import Target
+from graft.core.model.extent_text import parsed
 from graft.core.model.view import ValueView
 from graft.core.operators import build as b
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
-from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage
+from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage, Variable
 from graft.core.tuning.candidates import is_tunable
 from graft.core.tuning.options import TuneOptions, TuneReport
 from graft.core.tuning.race import Run
@@ -33,6 +35,7 @@ from graft.plugins.codegen.choices import CodegenChoices
 from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.runtime.dtypes import dtype_name, numpy_dtype
+from graft.runtime.extents import evaluate, symbols_of
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, TensorSpec
 from graft.runtime.program import Program
 
@@ -54,60 +57,114 @@ def tune_regions(
 ) -> TuneReport:
     """Measure candidates for the kernels of regions, and keep the best in ``tunings``."""
     target, choices = builder.target, builder.choices
-    lowered = [one for region in regions for one in RegionGroups(region, table, target, choices).every_kernel()]
-    kernels = [one.kernel for one in lowered if one.kernel.anchor is not Trait.RECURRENT]
-    varying = [kernel for kernel in kernels if _varies(kernel)]
-    workloads = workloads_of([kernel for kernel in kernels if not _varies(kernel)])
-    constants = {value: ValueView(value).constant for one in lowered for value in one.inputs}
+    measured: list[Measured] = []
+    constants: dict[ir.Value, np.ndarray | None] = {}
+    unknown = 0
+    for region in regions:
+        groups = RegionGroups(region, table, target, choices)
+        lowered = list(groups.every_kernel())
+        wished = [_numbers(groups.extents, {**region.typical, **dims}) for dims in options.bindings()]
+        for one in lowered:
+            constants |= {value: ValueView(value).constant for value in one.inputs}
+            bindings = _bindings(one.kernel, wished)
+            if bindings and one.kernel.anchor is not Trait.RECURRENT:
+                measured.append(Measured(one.kernel, bindings, groups.extents))
+            unknown += not bindings
     touched = sum(array.nbytes for array in constants.values() if array is not None)
-    report = Search(workloads, target, replace(builder, touched=touched), tunings, options).run()
-    return replace(report, varying=len(varying))
+    report = Search(workloads_of(measured), target, replace(builder, touched=touched), tunings, options).run()
+    return replace(report, varying=unknown)
 
 
-def _varies(kernel: Kernel) -> bool:
-    """Whether a kernel has a shape that is not all numbers: no time of it says anything of another shape."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A kernel, the numbers that its extents have when it is measured, and what those that vary are called."""
+
+    kernel: Kernel
+    bindings: tuple[Mapping[Variable, int], ...] = ({},)
+    names: Mapping[str, Variable] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Operators and shapes for people: ``conv_relu 1x64x56x56, 64x64x3x3``, ``matmul [batch, seq, 64], 64x96``."""
+        shapes = map(self._shape, self.kernel.inputs[:2])
+        return f"{_PREFIX.sub('', self.kernel.name)} {', '.join(shapes)}"
+
+    def _shape(self, buffer: Buffer) -> str:
+        extents = b.extents(buffer)
+        if not any(isinstance(extent, Variable) for extent in extents):
+            return "x".join(map(str, extents))
+        names = {variable: text for text, variable in self.names.items()}
+        return f"[{', '.join(names[one] if isinstance(one, Variable) else str(one) for one in extents)}]"
+
+    @property
+    def estimate(self) -> float:
+        """Seconds by the products of the anchor's sum, or by the bytes that are moved, at the first binding."""
+        kernel, binding = self.kernel, self.bindings[0]
+        terms = max(_points(stage, binding) for stage in kernel.stages)
+        moved = sum(_bytes(buffer, binding) for buffer in (*kernel.inputs, *kernel.outputs))
+        return max(2 * terms / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
+
+
+def _numbers(extents: Mapping[str, Variable], values: Mapping[str, int]) -> dict[Variable, int]:
+    """Return the numbers of extents for values of the symbols, as far as these say them."""
+    numbers: dict[Variable, int] = {}
+    for text, variable in extents.items():
+        extent = parsed(text)
+        if extent is not None and all(symbol.name in values for symbol in symbols_of(extent)):
+            numbers[variable] = evaluate(extent, values)
+    return numbers
+
+
+def _bindings(kernel: Kernel, wished: Sequence[Mapping[Variable, int]]) -> tuple[Mapping[Variable, int], ...]:
+    """Return the different numbers of a kernel's extents; none if some are not known, or rows lie apart in memory."""
     buffers = (*kernel.inputs, *kernel.outputs, *(stage.buffer for stage in kernel.stages))
-    return not all(isinstance(extent, Constant) for buffer in buffers for extent in buffer.shape)
+    varying = list(dict.fromkeys(extent for one in buffers for extent in one.shape if not isinstance(extent, Constant)))
+    if not varying:
+        return ({},)
+    if any(buffer.strides is not None for buffer in buffers):
+        return ()
+    found: dict[tuple[int, ...], Mapping[Variable, int]] = {}
+    for numbers in wished:
+        own = {extent: numbers[extent] for extent in varying if isinstance(extent, Variable) and extent in numbers}
+        if len(own) < len(varying) or min(own.values()) <= 0:
+            return ()
+        found[tuple(own.values())] = own
+    return tuple(found.values())
 
 
-def workloads_of(kernels: Sequence[Kernel]) -> list[Workload]:
+def workloads_of(measured: Sequence[Measured]) -> list[Workload]:
     """Return the different ones of the kernels that have parameters."""
     found: dict[str, Workload] = {}
-    for kernel in kernels:
-        if not is_tunable(kernel):
+    for one in measured:
+        if not is_tunable(one.kernel):
             continue
-        key = workload_key(structure_of(kernel))
+        key = workload_key(structure_of(one.kernel))
         known = found.get(key)
         found[key] = (
-            Workload(key, label_of(kernel), kernel, 1, _estimate(kernel))
+            Workload(key, one.label, one.kernel, 1, one.estimate, one.bindings)
             if known is None
             else replace(known, count=known.count + 1)
         )
     return list(found.values())
 
 
-def label_of(kernel: Kernel) -> str:
-    """Return operators and shapes of a kernel for people: ``conv_relu 1x64x56x56, 64x64x3x3``."""
-    operators = _PREFIX.sub("", kernel.name)
-    shapes = ("x".join(map(str, b.dims(buffer))) for buffer in kernel.inputs[:2])
-    return f"{operators} {', '.join(shapes)}"
+def _dims(buffer: Buffer, binding: Mapping[Variable, int]) -> tuple[int, ...]:
+    """Return a buffer's extents as numbers."""
+    return tuple(binding[extent] if isinstance(extent, Variable) else extent for extent in b.extents(buffer))
 
 
-def _estimate(kernel: Kernel) -> float:
-    """Seconds by the products of the anchor's sum, or by the bytes that the kernel reads and writes."""
-    terms = max(_points(stage) for stage in kernel.stages)
-    moved = sum(_bytes(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
-    return max(2 * terms / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
-
-
-def _points(stage: Stage) -> int:
+def _points(stage: Stage, binding: Mapping[Variable, int]) -> int:
     inner = () if stage.reduction is None else stage.reduction.axes
-    extents = [axis.extent.value for axis in inner if isinstance(axis.extent, Constant)]
-    return math.prod((*b.dims(stage.buffer), *map(int, extents)))
+    extents = [
+        int(axis.extent.value) if isinstance(axis.extent, Constant) else binding.get(axis.extent, 1)
+        for axis in inner
+        if isinstance(axis.extent, Constant | Variable)
+    ]
+    return math.prod((*_dims(stage.buffer, binding), *extents))
 
 
-def _bytes(buffer: Buffer) -> int:
-    return math.prod(b.dims(buffer)) * element_bits(buffer.dtype) // 8
+def _bytes(buffer: Buffer, binding: Mapping[Variable, int]) -> int:
+    return math.prod(_dims(buffer, binding)) * element_bits(buffer.dtype) // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +180,18 @@ class KernelBuilder:
     def bench(self, workload: Workload) -> KernelBench:
         """Return an empty bench."""
         kernel = workload.kernel
-        arrays = [_sample(buffer) for buffer in kernel.inputs if buffer not in kernel.constants]
+        given = [buffer for buffer in kernel.inputs if buffer not in kernel.constants]
+        samples = [Sample(one, [_sample(buffer, one) for buffer in given]) for one in workload.bindings]
         evicted = np.zeros(min(self.touched, MOST_EVICTED), np.uint8)
-        return KernelBench(self, kernel, arrays, evicted)
+        return KernelBench(self, kernel, samples, evicted)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The numbers of a kernel's extents, and inputs of these shapes."""
+
+    binding: Mapping[Variable, int]
+    arrays: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +200,16 @@ class KernelBench:
 
     builder: KernelBuilder
     kernel: Kernel
-    arrays: Sequence[np.ndarray]
+    samples: Sequence[Sample]
     evicted: np.ndarray
     _texts: set[str] = field(default_factory=set)
 
     def add(self, parameters: Parameters | None) -> Run | None:
-        """Compile the kernel with parameters; None if the loops are those of a candidate that is there already."""
-        threads, choices = self.builder.threads, self.builder.choices
+        """Compile the kernel with parameters; None if the loops are those of a candidate that is there already.
+
+        Where its extents vary, the time of a run is the geometric mean over their bindings: each counts alike.
+        """
+        choices = self.builder.choices
         scheduled = choices.schedule(self.kernel, self.builder.target, parameters)
         function = lower_function(scheduled.function, backend=choices.name).function
         text = str(function)
@@ -148,25 +217,32 @@ class KernelBench:
             return None
         self._texts.add(text)
         module = replace(self.builder.emit((function,)), name="kernel", plugin=choices.name)
-        program = Program.from_description(
-            _description(self.kernel, {**self.kernel.constants, **scheduled.packed}, module), threads
-        )
-        program.profile(*self.arrays)  # The first run finds no memory and no code in place.
-        sources = [array.view(np.uint8) for array in self.arrays]
+        constants = {**self.kernel.constants, **scheduled.packed}
+        runs = [self._run(module, constants, sample) for sample in self.samples]
+        return lambda: math.prod(run() for run in runs) ** (1 / len(runs))
+
+    def _run(self, module: Module, constants: Mapping[Buffer, np.ndarray], sample: Sample) -> Run:
+        """Return what runs the compiled kernel once on a sample, and says how long it took."""
+        threads, arrays = self.builder.threads, sample.arrays
+        program = Program.from_description(_description(self.kernel, constants, module, sample.binding), threads)
+        program.profile(*arrays)  # The first run finds no memory and no code in place.
+        sources = [array.view(np.uint8) for array in arrays]
 
         def run() -> float:
             self.evicted.max(initial=0)
             for source in sources:
                 source.max(initial=0)
             before = thread_time()
-            ((_, _, nanoseconds), _) = program.profile(*self.arrays)
+            ((_, _, nanoseconds), _) = program.profile(*arrays)
             # Of a single thread it is known how long it ran, and how long others had the processor meanwhile.
             return min(1e-9 * nanoseconds, thread_time() - before if threads == 1 else math.inf)
 
         return run
 
 
-def _description(kernel: Kernel, constants: Mapping[Buffer, np.ndarray], module: Module) -> ProgramDescription:
+def _description(
+    kernel: Kernel, constants: Mapping[Buffer, np.ndarray], module: Module, binding: Mapping[Variable, int]
+) -> ProgramDescription:
     """A program of one kernel; it returns one number of its own, so that no output is allocated and none is copied."""
     tensors: list[TensorSpec] = []
     offset = 0
@@ -177,10 +253,10 @@ def _description(kernel: Kernel, constants: Mapping[Buffer, np.ndarray], module:
             tensors.append(TensorSpec(buffer.name, dtype, array.shape, "constant", constant=str(len(tensors))))
         else:
             index = sum(one.storage == "input" for one in tensors)
-            tensors.append(TensorSpec(buffer.name, buffer.dtype, b.dims(buffer), "input", index))
+            tensors.append(TensorSpec(buffer.name, buffer.dtype, _dims(buffer, binding), "input", index))
     for buffer in kernel.outputs:
-        tensors.append(TensorSpec(buffer.name, buffer.dtype, b.dims(buffer), "arena", offset=offset))
-        offset += -(-_bytes(buffer) // ALIGNMENT) * ALIGNMENT
+        tensors.append(TensorSpec(buffer.name, buffer.dtype, _dims(buffer, binding), "arena", offset=offset))
+        offset += -(-_bytes(buffer, binding) // ALIGNMENT) * ALIGNMENT
     count, inputs = len(kernel.inputs), tuple(n for n, one in enumerate(tensors) if one.storage == "input")
     call = Call("call", tuple(range(count)), tuple(range(count, len(tensors))), 0, kernel.name)
     done = Call("copy", (len(tensors),), (len(tensors) + 1,))
@@ -194,9 +270,9 @@ def _description(kernel: Kernel, constants: Mapping[Buffer, np.ndarray], module:
     )
 
 
-def _sample(buffer: Buffer) -> np.ndarray:
+def _sample(buffer: Buffer, binding: Mapping[Variable, int]) -> np.ndarray:
     """An array for an input, aligned as the runtime aligns: normal numbers, or zeros, which any table has a row for."""
-    dtype, shape = numpy_dtype(buffer.dtype), b.dims(buffer)
+    dtype, shape = numpy_dtype(buffer.dtype), _dims(buffer, binding)
     size = math.prod(shape) * dtype.itemsize
     room = np.zeros(size + ALIGNMENT, np.uint8)
     first = -room.ctypes.data % ALIGNMENT

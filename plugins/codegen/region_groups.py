@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -12,7 +12,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.select import rounds
-from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.ir import Buffer, Variable
 from graft.partition.region import Region
 from graft.plugins.codegen.appends import Refused, candidates, refused, with_pitch
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
@@ -81,6 +81,11 @@ class RegionGroups:
             return self.choices.schedule(kernel, self.target, None)
 
         return refused(self.appended, self.groups, self._uses.readers, self.kernels, scheduled)
+
+    @property
+    def extents(self) -> Mapping[str, Variable]:
+        """The variables of extents that are known only when a program runs, by what they are."""
+        return self._values.lowerings.extents
 
     def stored(self, group: Group) -> list[ir.Value]:
         """Return the values that a group stores for others."""

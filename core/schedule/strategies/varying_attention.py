@@ -18,8 +18,20 @@ from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
 from graft.core.schedule.products.statements import ramp, wide
-from graft.core.schedule.products.tiling import Reduced, Span, Tile, accumulate, begin_with, choose_tile, clear, halves
+from graft.core.schedule.products.tile_candidates import best_tiles
+from graft.core.schedule.products.tiling import (
+    Reduced,
+    Span,
+    Tile,
+    accumulate,
+    adjusted_tile,
+    begin_with,
+    choose_tile,
+    clear,
+    halves,
+)
 from graft.core.schedule.strategies.attention_blocks import Keys, Panels, Rows
 from graft.core.schedule.strategies.attention_in_place import QUERIES as FEW
 from graft.core.schedule.strategies.attention_in_place import InPlace
@@ -58,7 +70,9 @@ USUAL = 128
 """The query rows that tiles are chosen for."""
 
 
-def schedule_attention(kernel: Kernel, target: Target) -> Scheduled | None:
+def schedule_attention(
+    kernel: Kernel, target: Target, parameters: AttentionParameters | None = None
+) -> Scheduled | None:
     """Return attention in blocks of queries and keys; None for other stages, and for heads of an unknown size."""
     stages = attention_stages(kernel)
     scores, values = (None, None) if stages is None else (factored(stages.scores), factored(stages.values))
@@ -68,8 +82,8 @@ def schedule_attention(kernel: Kernel, target: Target) -> Scheduled | None:
         return None
     if not int(scores.terms.value) or not int(values.extents[-1].value):
         return None
-    loops = _Loops(stages, scores, values, target)
-    body, few = loops.body(), _Loops(stages, scores, values, target, few=True)
+    loops = _Loops(stages, scores, values, target, parameters or AttentionParameters())
+    body, few = loops.body(), _Loops(stages, scores, values, target, AttentionParameters(), few=True)
     if few.in_place.fits:
         body = If(b.less_equal(values.extents[-2], FEW), few.body(), body)
     body = instantiate(body, {})
@@ -86,6 +100,7 @@ class _Loops:
         scores: FactoredProduct,
         values: FactoredProduct,
         target: Target,
+        own: AttentionParameters,
         *,
         few: bool = False,
     ) -> None:
@@ -97,7 +112,10 @@ class _Loops:
         ]
         features = values.extents[-1]
         assert isinstance(features, Constant), "heads of an unknown size"
-        self.tile = choose_tile(FEW if few else USUAL, int(features.value), self.kind.dtype, target)
+        height, width = FEW if few else USUAL, int(features.value)
+        self.tile = choose_tile(height, width, self.kind.dtype, target)
+        if own.rows is not None or own.vectors is not None:
+            self.tile = adjusted_tile(self.tile, height, width, own.rows, own.vectors)
         self.lanes = self.tile.lanes
         self.block = max(1, KEYS // self.tile.columns) * self.tile.columns
         self.panels = Panels(scores, values, self.outer, self.tile, self.block)
@@ -279,8 +297,18 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
-    return schedule_attention(anchor.kernel, target) or OTHER_FORM
+    return schedule_attention(anchor.kernel, target, of_family(anchor.parameters, AttentionParameters)) or OTHER_FORM
 
 
-STRATEGY = Strategy("varying_attention", frozenset({Trait.ATTENTION}), _build, _applies, varies=True)
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Register tiles of query rows and features."""
+    stages = attention_stages(anchor.kernel)
+    values = None if stages is None or stage > 0 else factored(stages.values)
+    if values is None or not isinstance(values.extents[-1], Constant) or not values.extents[-1].value:
+        return []
+    tiles = best_tiles(USUAL, int(values.extents[-1].value), values.left.type.dtype, target)
+    return [AttentionParameters(rows=tile.rows, vectors=tile.vectors) for tile in tiles]
+
+
+STRATEGY = Strategy("varying_attention", frozenset({Trait.ATTENTION}), _build, _applies, _candidates, varies=True)
 """Takes attention of floats whose heads have a known size."""

@@ -16,15 +16,26 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import lower_loops
+from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.image_elements import ImageElements, elements_of
 from graft.core.schedule.products.statements import column_mask, ramp, wide
-from graft.core.schedule.products.tiling import Reduced, Tile, accumulate, begin_with, finish_tile, ranked_tiles
+from graft.core.schedule.products.tile_candidates import best_tiles
+from graft.core.schedule.products.tiling import (
+    Reduced,
+    Tile,
+    accumulate,
+    adjusted_tile,
+    begin_with,
+    finish_tile,
+    ranked_tiles,
+)
 from graft.core.schedule.strategies.varying_nest import Nests
-from graft.core.schedule.strategy import CONVOLUTIONS, Preference, Strategy, of_stages
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Preference, Strategy
 from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -70,9 +81,11 @@ class _Pixels:
     places: tuple[Place, ...]
 
 
-def schedule_images(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
+def schedule_images(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
+) -> Scheduled | None:
     """Return a kernel around a convolution by constant weights; None for any other."""
-    direct = direct_sums(kernel, stages, target)
+    direct = direct_sums(kernel, stages, target, parameters)
     if direct is None:
         return None
     panels, tile = direct.panels, direct.tile
@@ -90,7 +103,9 @@ def finished(body: Statement) -> Statement:
     return lower_loops(body)
 
 
-def direct_sums(kernel: Kernel, stages: Sequence[Stage], target: Target) -> DirectSums | None:
+def direct_sums(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
+) -> DirectSums | None:
     """Take apart a convolution by constant weights; None if it is none."""
     epilogue = epilogue_of(stages, kernel.outputs)
     found = None if epilogue is None else convolution_of(epilogue.anchor)
@@ -106,6 +121,8 @@ def direct_sums(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Dire
     tile = min(good, key=lambda tile: -(-columns // tile.lanes) % tile.vectors > 0)
     if window.is_depthwise:
         tile = Tile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
+    elif parameters is not None:
+        tile = adjusted_tile(tile, MOST_PIXELS, columns, parameters.rows, parameters.vectors)
     return DirectSums(epilogue, found, elements, Panels.of(elements, window, tile), tile)
 
 
@@ -442,5 +459,19 @@ def _prefers(window: Window, target: Target) -> Preference | None:
     return Preference("first" if window.is_first else "last", "last", gains=True)
 
 
-STRATEGY = Strategy("varying_convolution", CONVOLUTIONS, of_stages(schedule_images), prefers=_prefers, varies=True)
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    parameters = of_family(anchor.parameters, ContractionParameters)
+    return (anchor.stages and schedule_images(anchor.kernel, anchor.stages, target, parameters)) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Register tiles of pixels and channels."""
+    direct = None if anchor.stages is None or stage > 0 else direct_sums(anchor.kernel, anchor.stages, target)
+    if direct is None or direct.found.window.is_depthwise:
+        return []
+    tiles = best_tiles(MOST_PIXELS, direct.found.window.outputs, direct.epilogue.anchor.value.type.dtype, target)
+    return [ContractionParameters(rows=tile.rows, vectors=tile.vectors) for tile in tiles]
+
+
+STRATEGY = Strategy("varying_convolution", CONVOLUTIONS, _build, candidates=_candidates, prefers=_prefers, varies=True)
 """Takes convolutions by constant weights in any layout; where channels are not last, copies or scatters."""

@@ -14,27 +14,33 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.channel_tiles import ChannelTiles
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.statements import bind, column_mask, in_pieces, multiply_add, ramp
 from graft.core.schedule.strategies.depthwise_nhwc import analyse
 from graft.core.schedule.strategies.varying_convolution import finished
-from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
 
 PIXELS = 8
 """Pixels of a tile at the most: of a row that is no multiple of them, some are computed twice."""
+TILES = 2, 4, 6, 12
+"""Other numbers of them that are worth measuring."""
 
 
-def schedule_depthwise(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
+def schedule_depthwise(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: DepthwiseParameters | None = None
+) -> Scheduled | None:
     """Return the kernel with vectors of channels; None if it is no such depthwise convolution."""
     epilogue = epilogue_of(stages, kernel.outputs)
     parts = None if epilogue is None else analyse(kernel, epilogue, target)
     if parts is None:
         return None
-    parts = replace(parts, tile=replace(parts.tile, rows=min(PIXELS, parts.tile.rows)))
+    pixels = PIXELS if parameters is None or parameters.rows is None else parameters.rows
+    parts = replace(parts, tile=replace(parts.tile, rows=min(pixels, parts.tile.rows)))
     packed = parts.packed
     loops = _Rows(parts, packed, target.machine.masks).loops
     return parts.scheduled(kernel, packed, lambda: finished(loops()), {"pixels": parts.tile.rows})
@@ -155,7 +161,15 @@ def _prefers(window: Window, target: Target) -> Preference | None:
     return Preference("last", "last", gains=True) if fits else None
 
 
-STRATEGY = Strategy(
-    "varying_depthwise", CONVOLUTIONS, of_stages(schedule_depthwise), _applies, prefers=_prefers, varies=True
-)
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    parameters = of_family(anchor.parameters, DepthwiseParameters)
+    return (anchor.stages and schedule_depthwise(anchor.kernel, anchor.stages, target, parameters)) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Pixels of a tile."""
+    return [] if stage > 0 else [DepthwiseParameters(rows=rows) for rows in TILES]
+
+
+STRATEGY = Strategy("varying_depthwise", CONVOLUTIONS, _build, _applies, _candidates, prefers=_prefers, varies=True)
 """Takes depthwise convolutions of neighbouring pixels with channels last; `varying_convolution` takes the others."""

@@ -14,14 +14,17 @@ from dataclasses import replace
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
+from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
+from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
-from graft.core.schedule.products.tiling import Tile, lanes_of, ranked_tiles
+from graft.core.schedule.products.tile_candidates import best_tiles
+from graft.core.schedule.products.tiling import Tile, adjusted_tile, lanes_of, ranked_tiles
 from graft.core.schedule.products.word_rows import rounded_rows, word_rows
 from graft.core.schedule.strategies.varying_nest import Nests, moves_by_one
 from graft.core.schedule.strategies.varying_product_loops import Loops, Product
-from graft.core.schedule.strategy import Strategy, of_kernel
+from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Constant, Expression, Function, Load, Variable
 from graft.core.tensor_ir.simplify import simplify_statement
@@ -38,19 +41,19 @@ USUAL = 128
 """The rows or columns that tiles are chosen for where their number varies."""
 
 
-def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
+def schedule_product(
+    kernel: Kernel, target: Target, parameters: ContractionParameters | None = None
+) -> Scheduled | None:
     """Return a kernel whose anchor is a sum of products in register tiles; None for any other.
 
     Products of bytes are taken whose right factor is a constant matrix.
     """
-    stages = fused_stages(kernel)
-    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    product = (
-        None if epilogue is None else _in_words(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants)
-    )
+    product = _product_of(kernel, target)
     if product is None:
         return None
     tile = _chosen_tile(product, target)
+    if parameters is not None:
+        tile = adjusted_tile(tile, *_usual_size(product, target), parameters.rows, parameters.vectors)
     loops = Loops(product, tile, target.machine)
     packed = loops.pack(kernel)
     body = loops.body()
@@ -70,11 +73,25 @@ def schedule_product(kernel: Kernel, target: Target) -> Scheduled | None:
     return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
 
 
-def _chosen_tile(product: Product, target: Target) -> Tile:
-    """Return one of the best tiles: if there is one, such that no columns are left over, and of those the narrowest."""
+def _product_of(kernel: Kernel, target: Target) -> Product | None:
+    """Return the product that a kernel is; None if it is none."""
+    stages = fused_stages(kernel)
+    epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
+    return None if epilogue is None else _in_words(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants)
+
+
+def _usual_size(product: Product, target: Target) -> tuple[int, int]:
+    """Return the rows and columns that tiles are chosen for."""
     dtype, columns = product.epilogue.anchor.value.type.dtype, product.shape[product.columns]
     width = _usual(columns) if isinstance(columns, Constant) else NARROW * lanes_of(dtype, target)
-    ranked = [row for row in ranked_tiles(_usual(product.height), width, dtype, target) if row[1].rows <= MOST_ROWS]
+    return _usual(product.height), width
+
+
+def _chosen_tile(product: Product, target: Target) -> Tile:
+    """Return one of the best tiles: if there is one, such that no columns are left over, and of those the narrowest."""
+    height, width = _usual_size(product, target)
+    dtype = product.epilogue.anchor.value.type.dtype
+    ranked = [row for row in ranked_tiles(height, width, dtype, target) if row[1].rows <= MOST_ROWS]
     good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
     return min(good, key=lambda tile: (-(-width // tile.lanes) % tile.vectors > 0, tile.vectors))
 
@@ -141,5 +158,18 @@ def _is_matrix(right: Expression, column: Variable, term: Variable, constants: C
     return len(right.indices) == 2 and right.indices[0] is column and right.indices[1] is term
 
 
-STRATEGY = Strategy("varying_product", frozenset({Trait.CONTRACTION}), of_kernel(schedule_product), varies=True)
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    return schedule_product(anchor.kernel, target, of_family(anchor.parameters, ContractionParameters)) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Register tiles; blocks follow from the extents when the kernel runs."""
+    product = _product_of(anchor.kernel, target)
+    if product is None or stage > 0:
+        return []
+    tiles = best_tiles(*_usual_size(product, target), product.epilogue.anchor.value.type.dtype, target)
+    return [ContractionParameters(rows=tile.rows, vectors=tile.vectors) for tile in tiles]
+
+
+STRATEGY = Strategy("varying_product", frozenset({Trait.CONTRACTION}), _build, always, _candidates, varies=True)
 """Takes products of floats whose right factor lies row by row, or is a constant, and of bytes by a constant."""

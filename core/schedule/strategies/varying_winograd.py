@@ -19,6 +19,7 @@ from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import ContractionParameters, of_family
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.statements import allocate, bind, bound, in_pieces, ramp, scratch
 from graft.core.schedule.products.tiling import (
@@ -330,7 +331,7 @@ class _Loops:
 def _applies(anchor: Anchor, target: Target) -> Answer:
     if "winograd" in target.without:
         return Reject("user-excluded", "Winograd's algorithm is switched off")
-    if target.precision != "float32":
+    if target.precision != "float32" or of_family(anchor.parameters, ContractionParameters) is not None:
         return Reject("accuracy", "sums of products are wanted")
     if anchor.convolution is None:
         return OTHER_FORM

@@ -244,11 +244,21 @@ int32_t onednn_add_step(Binding *binding, int32_t node, DnnlRecipe recipe, const
 /* workspace.c */
 int32_t onednn_plan_workspace(Binding *binding);
 
-/* run.c */
-int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs);
+/* memory.c */
+/* 64-byte aligned, never NULL for 0 bytes; free with free(). Large blocks ask for huge pages. */
+void *onednn_allocate(uint64_t bytes);
+
+/* instance.c */
+/* The buffer that a buffer is a part of, or itself, and where in it it begins. */
+const Buffer *onednn_whole_buffer(const Binding *binding, int32_t index, uint64_t *offset);
+/* Gives a call what it needs, idle or new; false when memory runs out. What it gave is to be given back in any case. */
+bool onednn_take_instance(Binding *binding, Instance **instance, Workspace **workspace);
+void onednn_give_back_instance(Binding *binding, Instance *instance, Workspace *workspace);
 void onednn_instance_free(Binding *binding, Instance *instance);
 void onednn_workspace_free(Workspace *workspace);
-void *onednn_allocate(uint64_t bytes);
+
+/* run.c */
+int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs);
 
 /* views.c: operators that move no bytes; they only describe them anew */
 int32_t onednn_reshape(Binding *binding, int32_t node);

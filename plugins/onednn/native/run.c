@@ -1,118 +1,5 @@
-/* Running a binding: every concurrent call has an instance of its own; an idle one is used again. */
-#include <stdlib.h>
-#include <sys/mman.h>
-
+/* Running a binding: every concurrent call has an instance of its own. */
 #include "module.h"
-
-#define HUGE_PAGE ((uint64_t)2 << 20)
-
-/* 64-byte aligned, never NULL for 0 bytes; free with free(). Large blocks ask for huge pages. */
-void *onednn_allocate(uint64_t bytes) {
-  uint64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
-  if (bytes > SIZE_MAX - alignment) {
-    return NULL;
-  }
-  uint64_t rounded = (bytes + alignment) / alignment * alignment;
-  void *data = aligned_alloc((size_t)alignment, (size_t)rounded);
-#ifdef MADV_HUGEPAGE
-  if (data != NULL && bytes >= HUGE_PAGE) {
-    (void)madvise(data, (size_t)rounded, MADV_HUGEPAGE); /* a wish: refusal costs speed only */
-  }
-#endif
-  return data;
-}
-
-void onednn_instance_free(Binding *binding, Instance *instance) {
-  for (size_t i = 0; instance->args != NULL && i < binding->arg_count; i++) {
-    if (instance->args[i].memory != NULL) {
-      binding->dnnl->memory_destroy(instance->args[i].memory);
-    }
-  }
-  if (instance->stream != NULL) {
-    binding->dnnl->stream_destroy(instance->stream);
-  }
-  free(instance->args);
-  free(instance);
-}
-
-static const Buffer *whole_buffer(const Binding *binding, int32_t index, uint64_t *offset) {
-  const Buffer *buffer = &binding->buffers[index];
-  bool part = buffer->kind == BUFFER_PART;
-  *offset = part ? buffer->offset : 0;
-  return part ? &binding->buffers[buffer->index] : buffer;
-}
-
-/* Points the memory objects of intermediate values at a workspace. */
-static DnnlStatus use_workspace(const Binding *binding, Instance *instance, void *workspace) {
-  DnnlStatus status = DNNL_SUCCESS;
-  const DnnlArg *args = instance->args;
-  for (size_t i = 0; i < binding->step_count; args += binding->steps[i++].arg_count) {
-    for (int32_t j = 0; j < binding->steps[i].arg_count && status == DNNL_SUCCESS; j++) {
-      uint64_t offset = 0;
-      const Buffer *buffer = whole_buffer(binding, binding->steps[i].args[j].buffer, &offset);
-      if (buffer->kind == BUFFER_WORKSPACE) {
-        status = binding->dnnl->memory_set_data_handle(args[j].memory, (char *)workspace + buffer->offset + offset);
-      }
-    }
-  }
-  instance->workspace = workspace;
-  return status;
-}
-
-static DnnlStatus bind(const Binding *binding, Instance *instance) {
-  const Dnnl *dnnl = binding->dnnl;
-  DnnlStatus status = dnnl->stream_create(&instance->stream, binding->engine, DNNL_IN_ORDER);
-  size_t position = 0;
-  for (size_t i = 0; i < binding->step_count; i++) {
-    for (int32_t j = 0; j < binding->steps[i].arg_count && status == DNNL_SUCCESS; j++) {
-      const StepArg *arg = &binding->steps[i].args[j];
-      uint64_t offset = 0;
-      const Buffer *buffer = whole_buffer(binding, arg->buffer, &offset);
-      /* inputs, outputs and workspaces are set by each call */
-      void *data = buffer->kind == BUFFER_CONSTANT ? (char *)buffer->data + offset : NULL;
-      instance->args[position].arg = arg->arg;
-      status = dnnl->memory_create(&instance->args[position++].memory, arg->desc, binding->engine, data);
-    }
-  }
-  return status;
-}
-
-static Instance *make_instance(Binding *binding) {
-  Instance *instance = calloc(1, sizeof *instance);
-  if (instance == NULL) {
-    return NULL;
-  }
-  instance->args = calloc(binding->arg_count + 1, sizeof *instance->args);
-  if (instance->args == NULL || bind(binding, instance) != DNNL_SUCCESS) {
-    onednn_instance_free(binding, instance);
-    return NULL;
-  }
-  return instance;
-}
-
-void onednn_workspace_free(Workspace *workspace) {
-  free(workspace->data);
-  free(workspace);
-}
-
-/* A workspace of at least so many bytes: the idle one that was used last, if it is large enough. */
-static Workspace *grown(Workspace *workspace, uint64_t bytes) {
-  if (workspace != NULL && workspace->bytes >= bytes) {
-    return workspace;
-  }
-  if (workspace != NULL) {
-    onednn_workspace_free(workspace);
-  }
-  workspace = calloc(1, sizeof *workspace);
-  if (workspace != NULL) {
-    *workspace = (Workspace){.data = onednn_allocate(bytes), .bytes = bytes};
-    if (workspace->data == NULL) {
-      free(workspace);
-      return NULL;
-    }
-  }
-  return workspace;
-}
 
 /* What a call holds while it runs. */
 typedef struct Call {
@@ -124,44 +11,6 @@ typedef struct Call {
   DLTensor *const *outputs;
   int32_t code;
 } Call;
-
-/* False when memory runs out. */
-static bool take(Call *call) {
-  Binding *binding = call->binding;
-  Module *module = binding->module;
-  pthread_mutex_lock(&module->lock);
-  call->instance = binding->idle;
-  if (call->instance != NULL) {
-    binding->idle = call->instance->next;
-  }
-  call->workspace = module->idle;
-  if (call->workspace != NULL) {
-    module->idle = call->workspace->next;
-  }
-  pthread_mutex_unlock(&module->lock);
-  call->instance = call->instance != NULL ? call->instance : make_instance(binding);
-  call->workspace = grown(call->workspace, binding->workspace_bytes);
-  if (call->instance == NULL || call->workspace == NULL) {
-    return false;
-  }
-  return call->instance->workspace == call->workspace->data ||
-         use_workspace(binding, call->instance, call->workspace->data) == DNNL_SUCCESS;
-}
-
-static void give_back(const Call *call) {
-  Binding *binding = call->binding;
-  Module *module = binding->module;
-  pthread_mutex_lock(&module->lock);
-  if (call->instance != NULL) {
-    call->instance->next = binding->idle;
-    binding->idle = call->instance;
-  }
-  if (call->workspace != NULL) {
-    call->workspace->next = module->idle;
-    module->idle = call->workspace;
-  }
-  pthread_mutex_unlock(&module->lock);
-}
 
 /* Whether a tensor is what the graph says: a binding and its program may come from different files. */
 static bool agrees(const DLTensor *tensor, const Shape *shape) {
@@ -212,7 +61,7 @@ static int32_t run_steps(GraftContext *context, const Binding *binding, const In
     DnnlStatus status = DNNL_SUCCESS;
     for (int32_t j = 0; j < step->arg_count && status == DNNL_SUCCESS; j++) {
       uint64_t offset = 0;
-      const Buffer *buffer = whole_buffer(binding, step->args[j].buffer, &offset);
+      const Buffer *buffer = onednn_whole_buffer(binding, step->args[j].buffer, &offset);
       if (buffer->kind == BUFFER_INPUT) {
         status = dnnl->memory_set_data_handle(args[j].memory, data_of(inputs[buffer->index]) + offset);
       } else if (buffer->kind == BUFFER_OUTPUT) {
@@ -251,14 +100,14 @@ int32_t onednn_run(GraftContext *context, void *state, const DLTensor *const *in
   Call call = {.context = context, .binding = binding, .inputs = inputs, .outputs = outputs};
   call.code = check_tensors(context, binding, inputs, outputs);
   if (call.code == GRAFT_OK && binding->step_count > 0) {
-    if (!take(&call)) {
+    if (!onednn_take_instance(binding, &call.instance, &call.workspace)) {
       call.code = context->api->fail(context, "region '%s': memory ran out for %llu bytes of workspace",
                                      module->graph.symbol, (unsigned long long)binding->workspace_bytes);
     } else if (!onednn_with_workers(module->thread_count, run_call, &call)) {
       call.code = context->api->fail(context, "region '%s': no thread to be had in a forked process",
                                      module->graph.symbol);
     }
-    give_back(&call);
+    onednn_give_back_instance(binding, call.instance, call.workspace);
   }
   onednn_give_back_binding(binding);
   return call.code;

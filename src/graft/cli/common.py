@@ -93,6 +93,15 @@ def choices_argument(text: str) -> tuple[str, list[int | tuple[int, int | None]]
         raise click.BadParameter(f"'{text}' names no versions; write seq=128,384 or seq=128,1..64") from None
 
 
+def numbers_argument(text: str) -> tuple[str, list[int]]:
+    """Return name and numbers of ``seq=16,128``."""
+    name, _, wishes = text.rpartition("=")
+    numbers = wishes.split(",")
+    if not name or not all(number.isdecimal() for number in numbers):
+        raise click.BadParameter(f"'{text}' names no values; write {name or 'seq'}=16,128")
+    return name, [int(number) for number in numbers]
+
+
 def values_and_ranges(
     dims: DimWishes,
 ) -> tuple[dict[str, int], dict[str, int | tuple[int, int | None]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from graft.cli.common import (
     compile_options,
     dim_option,
     names_or_none,
+    numbers_argument,
     policy_of,
     policy_options,
     precision_option,
@@ -82,6 +84,14 @@ if TYPE_CHECKING:
 @click.option(
     "--tune-seconds", type=click.FloatRange(min=0, min_open=True), help="Time for --tune, 60 if left out; implies it."
 )
+@click.option(
+    "--tune-dim",
+    "tune_dims",
+    metavar="NAME=16,128",
+    type=numbers_argument,
+    multiple=True,
+    help="Measure kernels of shapes that vary at these values of a dimension.",
+)
 @click.option("--no-tuned", is_flag=True, help="Use nothing of what tuning has found before.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
 @click.option("--time", "show_time", is_flag=True, help="Print where the time of compiling went.")
@@ -106,6 +116,7 @@ def command(
     keep: Path | None,
     tune: bool,
     tune_seconds: float | None,
+    tune_dims: tuple[tuple[str, list[int]], ...],
     no_tuned: bool,
     no_cache: bool,
     show_time: bool,
@@ -120,6 +131,8 @@ def command(
 
     if no_tuned and (tune or tune_seconds):
         raise click.UsageError("--tune finds what --no-tuned forbids to use; leave one of them out")
+    if tune_dims and not (tune or tune_seconds):
+        raise click.UsageError("--tune-dim says where --tune measures; give that, too")
     with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as wish:
         request = Request(
             names_or_none(backends),
@@ -132,7 +145,7 @@ def command(
             strict=strict,
             memory=memory,
             cache=not no_cache,
-            tune=wish,
+            tune=wish if isinstance(wish, bool) else replace(wish, dims=dict(tune_dims)),
             tuned=not no_tuned,
             without=state.switched_off,
             policy=policy_of(wishes),

@@ -20,7 +20,7 @@ from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.race import Run
 from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import DatabaseError, TuningError
-from graft.plugins.codegen.kernel_tuning import KernelBench, KernelBuilder, workloads_of
+from graft.plugins.codegen.kernel_tuning import KernelBench, KernelBuilder, Measured, workloads_of
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.core.schedule.strategies.test_blocked_product import matmul
 
@@ -182,7 +182,7 @@ def test_a_backend_with_nothing_to_tune_reports_nothing(model: onnx.ModelProto) 
 
 def test_a_bench_times_each_code_once() -> None:
     kernel, _ = matmul((20, 30), (30, 40), constant=True, epilogue="bias")
-    (workload,) = workloads_of([kernel, replace(kernel, name="another_7_matmul")])
+    (workload,) = workloads_of([Measured(kernel), Measured(replace(kernel, name="another_7_matmul"))])
     assert workload.count == 2
     backend, target = LlvmBackend(), replace(host_target(), threads=1)
     bench = KernelBuilder(target, 1, lambda functions: backend.emit(functions, target), backend, 1 << 12).bench(

@@ -11,11 +11,13 @@ from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies import varying_attention
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.verifier import verify
+from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.test_varying import MACHINES, arrays_of, kernel_of
 
 TEXT = """
@@ -34,16 +36,22 @@ ALONG_KEYS = TEXT.replace("k: float32[h, n, 16]", "k: float32[h, 16, n]").replac
 SIZES = [{"h": 2, "m": 0, "n": 5}, {"h": 1, "m": 3, "n": 0}, {"h": 1, "m": 1, "n": 1}, {"h": 1, "m": 7, "n": 19}]
 
 
-def scheduled(text: str, machine: str) -> Scheduled:
+def scheduled(text: str, machine: str, parameters: Parameters | None = None) -> Scheduled:
     target = Target(ROWS[machine])
-    found = schedule(kernel_of(text, Trait.ATTENTION), target)
+    found = schedule(kernel_of(text, Trait.ATTENTION), target, parameters)
     assert found.strategy == "varying_attention"
     verify(found.function, target.machine)
     return found
 
 
-def check(text: str, machine: str, sizes: list[Mapping[str, int]], mask: float | None = None) -> None:
-    kernel, function = kernel_of(text, Trait.ATTENTION), scheduled(text, machine).function
+def check(
+    text: str,
+    machine: str,
+    sizes: list[Mapping[str, int]],
+    mask: float | None = None,
+    parameters: Parameters | None = None,
+) -> None:
+    kernel, function = kernel_of(text, Trait.ATTENTION), scheduled(text, machine, parameters).function
     for one in sizes:
         arrays: dict[Buffer, np.ndarray] = arrays_of(kernel, one)
         if mask is not None:
@@ -79,3 +87,10 @@ def test_heads_of_an_unknown_size_are_left_to_others() -> None:
     text = TEXT.replace("16]", "o]").replace("k0 < 16", "k0 < o")
     found = schedule(kernel_of(text, Trait.ATTENTION), Target(ROWS["x86-64-v3"]))
     assert found.strategy == "varying_nest"
+
+
+def test_every_candidate_of_tuning_gives_the_same_attention() -> None:
+    found = candidates(kernel_of(TEXT, Trait.ATTENTION), Target(ROWS["x86-64-v3"]), 0, None)
+    assert len(found) > 2
+    for one in found:
+        check(TEXT, "x86-64-v3", SIZES[-1:], parameters=one)

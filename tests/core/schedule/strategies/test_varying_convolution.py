@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
 from graft.core.tensor_ir.anchor_rules import structure_fault
+from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.varying_images import MACHINES, Kind, computed, kernel_of, with_channels_last
 
 SIZES = [(1, 5, 7), (2, 3, 1), (0, 4, 4)]
@@ -26,3 +29,12 @@ def test_one_function_takes_images_of_every_size(kind: str, machine: str, layout
     kernel = with_channels_last(kernel) if layout == "last" else kernel
     assert structure_fault(kernel.stages[0]) is None
     assert computed(kernel, constants, KINDS[kind], machine, SIZES) == "varying_convolution"
+
+
+def test_every_candidate_of_tuning_gives_the_same_image() -> None:
+    kind = KINDS["windows that leave"]
+    kernel, constants = kernel_of(*kind)
+    found = candidates(kernel, Target(ROWS["x86-64-v3"]), 0, None)
+    assert len(found) > 2
+    for one in found:
+        computed(kernel, constants, kind, "x86-64-v3", SIZES, parameters=one)

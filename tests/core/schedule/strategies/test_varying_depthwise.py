@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
+from graft.core.schedule.parameters import DepthwiseParameters
+from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.varying_images import MACHINES, Kind, computed, kernel_of, with_channels_last
 
 SIZES = [(2, 3, 21), (1, 1, 5), (1, 0, 3), (1, 2, 0)]
@@ -28,3 +32,13 @@ def test_a_depthwise_convolution_with_channels_first_reads_a_copy() -> None:
     kernel, constants = kernel_of(*DEPTHWISE["more pads behind"])
     found = computed(kernel, constants, DEPTHWISE["more pads behind"], "x86-64-v4", SIZES)
     assert found == "varying_convolution"
+
+
+def test_every_candidate_of_tuning_gives_the_same_image() -> None:
+    kind = DEPTHWISE["of every second pixel"]
+    kernel, constants = kernel_of(*kind)
+    kernel = with_channels_last(kernel)
+    found = candidates(kernel, Target(ROWS["x86-64-v3"]), 0, None)
+    assert any(isinstance(one, DepthwiseParameters) for one in found)
+    for one in found:
+        computed(kernel, constants, kind, "x86-64-v3", SIZES, parameters=one)

@@ -12,11 +12,13 @@ from graft.core.machine.target import Target
 from graft.core.operators.build import extents
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import CallExtern
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.test_varying import kernel_of
 
 TARGET = Target(ROWS["x86-64-v4"])
@@ -35,8 +37,8 @@ stage y: float32[m, {columns}] at (i, j) =
     return kernel_of(text, Trait.CONTRACTION, {"w": weights})
 
 
-def check(kernel: Kernel, rows: int) -> None:
-    scheduled = schedule(kernel, TARGET)
+def check(kernel: Kernel, rows: int, parameters: Parameters | None = None) -> None:
+    scheduled = schedule(kernel, TARGET, parameters)
     verify(scheduled.function, TARGET.machine)
     assert scheduled.strategy == "varying_product"
     left, right = kernel.inputs
@@ -91,3 +93,11 @@ def test_only_constants_that_no_cache_keeps_are_fetched_ahead(columns: int, is_f
     statements = walk_statements(schedule(product(256, columns), TARGET).function.body)
     calls = [one for one in statements if isinstance(one, CallExtern) and one.name == "prefetch"]
     assert bool(calls) == is_fetched
+
+
+def test_every_candidate_of_tuning_gives_the_same_products() -> None:
+    kernel = product(9, 40)
+    found = candidates(kernel, TARGET, 0, None)
+    assert len({str(schedule(kernel, TARGET, one).function) for one in found}) > 2
+    for one in found:
+        check(kernel, 7, one)

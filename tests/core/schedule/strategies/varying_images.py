@@ -18,6 +18,7 @@ from graft.core.operators.convolution import OPERATORS
 from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import relaid
+from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Variable
@@ -75,10 +76,11 @@ def computed(
     machine: str | Target,
     sizes: Sequence[tuple[int, ...]],
     tolerance: float = 0.0,
+    parameters: Parameters | None = None,
 ) -> str:
     """Check a kernel's function with images of some sizes, and return its strategy."""
     target = machine if isinstance(machine, Target) else Target(ROWS[machine])
-    scheduled = schedule(kernel, target)
+    scheduled = schedule(kernel, target, parameters)
     verify(scheduled.function, target.machine)
     image = kernel.inputs[0]
     for size in sizes:

@@ -17,7 +17,6 @@ from graft.core.operators.varying import (
     anything,
     broadcast_to_result,
     fixed,
-    fixed_attribute,
     varying_axis,
 )
 from graft.core.reject import Reject

@@ -93,9 +93,7 @@ def reduced_axes(lowering: Lowering) -> Axes | None:
     return Axes(shape, frozenset(normal_axis(axis, len(shape)) for axis in axes))
 
 
-def axes_of_shapes(
-    source: Sequence[object], target: Sequence[object]
-) -> frozenset[int] | None:
+def axes_of_shapes(source: Sequence[object], target: Sequence[object]) -> frozenset[int] | None:
     """Return the axes along which a result of the same rank is reduced, None where its shape does not say them.
 
     Along an axis of extent 1 it makes no difference, for which such an axis counts as reduced.

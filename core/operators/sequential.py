@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved, per_input
-from graft.core.operators.indexing import position
 from graft.core.operators.elementwise import bound
+from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.varying import anything, fixed_attribute, varying_axis
+from graft.core.operators.varying import anything, varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import (
     Axis,
@@ -78,9 +78,7 @@ def _along_a_computed_axis(
 
 
 OPERATORS.add(Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything))
-OPERATORS.add(
-    Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything)
-)
+OPERATORS.add(Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything))
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 

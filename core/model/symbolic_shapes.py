@@ -145,7 +145,7 @@ class SymbolicInference:
             self._follow(node, facts)
 
     def _narrow(self, facts: Facts) -> None:
-        """Note the bounds that divisors and windows imply, and broadcasting, to the shape of another input or to a given one."""
+        """Note the bounds that divisors, windows and broadcasting imply, the last also to a given shape."""
         ranges = {**self._ranges, **self.narrower}
         shapes = list(facts.shapes)
         is_whole = facts.view.op_type in ("Div", "Mod") and not facts.view.dtype.startswith("float")

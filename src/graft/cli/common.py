@@ -200,8 +200,8 @@ def backend_options(command: Command) -> Command:
 def dim_option(command: Command) -> Command:
     """Add what says of dimensions which numbers they have: ``--dim``."""
     return click.option(
-        "--dim", "dims", metavar="NAME=128|1..512", type=dim_argument, multiple=True,
-        help="The number or the range of a symbolic dimension; without, every shape is possible.",
+        "--dim", "dims", metavar="NAME=128|1..512|OTHER", type=dim_argument, multiple=True,
+        help="The number or range of a symbolic dimension, or one that it is; without, every shape is possible.",
     )(command)  # fmt: skip
 
 

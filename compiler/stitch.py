@@ -79,10 +79,16 @@ class Stitcher:
         return self._description()
 
     def stitch_modules(self, region: Region) -> ProgramDescription:
-        """Return a program that calls nothing and has the modules of a region, so that they are loaded."""
+        """Return a program that asks for each function of a region's modules: to load, not to run."""
         compiled = self._compiled[region.name]
-        self._add_modules(region.name, compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,))
-        self._procedures.append(Procedure(region.name, (), (), (), ()))
+        modules = compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,)
+        first = self._add_modules(region.name, modules)
+        calls = [
+            Call("call", (), (), first + number, function)
+            for number, module in enumerate(modules)
+            for function in module.functions
+        ]
+        self._procedures.append(Procedure(region.name, (), (), (), tuple(calls)))
         return self._description()
 
     def _description(self) -> ProgramDescription:

@@ -16,6 +16,7 @@ from graft.core.model.passes.explicit_caches import ExplicitCaches
 from graft.core.model.passes.fold_batch_normalization import FoldBatchNormalization
 from graft.core.model.passes.fold_constants import FoldConstants
 from graft.core.model.passes.inline_conditions import InlineConditions
+from graft.core.model.passes.interleave_convolutions import InterleaveConvolutions
 from graft.core.model.passes.keep_row_axes import KeepRowAxes
 from graft.core.model.passes.lift_constants import LiftConstants
 from graft.core.model.passes.move_transposes import MoveTransposes
@@ -39,6 +40,7 @@ PASSES: Mapping[str, type[Pass]] = {
         DeriveShapes,
         KeepRowAxes,
         FoldBatchNormalization,
+        InterleaveConvolutions,
         MoveTransposes,
         EliminateCommonSubexpressions,
         EliminateDeadCode,

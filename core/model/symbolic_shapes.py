@@ -151,7 +151,7 @@ class SymbolicInference:
         is_whole = facts.view.op_type in ("Div", "Mod") and not facts.view.dtype.startswith("float")
         if is_whole and (divisors := facts.content(1)) is not None:
             self.narrower |= divisor_bounds(divisors.elements, ranges)
-        if facts.view.op_type in windows.CONVOLUTIONS:
+        if facts.view.op_type in windows.CONVOLUTIONS | windows.POOLS:
             self.narrower |= natural_bounds(windows.room_of_windows(facts), ranges)
         if facts.view.op_type == "Expand" and (target := facts.contents[1]) is not None:
             shapes[1] = target.elements

@@ -10,6 +10,7 @@ from graft.core.model.symbols import Ranges, add, ceildiv, floordiv, is_at_least
 from graft.runtime.extents import Extent
 
 CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv"})
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 MOST_DENOMINATOR = 64
 """Scales with a larger denominator are not exact where they are multiplied in float32."""
 
@@ -41,7 +42,7 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
     """Return how often a window fits along each axis of an image.
 
     A pool's window that is wider than its image by less than a stride counts, as in onnx and ONNX Runtime, whose
-    quotients are rounded towards 0. Convolutions take no such images (`room_of_windows`).
+    quotients are rounded towards 0. Where the extent has one symbol no such image is taken (`room_of_windows`).
     """
     count = len(image)
     strides = facts.attribute("strides") or [1] * count
@@ -66,7 +67,7 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
             elif not ceiling or automatic == "VALID":
                 found.append(add(_towards_zero(steps, strides[axis], facts.ranges), 1))
             else:
-                found.append(_rounded_up(extent, steps, strides[axis], pads[axis], pads[axis + count]))
+                found.append(_rounded_up(facts, extent, steps, strides[axis], (pads[axis], pads[axis + count])))
     return tuple(found)
 
 
@@ -79,18 +80,18 @@ def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> E
 
 
 def room_of_windows(facts: Facts) -> Sequence[Dimension]:
-    """Return by how much the images of a convolution with strides are larger than its windows: by 0 or more.
+    """Return by how much the images of a convolution or pool with strides are larger than its windows: by 0 or more.
 
-    What onnx computes of smaller ones depends on how its quotients are rounded; ONNX Runtime refuses them.
+    What onnx computes of smaller ones depends on how its quotients are rounded, and extents that say so are equal to no
+    other; ONNX Runtime refuses a convolution of them.
     """
-    place = 3 if facts.view.op_type == "QLinearConv" else 1
-    image, weights = facts.shape(0), facts.shape(place)
-    if image is None or weights is None or facts.attribute("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+    image, weights = facts.shape(0), facts.shape(3 if facts.view.op_type == "QLinearConv" else 1)
+    kernel = facts.attribute("kernel_shape") or (weights or ())[2:]
+    if image is None or not kernel or facts.attribute("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
         return ()
     count = len(image) - 2
     strides, dilations = (facts.attribute(name) or [1] * count for name in ("strides", "dilations"))
     pads = facts.attribute("pads") or [0] * (2 * count)
-    kernel = facts.attribute("kernel_shape") or weights[2:]
     found: list[Dimension] = []
     for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
         if extent is not None and size is not None and strides[axis] > 1:
@@ -99,9 +100,10 @@ def room_of_windows(facts: Facts) -> Sequence[Dimension]:
     return found
 
 
-def _rounded_up(extent: Extent, steps: Extent, stride: int, before: int, after: int) -> Extent:
+def _rounded_up(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: tuple[int, int]) -> Extent:
     """Return the windows where the last may hang over; one that would begin in the padding behind is left out."""
-    fits = add(_towards_zero(add(steps, stride - 1), stride), 1)
+    before, after = pads
+    fits = add(_towards_zero(add(steps, stride - 1), stride, facts.ranges), 1)
     begun = minimum(fits, ceildiv(add(extent, before), stride))
     return begun if after <= stride else maximum(subtract(fits, 1), begun)
 

@@ -1,0 +1,125 @@
+"""Transposed convolutions as interleaved ones: the same results, by ONNX Runtime, for random settings and any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from graft.core.model.load import load
+from graft.core.model.normalize import normalize
+from graft.core.model.passes.interleave_convolutions import MOST_PARTS
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def model_of(
+    size: tuple[int | str, ...],
+    channels: int,
+    outputs: int,
+    kernel: tuple[int, ...],
+    *,
+    bias: bool = True,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    random, group = np.random.default_rng(1), attributes.get("group", 1)
+    weights = random.standard_normal((channels, outputs // group, *kernel)).astype(np.float32)
+    constants = [numpy_helper.from_array(weights, "w")]
+    constants += [numpy_helper.from_array(random.standard_normal(outputs).astype(np.float32), "b")] if bias else []
+    node = helper.make_node("ConvTranspose", ["x", "w", "b"][: 2 + bias], ["y"], name="it", **attributes)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", channels, *size])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * (2 + len(size)))
+    graph = helper.make_graph([node], "g", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def simplified(proto: onnx.ModelProto) -> ir.Model:
+    model = load(proto)
+    normalize(model)
+    return model
+
+
+def operators(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph]
+
+
+def compared(proto: onnx.ModelProto, *shapes: tuple[int, ...]) -> ir.Model:
+    """Compare the model before and after, and return the latter."""
+    model = simplified(proto)
+    before, after = (
+        onnxruntime.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"])
+        for one in (proto, ir.to_proto(model))
+    )
+    for shape in shapes:
+        x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+        (expected,), (found,) = before.run(None, {"x": x}), after.run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    return model
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    rank = draw(st.integers(1, 3))
+    strides = [draw(st.integers(1, 3 if rank < 3 else 2)) for _ in range(rank)]
+    kernel = tuple(draw(st.integers(stride, 5)) for stride in strides)
+    dilations = [draw(st.integers(1, 2)) if stride == 1 else 1 for stride in strides]
+    span = [(size - 1) * one + 1 for size, one in zip(kernel, dilations, strict=True)]
+    pads = [draw(st.integers(0, size - 1)) for size in (*span, *span)]
+    more = [draw(st.integers(0, stride - 1)) for stride in strides]
+    size = []
+    for axis in range(rank):
+        cut = pads[axis] + pads[axis + rank] - more[axis] - span[axis]
+        least = max(1, cut // strides[axis] + 2)  # so that something is left of it
+        size.append(draw(st.integers(least, least + 4)))
+    group = draw(st.sampled_from([1, 2, 4]))
+    proto = model_of(
+        tuple(size), 4, draw(st.sampled_from([4, 8])), kernel, bias=draw(st.booleans()), strides=strides, pads=pads,
+        dilations=dilations, output_padding=more, group=group,
+    )  # fmt: skip
+    return proto, (2, 4, *size)
+
+
+@settings(max_examples=25)
+@given(wishes())
+def test_any_transposed_convolution_is_the_interleaved_one(wish: tuple[onnx.ModelProto, tuple[int, ...]]) -> None:
+    proto, shape = wish
+    assert "ConvTranspose" not in operators(compared(proto, shape))
+
+
+@pytest.mark.parametrize(("kernel", "pad", "convolutions"), [((4, 4), 1, 1), ((2, 2), 0, 1), ((3, 3), 1, 4)])
+def test_parts_with_kernels_of_one_size_are_one_convolution(
+    kernel: tuple[int, int], pad: int, convolutions: int
+) -> None:
+    model = compared(
+        model_of(("h", "w"), 4, 6, kernel, strides=[2, 2], pads=[pad] * 4), (1, 4, 5, 6), (2, 4, 1, 3), (1, 4, 9, 2)
+    )
+    assert operators(model).count("Conv") == convolutions
+
+
+def test_a_stride_of_one_is_the_mirrored_kernel() -> None:
+    model = compared(model_of((6,), 4, 4, (3,), pads=[1, 1], group=4), (1, 4, 6))
+    assert operators(model) == ["Conv"]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"strides": [2, 2], "dilations": [2, 2]},
+        {"strides": [4, 4]},
+        {"output_shape": [9, 9], "strides": [2, 2]},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    ],
+)
+def test_what_has_no_such_form_is_left(attributes: dict[str, Any]) -> None:
+    assert "ConvTranspose" in operators(simplified(model_of((5, 5), 2, 2, (3, 3), **attributes)))
+
+
+def test_many_kernels_of_different_sizes_are_left() -> None:
+    stride = MOST_PARTS + 1
+    assert "ConvTranspose" in operators(simplified(model_of((5,), 2, 2, (stride + 1,), strides=[stride])))

@@ -17,11 +17,11 @@ from graft.core.machine.rows import GENERIC, NATIVE, ROWS
 from graft.core.machine.target import CompileOptions, Target, host_target
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
-from graft.plugins.c_compiler import c_compiler, compiled, preprocessed, version_of
 from graft.plugins.c_source.functions import function_text
 from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler
 from graft.plugins.native_image import link
 from graft.plugins.tensor_ir_backend import TensorIrBackend
+from graft.runtime.c_compiler import c_compiler, compiled, preprocessed, version_of
 from graft.runtime.procedure import Module
 
 PRELUDE = "prelude.h"

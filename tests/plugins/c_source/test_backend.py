@@ -21,9 +21,9 @@ from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import Block, Buffer, CallExtern, For, Function, Intrinsic, Load, Store, Variable
 from graft.core.types import FLOAT32
 from graft.errors import CompileError, GraftError, UnsupportedError
-from graft.plugins.c_compiler import c_compiler, compiled, preprocessed
 from graft.plugins.c_source.backend import FLAGS, PRELUDE, CSourceBackend, flags_for
 from graft.plugins.c_source.functions import function_text
+from graft.runtime.c_compiler import c_compiler, compiled, preprocessed
 from tests.plugins.llvm.graphs import region_of
 
 TEXT = '<ir_version: 10, opset_import: ["" : 21]> g (float[4,8] x) => (float[4,8] z) { y = Relu(x) z = Tanh(y) }'

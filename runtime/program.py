@@ -13,11 +13,13 @@ import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
 from graft.runtime.arguments import (
     ARRAYS,
+    FEEDS,
     PATH,
     TEXT,
     TEXT_BY_TEXT,
     WHOLE,
     at_least,
+    either,
     instance,
     optional,
     require,
@@ -30,6 +32,7 @@ from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, 
 from graft.runtime.tensor_info import TensorInfo, in_order
 
 if TYPE_CHECKING:
+    from graft.runtime.export.c_project import ExportedProject, Profile
     from graft.runtime.export.library import ExportedLibrary
 
 
@@ -145,6 +148,34 @@ class Program:
         from graft.runtime.export.library import export_library
 
         return export_library(self.description, path, name=name)
+
+    @takes(path=PATH, inputs=optional(FEEDS), name=optional(TEXT), profile=either("hosted", "bare-metal"),
+           ram=optional(at_least(0)))  # fmt: skip
+    def export_c_project(
+        self,
+        path: str | os.PathLike[str],
+        inputs: Mapping[str, np.ndarray] | None = None,
+        *,
+        name: str | None = None,
+        profile: Profile = "hosted",
+        ram: int | None = None,
+    ) -> ExportedProject:
+        """Write the program to a folder as C that needs a C11 compiler and nothing else; `docs/deploy.md` shows it.
+
+        Every module must have C source, as those of the backend ``c_source`` do. ``inputs`` are recorded for the
+        project's check, with what the program gives for them; None for seeded random ones. Profile ``bare-metal`` has
+        its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have. Raises ArtifactError,
+        and leaves what was at ``path`` then.
+        """
+        from graft.runtime.export.c_check import Recorded
+        from graft.runtime.export.c_project import export_c_project
+        from graft.runtime.inputs import inputs_of
+
+        feeds = inputs_of(self, (), 0) if inputs is None else inputs
+        given = [np.asarray(array) for array in in_order(self.inputs, (), feeds)]
+        results = self._native(*given)
+        recorded = Recorded(given, [results] if len(self.outputs) == 1 else list(results))
+        return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram)
 
     @property
     def arena_bytes(self) -> int:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from graft.errors import ArtifactError
+from graft.errors import ArtifactError, CompileError
 from graft.runtime.artifact import save
-from graft.runtime.c_compiler import c_compiler, check_standard, machine_of, run_in
+from graft.runtime.c_compiler import c_compiler, machine_of, run_in, why_too_old
 from graft.runtime.cache_directory import cache_directory
 from graft.runtime.export.names import Need, model_name, needs_of
 from graft.runtime.export.runtime_object import FLAGS, SOURCES, runtime_object
@@ -49,7 +49,8 @@ def export_library(
     file cannot be written: what was there is then as it was.
     """
     model = model_name(name, path)
-    check_standard(c_compiler())
+    if (reason := why_too_old(c_compiler())) is not None:
+        raise CompileError(reason)
     _check_machine(description)
     with writing(path, "library", ArtifactError) as file, TemporaryDirectory(prefix="graft-") as made:
         folder = Path(made)

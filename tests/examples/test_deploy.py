@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import graft
@@ -135,3 +136,23 @@ int main() {
         "6 cannot open artifact 'nowhere.graft': No such file or directory",
         "1 10",
     ]
+
+
+@pytest.mark.slow
+def test_resnet_50_is_the_same_from_every_form(tmp_path: Path) -> None:
+    path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_resnet50.onnx"
+    program = graft.compile(str(path), ["llvm"])
+    program.save(tmp_path / "m.graft")
+    done = program.export_library(tmp_path / "m.so")
+    kept = sum(array.nbytes for array in program.description.constants.values())
+    assert done.bytes < 1.02 * (kept + sum(len(module.data) for module in program.description.modules))
+    x = np.random.default_rng(0).random(program.inputs[0].static_shape, np.float32)
+    for name in ("m.graft", "m.so"):
+        np.testing.assert_array_equal(graft.runtime.load(tmp_path / name)(x), program(x))
+    source = graft.compile(str(path), ["c_source"])
+    np.testing.assert_allclose(source(x), program(x), rtol=1e-3, atol=1e-4)
+    source.export_c_project(tmp_path / "project", {program.inputs[0].name: x})
+    made = subprocess.run(
+        ["make", "-C", tmp_path / "project", "check"], capture_output=True, text=True, timeout=1000, check=False
+    )
+    assert made.returncode == 0, made.stdout + made.stderr

@@ -44,20 +44,26 @@ def version_of(command: Sequence[str]) -> str:
 
 
 @cache
-def why_too_old(command: Sequence[str]) -> str | None:
-    """Return why a compiler will not do; None for one that will, or that does not say what it is."""
+def family_of(command: Sequence[str]) -> tuple[str, int] | None:
+    """Return which compiler a command is, and its version; None if it is none of those in `OLDEST`."""
     try:
         macros = preprocessed(command, (), "limits.h")
     except CompileError:
         return None
-    for macro, (name, oldest) in OLDEST.items():
+    for macro, (name, _) in OLDEST.items():
         found = re.search(rf"^#define {macro} (\d+)$", macros, re.MULTILINE)
         if found is not None:
-            version = int(found[1])
-            needed = f"{name} {oldest} or newer is needed; install one, or name another compiler in CC"
-            too_old = f"the C compiler '{shlex.join(command)}' is {name} {version}; {needed}"
-            return too_old if version < oldest else None
+            return name, int(found[1])
     return None
+
+
+def why_too_old(command: Sequence[str]) -> str | None:
+    """Return why a compiler will not do; None for one that will, or that does not say what it is."""
+    family = family_of(command)
+    if family is None or family[1] >= (oldest := dict(OLDEST.values())[family[0]]):
+        return None
+    needed = f"{family[0]} {oldest} or newer is needed; install one, or name another compiler in CC"
+    return f"the C compiler '{shlex.join(command)}' is {family[0]} {family[1]}; {needed}"
 
 
 @cache

@@ -24,6 +24,7 @@ OPTIMISATIONS = {
     "in-place": "memory shared: by one result after another, by a result and its operand, by a Concat and its parts",
     "integer-arithmetic": "quantised models in integers",
     "threads": "loops shared among threads",
+    "vector-types": "the vector types of GCC and Clang, in C",
     "views": "Reshape and its like as another shape of the same memory, not as copies",
     "winograd": "convolutions by Winograd's algorithm",
 }

@@ -1,1 +1,1 @@
-"""The backend `c_source`: scalar portable C11 from the tensor IR, compiled by the system's compiler."""
+"""The backend `c_source`: C from the tensor IR, compiled by the system's compiler."""

@@ -19,16 +19,18 @@ from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
 from graft.plugins.c_source.functions import function_source
 from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, Written
-from graft.plugins.codegen.kernel_source import KernelSource, comment, entry_text, joined
+from graft.plugins.codegen.kernel_source import KernelSource, comment, entry_text, joined, opening
 from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.native_image import link
 from graft.plugins.tensor_ir_backend import TensorIrBackend
-from graft.runtime.c_compiler import c_compiler, compiled, preprocessed, version_of, why_too_old
+from graft.runtime.c_compiler import c_compiler, compiled, family_of, preprocessed, version_of, why_too_old
 from graft.runtime.c_source import INCLUDE, PRELUDE
 from graft.runtime.procedure import Module
 
 ENTRY = "{}_entry"
 """What the prelude makes of the name of a kernel for its entry."""
+SHUFFLES = 12
+"""The first version of GCC with `__builtin_shufflevector`."""
 TEXT_ONLY = "c"
 """The kind of a module that is nothing but its C text."""
 NOT_COMPILED = "it is C that was not compiled"
@@ -49,7 +51,11 @@ class CSourceBackend(TensorIrBackend):
     def __init__(
         self, table: OperatorTable = OPERATORS, *, without: Collection[str] = (), compiles: bool = True
     ) -> None:
-        """Unless it ``compiles``, C is only written, for any machine and without a compiler: for exports."""
+        """Unless it ``compiles``, C is only written, for any machine and without a compiler: for exports.
+
+        Vectors are those of the machine, with the vector types of GCC 12 and Clang; ``without={"vector-types"}`` writes
+        C11 alone.
+        """
         super().__init__(table, without=without)
         self._compiles = compiles
 
@@ -69,10 +75,18 @@ class CSourceBackend(TensorIrBackend):
         return "" if self.available() else f"{' '.join(c_compiler())}: {version_of(c_compiler())}"
 
     def machine(self, target: Target) -> Target:
-        """Return the target as one of which nothing is known but scalars; the compiler knows its processor."""
+        """Return the target; where there are no vector types, as one of which nothing is known but scalars."""
+        if "vector-types" not in target.without and self._has_vector_types():
+            return target
         row = target.machine
         own = replace(GENERIC, name=row.name, arch=row.arch, cpu=row.cpu, features=row.features)
         return replace(target, machine=own)
+
+    def _has_vector_types(self) -> bool:
+        if not self._compiles:
+            return True
+        family = None if self.available() else family_of(c_compiler())
+        return family is not None and (family[0] == "Clang" or family[1] >= SHUFFLES)
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True for what this machine's compiler compiles for; of one that ``CC`` names that is not known."""
@@ -84,7 +98,7 @@ class CSourceBackend(TensorIrBackend):
 
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return the functions as one native image; where C is only written, as a module that nothing loads."""
-        sources = {function.name: function_source(function) for function in functions}
+        sources = {one.name: function_source(one, vectors=bool(target.machine.vectors)) for one in functions}
         origins = {function.name: function.origin for function in functions}
         source = joined(sources, origins)
         if not self._compiles:
@@ -101,8 +115,9 @@ class CSourceBackend(TensorIrBackend):
         flags = flags_for(target.machine)
         seen = "" if options.cache is None else preprocessed(c_compiler(), flags, PRELUDE)
         version = f"{self.version()} {' '.join(flags)} {hashlib.sha256(seen.encode()).hexdigest()}"
+        write = partial(_written, vectors=bool(target.machine.vectors))
         compile = partial(compiled, flags=flags)
-        own = ObjectCompiler(self.name, version, self.sources(), _written, compile, available_threads(), ENTRY)
+        own = ObjectCompiler(self.name, version, self.sources(), write, compile, available_threads(), ENTRY)
         return KernelObjects(own, target, options.cache, _compiler(flags))
 
 
@@ -111,14 +126,14 @@ def _compiler(flags: Sequence[str]) -> str:
     return " ".join((version_of(c_compiler()), *(flag for flag in flags if not flag.startswith("-I"))))
 
 
-def _written(function: Function) -> Written:
-    source = function_source(function)
+def _written(function: Function, *, vectors: bool) -> Written:
+    source = function_source(function, vectors=vectors)
     return Written(image_text([function], {function.name: source}), source)
 
 
 def image_text(functions: Sequence[Function], sources: Mapping[str, KernelSource]) -> str:
     """Return the C source of an image: some kernels, and below each its entry."""
-    lines = [f'#include "{PRELUDE}"\n']
+    lines = [f'#include "{PRELUDE}"\n', *opening(sources.values())]
     for function in functions:
         own = sources[function.name]
         text = comment(function.origin) + own.text
@@ -130,4 +145,5 @@ def flags_for(machine: Machine) -> tuple[str, ...]:
     """Return what the compiler is told; the processor only where the compiler of this machine knows it by its name."""
     row = machine.name.partition("+")[0]
     is_known = machine.arch == host_target().arch and row in (NATIVE, *ROWS)
-    return (*FLAGS, f"-march={row}") if is_known else FLAGS
+    features = machine.name.split("+")[1:]
+    return (*FLAGS, f"-march={row}", *(f"-m{feature}" for feature in features)) if is_known else FLAGS

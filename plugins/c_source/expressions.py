@@ -36,6 +36,7 @@ RESERVED = frozenset({
 })  # fmt: skip
 """Words of C and of compilers, and the parameters that every function has."""
 LONGEST_NAME = 32
+_WHOLE = re.compile(r"-?\d+$")
 _NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
 _OF_THE_PRELUDE = re.compile(r"int(8|16|32|64)|float(32|64)|^graft_|^GRAFT_|_t$|^fmaf?$|^t\d+$")
 
@@ -95,7 +96,7 @@ class ExpressionWriter:
 
     def type_of(self, variable: ir.Variable) -> str:
         """Return the C type of a variable."""
-        return TYPES[variable.type.dtype]
+        return self.c_type(variable.type)
 
     def begin(self, statement: ir.Statement) -> None:
         """Forget what was written: memory is about to change, and names end with their block."""
@@ -119,20 +120,26 @@ class ExpressionWriter:
         match expression:
             case ir.Constant(value, _):
                 return str(int(value))
-            case ir.Binary("add" | "sub" | "mul" as operator, left, right):
-                return f"({self.index(left)} {SIGNS[operator]} {self.index(right)})"
+            case ir.Binary("add" | "sub" as operator, left, right):
+                return sum_text(self.index(left), self.index(right), SIGNS[operator])
+            case ir.Binary("mul", left, right):
+                return product_text(self.index(left), self.index(right))
             case ir.Binary("div" | "mod" as operator, left, ir.Constant(number)) if number > 0:
                 return f"({self.index(left)} {'/' if operator == 'div' else '%'} {int(number)})"
         return self.value(expression)
 
     def place(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> str:
         """Return an element of a buffer."""
+        return self.element(buffer, [self.index(index) for index in indices])
+
+    def element(self, buffer: ir.Buffer, indices: Sequence[str]) -> str:
+        """Return the element at some indices."""
         place = "0"
-        for axis, index in enumerate(map(self.index, indices)):
+        for axis, index in enumerate(indices):
             if buffer.strides is not None:
-                place = f"{place} + {index} * {self.index(buffer.strides[axis])}"
+                place = sum_text(place, product_text(index, self.index(buffer.strides[axis])), "+")
             else:
-                place = f"({place}) * {self.index(buffer.shape[axis])} + {index}" if axis else index
+                place = sum_text(product_text(place, self.index(buffer.shape[axis])), index, "+") if axis else index
         return f"{self.pointers[buffer]}[{place}]"
 
     def value(self, expression: ir.Expression) -> str:
@@ -140,16 +147,16 @@ class ExpressionWriter:
         stack = [expression]  # of its own: expressions are as deep as chains of operators are long
         while stack:
             node = stack[-1]
-            waiting = [one for one in _operands(node) if id(one) not in self._known]
+            waiting = [one for one in self.operands(node) if id(one) not in self._known]
             if waiting:
                 stack += reversed(waiting)
                 continue
             stack.pop()
             if id(node) not in self._known:
-                text = self._write(node)
+                text = self.write(node, [self._known[id(one)][1] for one in self.operands(node)])
                 is_shared = self._uses.get(id(node), 0) > 1 and not isinstance(node, ir.Constant | ir.Variable)
                 if is_shared or len(text) > LONGEST:
-                    text = self._named(TYPES[node.type.dtype], text)
+                    text = self._named(self.c_type(node.type), text)
                 self._known[id(node)] = (node, text)
         return self._known[id(expression)][1]
 
@@ -163,8 +170,22 @@ class ExpressionWriter:
         self.line(f"const {type} {name} = {text};")
         return name
 
-    def _write(self, node: ir.Expression) -> str:
-        texts = [self._known[id(operand)][1] for operand in _operands(node)]
+    def atom(self, text: str, type: Type) -> str:
+        """Return a text that may be written twice: a name."""
+        return text if text.isidentifier() else self._named(self.c_type(type), text)
+
+    def c_type(self, type: Type) -> str:
+        """Return the C type of a value."""
+        return TYPES[type.dtype]
+
+    def operands(self, node: ir.Expression) -> Sequence[ir.Expression]:
+        """Return what is written before a node; indices are written otherwise (`index`)."""
+        if isinstance(node, ir.Load):
+            return () if node.mask is None else (node.mask,)
+        return children(node)
+
+    def write(self, node: ir.Expression, texts: list[str]) -> str:
+        """Return the C of a scalar whose operands are written."""
         match node:
             case ir.Constant(value, kind):
                 return literal(value, kind)
@@ -176,14 +197,14 @@ class ExpressionWriter:
             case ir.Unary(operator, value):
                 return f"(!{texts[0]})" if operator == "not" else f"{operator}_{value.type.dtype}({texts[0]})"
             case ir.Binary(operator, left, _):
-                return _binary(operator, texts[0], texts[1], left.type)
+                return binary_text(operator, texts[0], texts[1], left.type)
             case ir.Select():
                 return "({} ? {} : {})".format(*texts)
             case ir.Cast(value, dtype):
                 return _cast(texts[0], value.type.dtype, dtype)
             case ir.Bitcast(value, dtype) if node.type.lanes == value.type.lanes == 1:
                 return _bitcast(texts[0], value.type.dtype, dtype)
-            case ir.Intrinsic("fma", _, kind):
+            case ir.Intrinsic("fma" | "muladd", _, kind):
                 return f"fma_{kind.dtype}({', '.join(texts)})"
             case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@0x" in name:
                 taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
@@ -194,14 +215,26 @@ class ExpressionWriter:
         raise self.refused(f"a {type(node).__name__} of type {node.type}")
 
 
-def _operands(node: ir.Expression) -> Sequence[ir.Expression]:
-    """What is written before a node; indices are written otherwise (`index`)."""
-    if isinstance(node, ir.Load):
-        return () if node.mask is None else (node.mask,)
-    return children(node)
+def sum_text(left: str, right: str, sign: str) -> str:
+    """Return a sum or difference of indices."""
+    if _WHOLE.match(left) and _WHOLE.match(right):
+        return str(int(left) + (int(right) if sign == "+" else -int(right)))
+    if right == "0":
+        return left
+    return right if left == "0" and sign == "+" else f"({left} {sign} {right})"
 
 
-def _binary(operator: str, left: str, right: str, type: Type) -> str:
+def product_text(left: str, right: str) -> str:
+    """Return a product of indices."""
+    if _WHOLE.match(left) and _WHOLE.match(right):
+        return str(int(left) * int(right))
+    if "0" in (left, right):
+        return "0"
+    return right if left == "1" else left if right == "1" else f"({left} * {right})"
+
+
+def binary_text(operator: str, left: str, right: str, type: Type) -> str:
+    """Return a binary operation of scalars."""
     if type.dtype == "bool" and operator in LOGIC:
         return f"({left} {LOGIC[operator]} {right})"
     if operator in ir.COMPARISONS or (type.is_float and operator in ("add", "sub", "mul", "div")):

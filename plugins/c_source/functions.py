@@ -17,9 +17,10 @@ from graft.core.tensor_ir.fused import unfused
 from graft.core.tensor_ir.scalar_lanes import without_vectors
 from graft.core.tensor_ir.small_floats import widening
 from graft.core.tensor_ir.vector_math import expansion
-from graft.core.tensor_ir.visit import map_statement, walk_statements
+from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_statements
 from graft.core.types import element_bits
-from graft.plugins.c_source.expressions import TYPES, ExpressionWriter
+from graft.plugins.c_source.expressions import TYPES
+from graft.plugins.c_source.vectors import VectorWriter, has_vector_types
 from graft.plugins.codegen import emit_analysis
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import VARIES, CFunction
@@ -30,12 +31,12 @@ UNROLLED = 16
 """Iterations up to which the compiler is asked to unroll a loop that is to be."""
 
 
-def function_source(function: ir.Function) -> KernelSource:
-    """Return the C functions of a tensor IR function: its tasks, then itself.
+def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSource:
+    """Return the C functions of a tensor IR function: its tasks, then itself; with vector types where they suffice.
 
     Raises CompileError for a node that C cannot say, naming it.
     """
-    body = without_vectors(function).body
+    body = function.body if vectors and has_vector_types(function) else without_vectors(function).body
     for rule in (expansion(), unfused(is_exact=function.is_exact), widening()):
         body = map_statement(body, rule)
     return _Program(replace(function, body=body)).source()
@@ -49,6 +50,9 @@ class _Program:
         self.work = emit_analysis.Work()
         self.tasks: list[str] = []
         self.overlapping = emit_analysis.overlapping(function)
+        self.has_vectors = any(
+            one.type.lanes > 1 for inner in walk_statements(function.body) for one in statement_expressions(inner)
+        )
         self.task_scratch = 0
         """The most bytes that one of the tasks asks for."""
 
@@ -92,7 +96,7 @@ class _Program:
         return f"{'const ' if is_read else ''}{TYPES[buffer.dtype]} *{restrict}"
 
 
-class _Writer(ExpressionWriter):
+class _Writer(VectorWriter):
     """Writes the body of one C function."""
 
     def __init__(self, program: _Program, name: str, *, in_parallel: bool) -> None:
@@ -101,6 +105,7 @@ class _Writer(ExpressionWriter):
         self.first: list[str] = []
         self.scratch = 0
         """The bytes asked for, or VARIES."""
+        self.has_vectors = program.has_vectors
         self._stack = 0
 
     def finished(self) -> list[str]:
@@ -111,6 +116,8 @@ class _Writer(ExpressionWriter):
         """Write a statement and what is inside."""
         self.begin(statement)
         match statement:
+            case ir.Store(_, indices, _, mask) if ir.access_lanes(indices, mask) > 1:
+                self.store(statement)
             case ir.Store(buffer, indices, value, mask):
                 on = "" if mask is None else f"if ({self.value(mask)}) "
                 text = self.value(value)
@@ -122,6 +129,8 @@ class _Writer(ExpressionWriter):
                 if else_body is not None:
                     self._block("else {", else_body)
             case ir.Let(variable, value, body):
+                if value.type.lanes > 1 and value.type.dtype == "int64":
+                    self.forms[variable] = self.form(value)
                 text = self.value(value)
                 self.line(f"const {self.type_of(variable)} {self.bind(variable)} = {text};")
                 self.statement(body)
@@ -156,7 +165,13 @@ class _Writer(ExpressionWriter):
         if loop.kind == "parallel" and not self.in_parallel and self.program.work(loop) >= emit_analysis.SERIAL_WORK:
             self._parallel(loop)
             return
-        extent, name = self.index(loop.extent), self.bind(loop.variable)
+        extent = self.index(loop.extent)
+        if self.has_vectors and loop.kind == "unrolled" and isinstance(loop.extent, ir.Constant):
+            for number in range(int(loop.extent.value)):
+                self.variables[loop.variable] = str(number)
+                self.statement(loop.body)
+            return
+        name = self.bind(loop.variable)
         if loop.kind == "unrolled" and isinstance(loop.extent, ir.Constant) and 1 < loop.extent.value <= UNROLLED:
             self.line(f'_Pragma("GCC unroll {extent}")')
         self._block(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
-from graft.runtime.c_source import CFunction, CSource
+from graft.runtime.c_source import PRELUDE, CFunction, CSource
 
+_VECTOR = re.compile(r"(?:float|int)\d+x\d+")
 LINE = 116
 """Characters of a line of comment."""
 
@@ -29,7 +30,17 @@ class KernelSource:
 def joined(sources: Mapping[str, KernelSource], origins: Mapping[str, Sequence[str]]) -> CSource:
     """Return kernels by the names of their module's functions as one text, with the nodes that each computes."""
     texts = [f"{comment(origins.get(name, ()))}{one.text}" for name, one in sources.items()]
-    return CSource("\n".join(texts), {name: one.function for name, one in sources.items()})
+    return CSource(
+        "\n".join([*opening(sources.values()), *texts]), {name: one.function for name, one in sources.items()}
+    )
+
+
+def opening(sources: Iterable[KernelSource]) -> list[str]:
+    """Return the lines before kernels that have vectors, so that the prelude has the types of these."""
+    has_vectors = any(_VECTOR.search(one.text) for one in sources)
+    return (
+        ["#ifndef GRAFT_VECTORS", "#define GRAFT_VECTORS", "#endif", f'#include "{PRELUDE}"\n'] if has_vectors else []
+    )
 
 
 def comment(nodes: Sequence[str]) -> str:

@@ -20,7 +20,21 @@ from graft.compiler.request import Request, choose
 from graft.core.machine.rows import COMPILED_FOR
 from graft.core.machine.target import CompileOptions, host_target, target_named
 from graft.core.operators import build as b
-from graft.core.tensor_ir.ir import Block, Buffer, CallExtern, For, Function, Intrinsic, Load, Store, Variable
+from graft.core.tensor_ir.ir import (
+    Binary,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Constant,
+    For,
+    Function,
+    Intrinsic,
+    Load,
+    Ramp,
+    Store,
+    Variable,
+)
 from graft.core.types import FLOAT32
 from graft.errors import CompileError, GraftError, UnsupportedError
 from graft.plugins.c_source.backend import FLAGS, CSourceBackend, flags_for
@@ -283,3 +297,39 @@ def test_a_node_that_the_emitter_does_not_know_is_named(what: str) -> None:
     with pytest.raises(CompileError) as caught:
         function_source(function)
     assert caught.value.message == f"function 'kernel' has {what}, which c_source cannot write"
+
+
+# ---- Vectors ----
+
+
+def add() -> Function:
+    x, y = Buffer("x", "float32", (b.index(20),)), Buffer("y", "float32", (b.index(20),))
+    i = Variable("i")
+    place = Ramp(Binary("mul", i, b.index(16)), 1, 16)
+    on = Binary("lt", place, Broadcast(b.index(20), 16))
+    total = Binary("add", Load(x, (place,), on), Constant(1.5, FLOAT32.with_lanes(16)))
+    return Function("add", (x, y), 1, For(i, b.index(2), "serial", Store(y, (place,), total, on)))
+
+
+def test_the_text_of_a_kernel_with_vectors(golden: Any) -> None:
+    golden("c_source_add_vectors.c", function_source(add(), vectors=True).text)
+
+
+def test_vector_types_are_off_by_a_switch() -> None:
+    target = host_target()
+    assert CSourceBackend().machine(target) == target
+    without = replace(target, without=frozenset({"vector-types"}))
+    assert CSourceBackend().machine(without).machine.vectors == ()
+
+
+def test_a_compiler_without_shuffles_gets_scalars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", tool(tmp_path, "echo '#define __GNUC__ 11'"))
+    assert CSourceBackend().available() is None
+    assert CSourceBackend().machine(host_target()).machine.vectors == ()
+
+
+def test_lanes_that_no_vector_type_has_are_taken_apart() -> None:
+    x, y = Buffer("x", "float32", (b.index(3),)), Buffer("y", "float32", (b.index(3),))
+    place = Ramp(b.index(0), 1, 3)
+    text = function_source(Function("copy", (x, y), 1, Store(y, (place,), Load(x, (place,)))), vectors=True).text
+    assert "float32x3" not in text

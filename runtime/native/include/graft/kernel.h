@@ -174,4 +174,227 @@ GRAFT_INLINE double fmod_float64(double x, double y) {
 }
 GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((double)x, (double)y); }
 
+/* ---- Vectors, of GCC 12 and Clang ------------------------------------------------------------------------------- */
+
+#endif /* GRAFT_KERNEL_H */
+
+#if defined(GRAFT_VECTORS) && !defined(GRAFT_VECTOR_TYPES)
+#define GRAFT_VECTOR_TYPES
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
+#pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed to inline functions alone */
+
+#define GRAFT_LANES GRAFT_INLINE __attribute__((always_inline))
+
+/* A vector type, the same anywhere in memory, and the vector of one number. A condition is -1 or 0 in an int32. */
+#define GRAFT_VECTOR(NAME, T, LANES)                                                                                   \
+  typedef T NAME##x##LANES __attribute__((vector_size(sizeof(T) * LANES)));                                            \
+  typedef T NAME##x##LANES##_at __attribute__((vector_size(sizeof(T) * LANES), aligned(sizeof(T)), may_alias));        \
+  GRAFT_LANES NAME##x##LANES splat_##NAME##x##LANES(T a) { return (NAME##x##LANES){GRAFT_SPLAT_##LANES(a)}; }
+#define GRAFT_SPLAT_2(a) a, a
+#define GRAFT_SPLAT_4(a) GRAFT_SPLAT_2(a), GRAFT_SPLAT_2(a)
+#define GRAFT_SPLAT_8(a) GRAFT_SPLAT_4(a), GRAFT_SPLAT_4(a)
+#define GRAFT_SPLAT_16(a) GRAFT_SPLAT_8(a), GRAFT_SPLAT_8(a)
+#define GRAFT_SPLAT_32(a) GRAFT_SPLAT_16(a), GRAFT_SPLAT_16(a)
+#define GRAFT_SPLAT_64(a) GRAFT_SPLAT_32(a), GRAFT_SPLAT_32(a)
+#define GRAFT_COUNT_2(b) b, b + 1
+#define GRAFT_COUNT_4(b) GRAFT_COUNT_2(b), GRAFT_COUNT_2(b + 2)
+#define GRAFT_COUNT_8(b) GRAFT_COUNT_4(b), GRAFT_COUNT_4(b + 4)
+#define GRAFT_COUNT_16(b) GRAFT_COUNT_8(b), GRAFT_COUNT_8(b + 8)
+#define GRAFT_COUNT_32(b) GRAFT_COUNT_16(b), GRAFT_COUNT_16(b + 16)
+#define GRAFT_COUNT_64(b) GRAFT_COUNT_32(b), GRAFT_COUNT_32(b + 32)
+
+#define GRAFT_VECTOR_FLOAT(NAME, T, BITS, LANES, LIMIT)                                                                \
+  GRAFT_LANES NAME##x##LANES choose_##NAME##x##LANES(int##BITS##x##LANES on, NAME##x##LANES a, NAME##x##LANES b) {     \
+    return (NAME##x##LANES)((on & (int##BITS##x##LANES)a) | (~on & (int##BITS##x##LANES)b));                           \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES abs_##NAME##x##LANES(NAME##x##LANES a) {                                                  \
+    return (NAME##x##LANES)((int##BITS##x##LANES)a & INT##BITS##_MAX);                                                 \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES sign_of_##NAME##x##LANES(NAME##x##LANES a, NAME##x##LANES b) {                            \
+    return (NAME##x##LANES)(((int##BITS##x##LANES)a & INT##BITS##_MAX) | ((int##BITS##x##LANES)b & INT##BITS##_MIN));  \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES min_##NAME##x##LANES(NAME##x##LANES a, NAME##x##LANES b) {                            \
+    return choose_##NAME##x##LANES(a < b, a, b);                                                                       \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES max_##NAME##x##LANES(NAME##x##LANES a, NAME##x##LANES b) {                            \
+    return choose_##NAME##x##LANES(a > b, a, b);                                                                       \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES sqrt_##NAME##x##LANES(NAME##x##LANES a) {                                             \
+    NAME##x##LANES b = a;                                                                                              \
+    for (int lane = 0; lane < LANES; ++lane) b[lane] = sqrt_##NAME(a[lane]);                                           \
+    return b;                                                                                                          \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES fma_##NAME##x##LANES(NAME##x##LANES a, NAME##x##LANES b, NAME##x##LANES c) {          \
+    NAME##x##LANES d = c;                                                                                              \
+    for (int lane = 0; lane < LANES; ++lane) d[lane] = fma_##NAME(a[lane], b[lane], c[lane]);                          \
+    return d;                                                                                                          \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES round_even_##NAME##x##LANES(NAME##x##LANES a) {                                       \
+    const NAME##x##LANES size = abs_##NAME##x##LANES(a);                                                               \
+    return choose_##NAME##x##LANES(size < LIMIT, sign_of_##NAME##x##LANES(size + LIMIT - LIMIT, a), a);                \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES trunc_##NAME##x##LANES(NAME##x##LANES a) {                                            \
+    const NAME##x##LANES size = abs_##NAME##x##LANES(a), near = size + LIMIT - LIMIT;                                  \
+    const NAME##x##LANES below = near - choose_##NAME##x##LANES(near > size, near - near + 1, near - near);            \
+    return choose_##NAME##x##LANES(size < LIMIT, sign_of_##NAME##x##LANES(below, a), a);                               \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES floor_##NAME##x##LANES(NAME##x##LANES a) {                                            \
+    const NAME##x##LANES near = trunc_##NAME##x##LANES(a);                                                         \
+    return choose_##NAME##x##LANES(near > a, near - 1, near);                                                          \
+  }                                                                                                                    \
+  GRAFT_LANES NAME##x##LANES ceil_##NAME##x##LANES(NAME##x##LANES a) {                                             \
+    const NAME##x##LANES near = trunc_##NAME##x##LANES(a);                                                         \
+    return choose_##NAME##x##LANES(near < a, sign_of_##NAME##x##LANES(near + 1, a), near);                             \
+  }
+
+/* A mask of the first lanes; and accesses that touch only the lanes that are on. */
+#define GRAFT_VECTOR_MASK(LANES)                                                                                       \
+  GRAFT_LANES int32x##LANES first_x##LANES(int64_t count) {                                                            \
+    const int32_t some = (int32_t)(count < 0 ? 0 : count > LANES ? LANES : count);                                     \
+    return (int32x##LANES){GRAFT_COUNT_##LANES(0)} < splat_int32x##LANES(some);                                        \
+  }
+#define GRAFT_VECTOR_ACCESS(NAME, T, LANES)                                                                            \
+  GRAFT_LANES NAME##x##LANES load_##NAME##x##LANES(const T *from, int32x##LANES on) {                              \
+    NAME##x##LANES a = {0};                                                                                            \
+    for (int lane = 0; lane < LANES; ++lane) a[lane] = on[lane] ? from[lane] : 0;                                      \
+    return a;                                                                                                          \
+  }                                                                                                                    \
+  GRAFT_LANES void store_##NAME##x##LANES(T *to, int32x##LANES on, NAME##x##LANES a) {                             \
+    for (int lane = 0; lane < LANES; ++lane)                                                                           \
+      if (on[lane]) to[lane] = a[lane];                                                                                \
+  }
+
+#define GRAFT_VECTORS_OF(LANES)                                                                                        \
+  GRAFT_VECTOR(int32, int32_t, LANES) GRAFT_VECTOR(uint32, uint32_t, LANES)                                            \
+  GRAFT_VECTOR(int64, int64_t, LANES) GRAFT_VECTOR(uint64, uint64_t, LANES)                                            \
+  GRAFT_VECTOR(int16, int16_t, LANES) GRAFT_VECTOR(uint16, uint16_t, LANES)                                            \
+  GRAFT_VECTOR(int8, int8_t, LANES) GRAFT_VECTOR(uint8, uint8_t, LANES)                                                \
+  GRAFT_VECTOR(float32, float, LANES) GRAFT_VECTOR(float64, double, LANES)                                             \
+  GRAFT_VECTOR_FLOAT(float32, float, 32, LANES, 8388608.0f)                                                            \
+  GRAFT_VECTOR_FLOAT(float64, double, 64, LANES, 4503599627370496.0)                                                   \
+  GRAFT_VECTOR_MASK(LANES)                                                                                             \
+  GRAFT_VECTOR_ACCESS(int8, int8_t, LANES) GRAFT_VECTOR_ACCESS(uint8, uint8_t, LANES)                                  \
+  GRAFT_VECTOR_ACCESS(int16, int16_t, LANES) GRAFT_VECTOR_ACCESS(uint16, uint16_t, LANES)                              \
+  GRAFT_VECTOR_ACCESS(int32, int32_t, LANES) GRAFT_VECTOR_ACCESS(uint32, uint32_t, LANES)                              \
+  GRAFT_VECTOR_ACCESS(int64, int64_t, LANES) GRAFT_VECTOR_ACCESS(uint64, uint64_t, LANES)                              \
+  GRAFT_VECTOR_ACCESS(float32, float, LANES) GRAFT_VECTOR_ACCESS(float64, double, LANES)
+GRAFT_VECTORS_OF(2)
+GRAFT_VECTORS_OF(4)
+GRAFT_VECTORS_OF(8)
+GRAFT_VECTORS_OF(16)
+GRAFT_VECTORS_OF(32)
+GRAFT_VECTORS_OF(64)
+
+/* The bytes of `b`, four to a word, times those of `a`, added to `c`; and pairs of bfloat16. */
+#define GRAFT_VECTOR_DOT(LANES, WIDE, PAIRS)                                                                           \
+  GRAFT_LANES int32x##LANES dot4_u8s8_x##LANES(int32x##LANES c, uint8x##WIDE a, int8x##WIDE b) {                       \
+    const uint32x##LANES u = (uint32x##LANES)a, s = (uint32x##LANES)b;                                                 \
+    const uint32x##LANES low = (u & 255) * (uint32x##LANES)((int32x##LANES)(s << 24) >> 24);                           \
+    const uint32x##LANES second = (u >> 8 & 255) * (uint32x##LANES)((int32x##LANES)(s << 16) >> 24);                   \
+    const uint32x##LANES third = (u >> 16 & 255) * (uint32x##LANES)((int32x##LANES)(s << 8) >> 24);                    \
+    const uint32x##LANES high = (u >> 24) * (uint32x##LANES)((int32x##LANES)s >> 24);                                  \
+    return (int32x##LANES)((uint32x##LANES)c + low + second + third + high);                                           \
+  }                                                                                                                    \
+  GRAFT_LANES float32x##LANES dot2_bf16_x##LANES(float32x##LANES c, uint16x##PAIRS a, uint16x##PAIRS b) {              \
+    const uint32x##LANES u = (uint32x##LANES)a, v = (uint32x##LANES)b;                                                 \
+    c = fma_float32x##LANES((float32x##LANES)(u << 16), (float32x##LANES)(v << 16), c);                                \
+    return fma_float32x##LANES((float32x##LANES)(u & 0xffff0000u), (float32x##LANES)(v & 0xffff0000u), c);             \
+  }
+
+/* What a machine has an instruction for is that; the rest is as above. */
+#ifdef __SSE4_1__
+#define min_float32x4(a, b) ((float32x4)_mm_min_ps(a, b))
+#define max_float32x4(a, b) ((float32x4)_mm_max_ps(a, b))
+#define sqrt_float32x4(a) ((float32x4)_mm_sqrt_ps(a))
+#define round_even_float32x4(a) ((float32x4)_mm_round_ps(a, 8))
+#define floor_float32x4(a) ((float32x4)_mm_round_ps(a, 9))
+#define ceil_float32x4(a) ((float32x4)_mm_round_ps(a, 10))
+#define trunc_float32x4(a) ((float32x4)_mm_round_ps(a, 11))
+#endif
+#ifdef __FMA__
+#define fma_float32x4(a, b, c) ((float32x4)_mm_fmadd_ps(a, b, c))
+#endif
+#ifdef __AVX__
+#define min_float32x8(a, b) ((float32x8)_mm256_min_ps(a, b))
+#define max_float32x8(a, b) ((float32x8)_mm256_max_ps(a, b))
+#define sqrt_float32x8(a) ((float32x8)_mm256_sqrt_ps(a))
+#define round_even_float32x8(a) ((float32x8)_mm256_round_ps(a, 8))
+#define floor_float32x8(a) ((float32x8)_mm256_round_ps(a, 9))
+#define ceil_float32x8(a) ((float32x8)_mm256_round_ps(a, 10))
+#define trunc_float32x8(a) ((float32x8)_mm256_round_ps(a, 11))
+#endif
+#ifdef __FMA__
+#define fma_float32x8(a, b, c) ((float32x8)_mm256_fmadd_ps(a, b, c))
+#endif
+#ifdef __AVX512F__
+#define min_float32x16(a, b) ((float32x16)_mm512_min_ps(a, b))
+#define max_float32x16(a, b) ((float32x16)_mm512_max_ps(a, b))
+#define sqrt_float32x16(a) ((float32x16)_mm512_sqrt_ps(a))
+#define round_even_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 8))
+#define floor_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 9))
+#define ceil_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 10))
+#define trunc_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 11))
+#endif
+#ifdef __AVX512F__
+#define fma_float32x16(a, b, c) ((float32x16)_mm512_fmadd_ps(a, b, c))
+#endif
+#if defined(__AVX512VL__) && defined(__AVX512DQ__)
+#define load_float32x4(from, on) ((float32x4)_mm_maskz_loadu_epi32(_mm_movepi32_mask((__m128i)(on)), from))
+#define store_float32x4(to, on, a) _mm_mask_storeu_epi32(to, _mm_movepi32_mask((__m128i)(on)), (__m128i)(a))
+#define load_int32x4(from, on) ((int32x4)_mm_maskz_loadu_epi32(_mm_movepi32_mask((__m128i)(on)), from))
+#define store_int32x4(to, on, a) _mm_mask_storeu_epi32(to, _mm_movepi32_mask((__m128i)(on)), (__m128i)(a))
+#define load_uint32x4(from, on) ((uint32x4)_mm_maskz_loadu_epi32(_mm_movepi32_mask((__m128i)(on)), from))
+#define store_uint32x4(to, on, a) _mm_mask_storeu_epi32(to, _mm_movepi32_mask((__m128i)(on)), (__m128i)(a))
+#define choose_float32x4(on, a, b) ((float32x4)_mm_mask_blend_epi32(_mm_movepi32_mask((__m128i)(on)), (__m128i)(b), (__m128i)(a)))
+#define load_float32x8(from, on) ((float32x8)_mm256_maskz_loadu_epi32(_mm256_movepi32_mask((__m256i)(on)), from))
+#define store_float32x8(to, on, a) _mm256_mask_storeu_epi32(to, _mm256_movepi32_mask((__m256i)(on)), (__m256i)(a))
+#define load_int32x8(from, on) ((int32x8)_mm256_maskz_loadu_epi32(_mm256_movepi32_mask((__m256i)(on)), from))
+#define store_int32x8(to, on, a) _mm256_mask_storeu_epi32(to, _mm256_movepi32_mask((__m256i)(on)), (__m256i)(a))
+#define load_uint32x8(from, on) ((uint32x8)_mm256_maskz_loadu_epi32(_mm256_movepi32_mask((__m256i)(on)), from))
+#define store_uint32x8(to, on, a) _mm256_mask_storeu_epi32(to, _mm256_movepi32_mask((__m256i)(on)), (__m256i)(a))
+#define choose_float32x8(on, a, b) ((float32x8)_mm256_mask_blend_epi32(_mm256_movepi32_mask((__m256i)(on)), (__m256i)(b), (__m256i)(a)))
+#define load_float32x16(from, on) ((float32x16)_mm512_maskz_loadu_epi32(_mm512_movepi32_mask((__m512i)(on)), from))
+#define store_float32x16(to, on, a) _mm512_mask_storeu_epi32(to, _mm512_movepi32_mask((__m512i)(on)), (__m512i)(a))
+#define load_int32x16(from, on) ((int32x16)_mm512_maskz_loadu_epi32(_mm512_movepi32_mask((__m512i)(on)), from))
+#define store_int32x16(to, on, a) _mm512_mask_storeu_epi32(to, _mm512_movepi32_mask((__m512i)(on)), (__m512i)(a))
+#define load_uint32x16(from, on) ((uint32x16)_mm512_maskz_loadu_epi32(_mm512_movepi32_mask((__m512i)(on)), from))
+#define store_uint32x16(to, on, a) _mm512_mask_storeu_epi32(to, _mm512_movepi32_mask((__m512i)(on)), (__m512i)(a))
+#define choose_float32x16(on, a, b) ((float32x16)_mm512_mask_blend_epi32(_mm512_movepi32_mask((__m512i)(on)), (__m512i)(b), (__m512i)(a)))
+#elif defined(__AVX2__)
+#define load_float32x4(from, on) ((float32x4)_mm_maskload_epi32((const int *)(from), (__m128i)(on)))
+#define store_float32x4(to, on, a) _mm_maskstore_epi32((int *)(to), (__m128i)(on), (__m128i)(a))
+#define load_int32x4(from, on) ((int32x4)_mm_maskload_epi32((const int *)(from), (__m128i)(on)))
+#define store_int32x4(to, on, a) _mm_maskstore_epi32((int *)(to), (__m128i)(on), (__m128i)(a))
+#define load_uint32x4(from, on) ((uint32x4)_mm_maskload_epi32((const int *)(from), (__m128i)(on)))
+#define store_uint32x4(to, on, a) _mm_maskstore_epi32((int *)(to), (__m128i)(on), (__m128i)(a))
+#define load_float32x8(from, on) ((float32x8)_mm256_maskload_epi32((const int *)(from), (__m256i)(on)))
+#define store_float32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
+#define load_int32x8(from, on) ((int32x8)_mm256_maskload_epi32((const int *)(from), (__m256i)(on)))
+#define store_int32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
+#define load_uint32x8(from, on) ((uint32x8)_mm256_maskload_epi32((const int *)(from), (__m256i)(on)))
+#define store_uint32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
+#endif
+#ifdef __aarch64__
+#define fma_float32x4(a, b, c) ((float32x4)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define sqrt_float32x4(a) ((float32x4)vsqrtq_f32((float32x4_t)(a)))
+#define round_even_float32x4(a) ((float32x4)vrndnq_f32((float32x4_t)(a)))
+#define floor_float32x4(a) ((float32x4)vrndmq_f32((float32x4_t)(a)))
+#endif
+GRAFT_VECTOR_DOT(4, 16, 8)
+GRAFT_VECTOR_DOT(8, 32, 16)
+GRAFT_VECTOR_DOT(16, 64, 32)
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#define dot4_u8s8_x4(c, a, b) ((int32x4)_mm_dpbusd_epi32((__m128i)(c), (__m128i)(a), (__m128i)(b)))
+#define dot4_u8s8_x8(c, a, b) ((int32x8)_mm256_dpbusd_epi32((__m256i)(c), (__m256i)(a), (__m256i)(b)))
+#define dot4_u8s8_x16(c, a, b) ((int32x16)_mm512_dpbusd_epi32((__m512i)(c), (__m512i)(a), (__m512i)(b)))
+#elif defined(__AVXVNNI__)
+#define dot4_u8s8_x4(c, a, b) ((int32x4)_mm_dpbusd_avx_epi32((__m128i)(c), (__m128i)(a), (__m128i)(b)))
+#define dot4_u8s8_x8(c, a, b) ((int32x8)_mm256_dpbusd_avx_epi32((__m256i)(c), (__m256i)(a), (__m256i)(b)))
+#endif
+
+#endif /* GRAFT_VECTORS */

@@ -73,7 +73,7 @@ def link(
 ) -> bytes:
     """Return the image of some ELF64 relocatable objects with the symbols ``exported``.
 
-    With ``symbols`` there is one export an object: ``symbols[i]`` of ``objects[i]`` is exported as ``exported[i]``.
+With ``symbols`` those are exported as ``exported``: ``symbols[i]`` of ``objects[i]``, or all of one object.
     With ``libraries``, by soname, what no object defines is a function of one of them, which objects that were compiled
     with ``-fno-plt`` call. Raises CompileError for an unknown relocation, another undefined symbol, writable data or a
     missing export.
@@ -93,7 +93,8 @@ def link(
             else:
                 _RELOCATE[machine](image, place, kind, _address(item, symbol, addresses), addend, symbol.name)
     if symbols is not None:
-        owned = [_defined([item]).get(symbol) for item, symbol in zip(parsed, symbols, strict=True)]
+        homes = parsed * len(symbols) if len(parsed) == 1 else parsed
+        owned = [_defined([item]).get(symbol) for item, symbol in zip(homes, symbols, strict=True)]
         pairs = zip(exported, owned, strict=True)
         addresses = {name: address for name, address in pairs if address is not None}
     missing = [name for name in exported if name not in addresses]

@@ -5,18 +5,32 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
-from graft.runtime.arguments import ARRAYS, PATH, TEXT_BY_TEXT, WHOLE, at_least, instance, optional, require, takes
+from graft.runtime.arguments import (
+    ARRAYS,
+    PATH,
+    TEXT,
+    TEXT_BY_TEXT,
+    WHOLE,
+    at_least,
+    instance,
+    optional,
+    require,
+    takes,
+)
 from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
 from graft.runtime.tensor_info import TensorInfo, in_order
+
+if TYPE_CHECKING:
+    from graft.runtime.export.library import ExportedLibrary
 
 
 class Program:
@@ -119,6 +133,18 @@ class Program:
         from graft.runtime.artifact import save
 
         save(self.description, path)
+
+    @takes(path=PATH, name=optional(TEXT))
+    def export_library(self, path: str | os.PathLike[str], *, name: str | None = None) -> ExportedLibrary:
+        """Write the program, its weights and the runtime to one shared library, which C and C++ programs link or open.
+
+        Its functions are called ``graft_model_<name>_load`` and so on (graft/model.h), ``name`` is the file's if left
+        out; `graft.runtime.load` opens it, too. Needs a C compiler: ``CC``, else cc, gcc or clang. Raises CompileError
+        and ArtifactError, and leaves what was at ``path`` then.
+        """
+        from graft.runtime.export.library import export_library
+
+        return export_library(self.description, path, name=name)
 
     @property
     def arena_bytes(self) -> int:

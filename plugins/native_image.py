@@ -73,7 +73,7 @@ def link(
 ) -> bytes:
     """Return the image of some ELF64 relocatable objects with the symbols ``exported``.
 
-With ``symbols`` those are exported as ``exported``: ``symbols[i]`` of ``objects[i]``, or all of one object.
+    With ``symbols`` those are exported as ``exported``: ``symbols[i]`` of ``objects[i]``, or all of one object.
     With ``libraries``, by soname, what no object defines is a function of one of them, which objects that were compiled
     with ``-fno-plt`` call. Raises CompileError for an unknown relocation, another undefined symbol, writable data or a
     missing export.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import graft
 from graft.plugins.cblas.backend import CblasBackend
+from graft.runtime.c_source import INCLUDE, PRELUDE
 from graft.runtime.loaders import C_SOURCE
 from tests.plugins.c_library import model
 
@@ -117,6 +120,32 @@ def test_it_runs_only_when_it_is_named() -> None:
     made = with_weights("y = MatMul(x, w)", "float[3,5] x", "float[3,7] y", {"w": W})
     program = graft.compile(made, cache=False)
     assert functions(program) == []
+
+
+MAIN = """
+int main(void) {
+  const float x[15] = {1, 2, 3, 4, 5, -1, -2, -3, -4, -5}, w[35] = {[0] = 1, [8] = 2, [34] = 3}, c[7] = {[6] = 0.5f};
+  float y[21];
+  GraftContext context = {0};
+  if (cblas_0_0(&context, x, w, c, y)) return 1;
+  for (int i = 0; i < 21; i++) printf("%g ", (double)y[i]);
+  return 0;
+}
+"""
+
+
+@needs_blas
+def test_a_project_calls_and_links_the_library_plainly(tmp_path: Path) -> None:
+    body, x, y, weights, _ = FORMS["bias and relu"]
+    (module,) = compiled(with_weights(body, x, y, weights), "cblas").description.modules
+    source = module.source
+    assert source is not None and source.libraries == ("-lopenblas",)
+    headers = "".join(f"#include <{name}>\n" for name in (PRELUDE, *source.headers, "stdio.h"))
+    (tmp_path / "main.c").write_text(f"#define GRAFT_KERNEL\n{headers}{source.text}{MAIN}")
+    flags = ["-std=c11", "-Wall", "-Werror", "-DGRAFT_PROJECT", f"-I{INCLUDE}", "-o", str(tmp_path / "main")]
+    subprocess.run(["cc", *flags, str(tmp_path / "main.c"), *source.libraries], check=True)
+    said = subprocess.run([str(tmp_path / "main")], capture_output=True, text=True, check=True).stdout
+    assert said.split() == "1 4 0 0 0 0 15.5 0 0 0 0 0 0 0.5 0 0 0 0 0 0 0.5".split()
 
 
 REFUSED = {

@@ -52,10 +52,10 @@ class OneDnnCBackend(CSourceBackend):
 
     @property
     def patterns(self) -> Sequence[Composite]:
-        """The composites of `onednn`."""
+        """The composites of `onednn` but residual connections, slow where both sides do not lie as oneDNN likes."""
         from graft.plugins.onednn.patterns import PATTERNS
 
-        return PATTERNS
+        return tuple(one for one in PATTERNS if "_add" not in one.name)
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True if one primitive that has a call computes the node, or why none does."""

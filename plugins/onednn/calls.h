@@ -57,15 +57,18 @@ static inline GraftPrimitive graft_onednn_begin(int count, const GraftPostOp *ro
   return made;
 }
 
-static inline DnnlStatus graft_onednn_end(GraftPrimitive *made) {
+static inline void graft_onednn_execute(GraftPrimitive *made, DnnlConstRecipe recipe) {
   DnnlPrimitive primitive = NULL;
   DnnlStream stream = NULL;
-  if (!made->status) made->status = dnnl_primitive_create(&primitive, made->recipe);
+  if (!made->status) made->status = dnnl_primitive_create(&primitive, recipe);
   if (!made->status) made->status = dnnl_stream_create(&stream, made->engine, DNNL_IN_ORDER);
   if (!made->status) made->status = dnnl_primitive_execute(primitive, stream, made->count, made->args);
   if (!made->status) made->status = dnnl_stream_wait(stream);
   if (stream) dnnl_stream_destroy(stream);
   if (primitive) dnnl_primitive_destroy(primitive);
+}
+
+static inline DnnlStatus graft_onednn_done(GraftPrimitive *made) {
   if (made->recipe) dnnl_primitive_desc_destroy(made->recipe);
   for (int i = 0; i < made->count; i++) {
     if (made->args[i].memory) dnnl_memory_destroy(made->args[i].memory);
@@ -76,19 +79,80 @@ static inline DnnlStatus graft_onednn_end(GraftPrimitive *made) {
   return made->status;
 }
 
+static inline DnnlStatus graft_onednn_end(GraftPrimitive *made) {
+  graft_onednn_execute(made, made->recipe);
+  return graft_onednn_done(made);
+}
+
+/* Copies a tensor into another layout. */
+static inline void graft_onednn_reorder(GraftPrimitive *made, DnnlMemory from, DnnlConstDesc have, DnnlMemory to,
+                                        DnnlConstDesc want) {
+  GraftPrimitive copy = {.status = made->status};
+  DnnlPrimitive primitive = NULL;
+  DnnlStream stream = NULL;
+  DnnlArg args[2] = {{ARG_SRC, from}, {ARG_DST, to}};
+  if (!copy.status) {
+    copy.status = dnnl_reorder_primitive_desc_create(&copy.recipe, have, made->engine, want, made->engine, NULL);
+  }
+  if (!copy.status) copy.status = dnnl_primitive_create(&primitive, copy.recipe);
+  if (!copy.status) copy.status = dnnl_stream_create(&stream, made->engine, DNNL_IN_ORDER);
+  if (!copy.status) copy.status = dnnl_primitive_execute(primitive, stream, 2, args);
+  if (!copy.status) copy.status = dnnl_stream_wait(stream);
+  if (stream) dnnl_stream_destroy(stream);
+  if (primitive) dnnl_primitive_destroy(primitive);
+  if (copy.recipe) dnnl_primitive_desc_destroy(copy.recipe);
+  made->status = copy.status;
+}
+
+static inline DnnlDesc graft_onednn_any(GraftPrimitive *made, const GraftView *view) {
+  DnnlDesc desc = NULL;
+  if (!made->status) {
+    made->status = dnnl_memory_desc_create_with_tag(&desc, view->rank, view->sizes, DNNL_F32, DNNL_ANY);
+  }
+  return desc;
+}
+
+/* oneDNN chooses the layouts of source, weights and target: for row-major ones it may have slow code only. */
 static inline DnnlStatus graft_onednn_convolution(const GraftView *x, const GraftView *w, const GraftView *bias,
                                                   const GraftView *y, const int64_t *strides, const int64_t *dilates,
                                                   const int64_t *left, const int64_t *right, int count,
                                                   const GraftPostOp *rows) {
+  const GraftView *const views[3] = {x, w, y};
+  const int roles[3] = {ARG_SRC, ARG_WEIGHTS, ARG_DST};
+  DnnlMemory plain[3] = {NULL, NULL, NULL};
+  DnnlDesc any[3] = {NULL, NULL, NULL};
   GraftPrimitive made = graft_onednn_begin(count, rows);
-  DnnlDesc source = graft_onednn_bind(&made, ARG_SRC, x), weights = graft_onednn_bind(&made, ARG_WEIGHTS, w);
-  DnnlDesc added = graft_onednn_bind(&made, ARG_BIAS, bias), target = graft_onednn_bind(&made, ARG_DST, y);
+  DnnlDesc added = graft_onednn_bind(&made, ARG_BIAS, bias);
+  const int first = made.count;
+  for (int i = 0; i < 3; i++) {
+    graft_onednn_bind(&made, roles[i], views[i]);
+    any[i] = graft_onednn_any(&made, views[i]);
+  }
   if (!made.status) {
     made.status = dnnl_convolution_forward_primitive_desc_create(&made.recipe, made.engine, DNNL_INFERENCE,
-                                                                 DNNL_CONVOLUTION_DIRECT, source, weights, added,
-                                                                 target, strides, dilates, left, right, made.attr);
+                                                                 DNNL_CONVOLUTION_DIRECT, any[0], any[1], added,
+                                                                 any[2], strides, dilates, left, right, made.attr);
   }
-  return graft_onednn_end(&made);
+  for (int i = 0; !made.status && i < 3; i++) {
+    DnnlConstDesc want = dnnl_primitive_desc_query_md(made.recipe, DNNL_QUERY_ARG_DESC, roles[i]);
+    if (dnnl_memory_desc_equal(want, made.descs[first + i])) continue;
+    DnnlMemory own = NULL;
+    made.status = dnnl_memory_create(&own, want, made.engine, (void *)UINTPTR_MAX); /* oneDNN's own memory */
+    if (made.status) break;
+    plain[i] = made.args[first + i].memory;
+    made.args[first + i].memory = own;
+    if (i < 2) graft_onednn_reorder(&made, plain[i], made.descs[first + i], own, want);
+  }
+  graft_onednn_execute(&made, made.recipe);
+  if (!made.status && plain[2]) {
+    DnnlConstDesc have = dnnl_primitive_desc_query_md(made.recipe, DNNL_QUERY_ARG_DESC, ARG_DST);
+    graft_onednn_reorder(&made, made.args[first + 2].memory, have, plain[2], made.descs[first + 2]);
+  }
+  for (int i = 0; i < 3; i++) {
+    if (plain[i]) dnnl_memory_destroy(plain[i]);
+    if (any[i]) dnnl_memory_desc_destroy(any[i]);
+  }
+  return graft_onednn_done(&made);
 }
 
 static inline DnnlStatus graft_onednn_matmul(const GraftView *x, const GraftView *w, const GraftView *bias,

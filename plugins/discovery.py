@@ -16,13 +16,17 @@ from graft.plugins.hooks import PROJECT
 DISTRIBUTION = "graft-compiler"
 BUILT_IN = {
     "c_source": "graft.plugins.c_source.plugin",
+    "cblas": "graft.plugins.cblas.plugin",
     "llvm": "graft.plugins.llvm.plugin",
     "onednn": "graft.plugins.onednn.plugin",
     "reference": "graft.plugins.reference.plugin",
 }
 """The plugins in the tree, as `pyproject.toml` declares them: so a checkout that is not installed has them too."""
 
-LIBRARIES = {"graft.plugins.onednn.plugin": "graft.plugins.onednn.library"}
+LIBRARIES = {
+    "graft.plugins.cblas.plugin": "graft.plugins.cblas.library",
+    "graft.plugins.onednn.plugin": "graft.plugins.onednn.library",
+}
 """Those that need a library, with the light module whose ``missing()`` says what to install."""
 
 

@@ -17,17 +17,18 @@ from graft.plugins.graph_symbols import GraphSymbols
 from graft.plugins.json_graph import ABSENT, BodyOperator, Entry, JsonGraph, JsonNode
 
 
-def serialize(region: Region) -> tuple[JsonGraph, dict[str, np.ndarray]]:
+def serialize(region: Region, symbols: GraphSymbols | None = None) -> tuple[JsonGraph, dict[str, np.ndarray]]:
     """Return the region as a graph, and the contents of its constants by name.
 
     A composite becomes one kernel named after it, any other operator a kernel of its own; a Constant node becomes a
-    constant. Raises CompileError for an operator that holds a graph (If, Loop, Scan) or a value of unknown dtype.
+    constant. Shapes that vary are in terms of what the region's inputs say, or of ``symbols``. Raises
+    CompileError for an operator that holds a graph (If, Loop, Scan) or a value of unknown dtype.
     """
     nodes: list[JsonNode] = []
     entries: dict[str, Entry] = {}
     constants: dict[str, np.ndarray] = {}
     shapes = [dimensions_of(value.value) for value in region.inputs]
-    symbols = GraphSymbols.of([value.name for value in region.inputs], shapes)
+    symbols = symbols or GraphSymbols.of([value.name for value in region.inputs], shapes)
     for value, shape in zip(region.inputs, shapes, strict=True):
         entries[value.name] = Entry(len(nodes))
         nodes.append(JsonNode("input", value.name, (value.dtype,), (symbols.shape(shape),)))

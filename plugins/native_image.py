@@ -6,17 +6,22 @@ apply the relocations between them. What cannot be resolved here is an error her
 The image format (little endian): ``GRAFTIMG``; u32 version 1; u32 ELF machine; u64 image offset; u64 image size; u64
 text size; u64 symbol count; per symbol u64 offset in the image, u64 offset of its name in the file, u64 length of its
 name; the names; the image. Sizes are multiples of 4096: ``[0, text size)`` is executable, the rest read-only.
+
+An image of version 2 calls functions of shared libraries, through places among its constants that the runtime fills
+with their addresses: besides symbols it has rows of libraries, whose offset is 2**64 - 1, and behind them rows of such
+places, whose name is the function's.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graft.errors import CompileError
 
-MAGIC, VERSION, PAGE = b"GRAFTIMG", 1, 4096
+MAGIC, VERSION, IMPORTS_VERSION, PAGE = b"GRAFTIMG", 1, 2, 4096
+LIBRARY_ROW = 2**64 - 1
 X86_64, AARCH64 = 62, 183
 _HEADER, _SYMBOL = struct.Struct("<8sIIQQQQ"), struct.Struct("<QQQ")
 
@@ -24,6 +29,11 @@ _SECTION, _ELF_SYMBOL, _RELA = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBB
 _SYMTAB, _RELA_TYPE, _NOBITS = 2, 4, 8
 _WRITE, _ALLOC, _EXECUTE = 1, 2, 4
 _UNDEFINED, _ABSOLUTE = 0, 0xFFF1
+_PLACE = 8
+"""Bytes of an address."""
+_BY_PLACE = {62: (9, 41, 42), 183: (311, 312)}
+"""The relocations against a place that holds an address, by machine: x86-64's GOTPCREL and its relaxable kin, aarch64's
+ADR_GOT_PAGE and LD64_GOT_LO12_NC."""
 
 
 @dataclass(slots=True)
@@ -55,11 +65,18 @@ class _Object:
     symbols: list[_Symbol]
 
 
-def link(objects: Sequence[bytes], exported: Sequence[str], symbols: Sequence[str] | None = None) -> bytes:
+def link(
+    objects: Sequence[bytes],
+    exported: Sequence[str],
+    symbols: Sequence[str] | None = None,
+    libraries: Sequence[str] | None = None,
+) -> bytes:
     """Return the image of some ELF64 relocatable objects with the symbols ``exported``.
 
     With ``symbols`` those are exported as ``exported``: ``symbols[i]`` of ``objects[i]``, or all of one object.
-    Raises CompileError for an unknown relocation, an undefined symbol, writable data or a missing export.
+    With ``libraries``, by soname, what no object defines is a function of one of them, which objects that were compiled
+    with ``-fno-plt`` call. Raises CompileError for an unknown relocation, another undefined symbol, writable data or a
+    missing export.
     """
     parsed = [_parse(data) for data in objects]
     machines = {item.machine for item in parsed}
@@ -68,9 +85,13 @@ def link(objects: Sequence[bytes], exported: Sequence[str], symbols: Sequence[st
     machine = machines.pop()
     image, text_size = _lay_out(parsed)
     addresses = _defined(parsed)
+    places = {} if libraries is None else _places(image, [name for one in parsed for name in _imports(one, addresses)])
     for item in parsed:
         for place, kind, symbol, addend in _relocations(item):
-            _RELOCATE[machine](image, place, kind, _address(item, symbol, addresses), addend, symbol.name)
+            if symbol.name in places and kind in _BY_PLACE[machine] and symbol.section == _UNDEFINED:
+                _BY_ADDRESS[machine](image, place, kind, places[symbol.name], addend)
+            else:
+                _RELOCATE[machine](image, place, kind, _address(item, symbol, addresses), addend, symbol.name)
     if symbols is not None:
         homes = parsed * len(symbols) if len(parsed) == 1 else parsed
         owned = [_defined([item]).get(symbol) for item, symbol in zip(homes, symbols, strict=True)]
@@ -79,18 +100,40 @@ def link(objects: Sequence[bytes], exported: Sequence[str], symbols: Sequence[st
     missing = [name for name in exported if name not in addresses]
     if missing:
         raise CompileError(f"no object defines {', '.join(repr(name) for name in missing)}")
-    return _write(machine, bytes(image), text_size, {name: addresses[name] for name in exported})
+    rows = [(name, addresses[name]) for name in exported]
+    if libraries is not None:
+        rows += [*((name, LIBRARY_ROW) for name in libraries), *places.items()]
+    return _write(machine, bytes(image), text_size, rows, VERSION if libraries is None else IMPORTS_VERSION)
 
 
-def _write(machine: int, image: bytes, text_size: int, symbols: dict[str, int]) -> bytes:
-    names = [name.encode() for name in symbols]
+def imported(objects: Sequence[bytes]) -> tuple[str, ...]:
+    """Return the functions that objects call and none of them defines, each once, in order."""
+    parsed = [_parse(data) for data in objects]
+    inside = {symbol.name for item in parsed for symbol in item.symbols if symbol.section != _UNDEFINED}
+    return tuple(dict.fromkeys(name for item in parsed for name in _imports(item, inside)))
+
+
+def _imports(item: _Object, defined: Container[str]) -> list[str]:
+    named = (symbol.name for symbol in item.symbols if symbol.name and symbol.section == _UNDEFINED)
+    return [name for name in named if name not in defined and name != "_GLOBAL_OFFSET_TABLE_"]
+
+
+def _places(image: bytearray, names: Iterable[str]) -> dict[str, int]:
+    """Add a place for the address of each function to the constants."""
+    places = {name: len(image) + _PLACE * number for number, name in enumerate(dict.fromkeys(names))}
+    image.extend(bytes(_align(_PLACE * len(places), PAGE)))
+    return places
+
+
+def _write(machine: int, image: bytes, text_size: int, named: Sequence[tuple[str, int]], version: int) -> bytes:
+    names = [name.encode() for name, _ in named]
     name_offset = _HEADER.size + _SYMBOL.size * len(names)
     image_offset = _align(name_offset + sum(len(name) for name in names), 64)
     rows = []
-    for name, address in zip(names, symbols.values(), strict=True):
+    for name, (_, address) in zip(names, named, strict=True):
         rows.append(_SYMBOL.pack(address, name_offset, len(name)))
         name_offset += len(name)
-    head = _HEADER.pack(MAGIC, VERSION, machine, image_offset, len(image), text_size, len(names))
+    head = _HEADER.pack(MAGIC, version, machine, image_offset, len(image), text_size, len(names))
     return b"".join((head, *rows, *names)).ljust(image_offset, b"\0") + image
 
 
@@ -190,6 +233,14 @@ def _relocate_x86_64(image: bytearray, place: int, kind: int, target: int, adden
             raise CompileError(f"x86-64 relocation {kind} against '{name}' is not supported", relocation=kind)
 
 
+def _place_x86_64(image: bytearray, place: int, kind: int, target: int, addend: int) -> None:
+    struct.pack_into("<i", image, place, target + addend - place)
+
+
+def _place_aarch64(image: bytearray, place: int, kind: int, target: int, addend: int) -> None:
+    _relocate_aarch64(image, place, {311: 275, 312: 286}[kind], target, addend, "")
+
+
 _LOAD_STORE_SHIFT = {278: 0, 284: 1, 285: 2, 286: 3, 299: 4}
 
 
@@ -217,6 +268,11 @@ def _relocate_aarch64(image: bytearray, place: int, kind: int, target: int, adde
 _RELOCATE: dict[int, Callable[[bytearray, int, int, int, int, str], None]] = {
     X86_64: _relocate_x86_64,
     AARCH64: _relocate_aarch64,
+}
+
+_BY_ADDRESS: dict[int, Callable[[bytearray, int, int, int, int], None]] = {
+    X86_64: _place_x86_64,
+    AARCH64: _place_aarch64,
 }
 
 

@@ -22,6 +22,8 @@ from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 GROUP = "graft"
 NATIVE = "native"
 """The kind that the runtime itself loads."""
+C_SOURCE = "c_source"
+"""The kind that it loads itself, too: native code that calls functions of vendors' shared libraries."""
 
 ModuleFunction = Callable[[list[np.ndarray | None]], Sequence[np.ndarray]]
 """Inputs, read-only and None where absent, to outputs. The inputs are valid during the call."""
@@ -91,7 +93,7 @@ class LoaderRegistry:
         self._loaders[loader.kind] = (loader, owner)
 
     def resolve(self, kind: str, plugin: str = "", install: str = "") -> Loader | None:
-        """Return the loader for ``kind``, or None for the kind that the runtime loads itself.
+        """Return the loader for ``kind``, or None for the kinds that the runtime loads itself.
 
         A registered loader comes first, then the entry point ``plugin`` of group ``graft``. Raises ArtifactError that
         names kind, plugin and the line that installs it.
@@ -101,6 +103,10 @@ class LoaderRegistry:
         if kind == NATIVE:
             return None
         entry = _entry_point(kind, plugin)
+        if kind == C_SOURCE:
+            if entry is not None:  # opens the vendor's libraries where only it finds them
+                _loaders_of_plugin(entry, kind, plugin, install)
+            return None
         if entry is None:
             raise _missing(kind, plugin, install, "")
         for loader in _loaders_of_plugin(entry, kind, plugin, install):

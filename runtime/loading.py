@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from graft.errors import ArtifactError
 from graft.runtime.arguments import FLAG, PATH, WHOLE, optional, takes
 from graft.runtime.artifact import check, read
-from graft.runtime.loaders import LOADERS, NATIVE, Loader
+from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, Loader
 from graft.runtime.procedure import Procedure, ProgramDescription
 from graft.runtime.program import Program
 
@@ -57,11 +57,11 @@ def load(
 
 
 def _failing(description: ProgramDescription, loaders: tuple[Loader, ...]) -> list[int]:
-    """Return the numbers of the modules that cannot be loaded, each tried by itself."""
+    """Return the numbers of the modules that cannot be loaded, each tried by itself, but for those of many calls."""
     nothing = Procedure("main", (), (), (), ())
     failed = []
     for number, module in enumerate(description.modules):
-        if module.kind == NATIVE:
+        if module.kind in (NATIVE, C_SOURCE):
             continue
         alone = replace(description, procedures=(nothing,), variants=(), modules=(module,), constants={})
         try:

@@ -9,16 +9,17 @@ from graft.errors import PluginError
 from graft.plugins.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from graft.plugins.onednn.backend import OneDnnBackend
+    from graft.plugins.backend import Backend
     from graft.runtime.loaders import NativeLoader
 
 
 @hookimpl
-def graft_backends() -> list[type[OneDnnBackend]]:
-    """Return the backend class."""
+def graft_backends() -> list[type[Backend]]:
+    """Return the backend, and its form in C."""
     from graft.plugins.onednn.backend import OneDnnBackend
+    from graft.plugins.onednn.c_backend import OneDnnCBackend
 
-    return [OneDnnBackend]
+    return [OneDnnBackend, OneDnnCBackend]
 
 
 @hookimpl

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from graft.partition.policy import Policy
     from graft.partition.region import Region
     from graft.plugins.backend import Backend, CompiledRegion
+    from graft.plugins.c_calls import C, CCall, CKernel
+    from graft.plugins.c_source_backend import CSourceBackend
     from graft.plugins.hooks import hookimpl
     from graft.plugins.json_backend import JsonBackend
     from graft.plugins.supports import supports
@@ -34,6 +36,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Backend",
+    "C",
+    "CCall",
+    "CKernel",
+    "CSourceBackend",
     "CompiledRegion",
     "GraftError",
     "JsonBackend",
@@ -59,6 +65,10 @@ __all__ = [
 
 _HOMES = {
     "Backend": "graft.plugins.backend",
+    "C": "graft.plugins.c_calls",
+    "CCall": "graft.plugins.c_calls",
+    "CKernel": "graft.plugins.c_calls",
+    "CSourceBackend": "graft.plugins.c_source_backend",
     "CompiledRegion": "graft.plugins.backend",
     "GraftError": "graft.errors",
     "JsonBackend": "graft.plugins.json_backend",

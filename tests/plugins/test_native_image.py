@@ -7,7 +7,7 @@ import pytest
 from graft.core.machine.target import Target, host_target, target_named
 from graft.errors import CompileError
 from graft.plugins.llvm.emit import target_machine
-from graft.plugins.native_image import link
+from graft.plugins.native_image import LIBRARY_ROW, imported, link
 
 
 def compiled(text: str, target: Target | None = None) -> bytes:
@@ -110,3 +110,40 @@ def test_what_is_no_object_is_refused() -> None:
 def test_objects_of_two_machines_are_refused() -> None:
     objects = [compiled(CALLEE, target_named("x86-64")), compiled(CALLEE, target_named("armv8-a"))]
     assert refused(objects) == "objects must be of one machine, x86-64 (62) or aarch64 (183); got [62, 183]"
+
+
+# ---- Functions of libraries ----
+
+OUTSIDE = """
+declare double @cos(double) nonlazybind
+define double @twice(double %x) nounwind {
+  %y = call double @cos(double %x)
+  %z = fadd double %y, %y
+  ret double %z
+}
+"""
+
+
+def rows(image: bytes) -> list[tuple[str, int]]:
+    found = [struct.unpack_from("<QQQ", image, 48 + 24 * number) for number in range(header(image)[6])]
+    return [(image[name : name + length].decode(), offset) for offset, name, length in found]
+
+
+@pytest.mark.parametrize("machine", ["x86-64", "armv8-a"])
+def test_a_function_of_a_library_gets_a_place_behind_the_code(machine: str) -> None:
+    code = compiled(OUTSIDE, target_named(machine))
+    assert imported([code]) == ("cos",)
+    image = link([code], ["twice"], libraries=["libm.so.6"])
+    _, version, _, offset, size, text, _ = header(image)
+    (own, library, place) = rows(image)
+    assert (version, own[0], library, place[0]) == (2, "twice", ("libm.so.6", LIBRARY_ROW), "cos")
+    assert text <= place[1] <= size - 8 and not any(image[offset + place[1] : offset + place[1] + 8])
+
+
+def test_a_call_that_goes_not_through_a_place_is_refused() -> None:
+    code = compiled(OUTSIDE.replace("nonlazybind", ""), target_named("x86-64"))
+    with pytest.raises(CompileError) as error:
+        link([code], ["twice"], libraries=["libm.so.6"])
+    assert error.value.message == (
+        "native code needs the external symbol 'cos'; native code of the built-in compiler has no external symbols"
+    )

@@ -28,7 +28,13 @@ static const GraftLoader *find_loader(const GraftLoadOptions *options, const cha
       return options->loaders[i];
     }
   }
-  return strcmp(kind, graft_native_loader.kind) == 0 ? &graft_native_loader : NULL;
+  const GraftLoader *const own[] = {&graft_native_loader, &graft_c_source_loader};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    if (strcmp(own[i]->kind, kind) == 0) {
+      return own[i];
+    }
+  }
+  return NULL;
 }
 
 static int32_t fail_missing(const ModuleSpec *module, GraftError *error) {
@@ -45,10 +51,14 @@ static int32_t fail_missing(const ModuleSpec *module, GraftError *error) {
 
 static int32_t fail_module(const ModuleSpec *module, const char *reason, int32_t status, GraftError *error) {
   int has_plugin = *module->plugin != 0;
-  return graft_set_error(error, status == GRAFT_ERROR_MEMORY ? status : GRAFT_ERROR_LOADER,
-                         "module '%s' (kind '%s'%s%s%s) cannot be loaded: %s", module->name, module->kind,
-                         has_plugin ? ", plugin '" : "", module->plugin, has_plugin ? "'" : "",
-                         *reason ? reason : "its loader gave no reason");
+  int32_t code = graft_set_error(error, status == GRAFT_ERROR_MEMORY ? status : GRAFT_ERROR_LOADER,
+                                 "module '%s' (kind '%s'%s%s%s) cannot be loaded: %s", module->name, module->kind,
+                                 has_plugin ? ", plugin '" : "", module->plugin, has_plugin ? "'" : "",
+                                 *reason ? reason : "its loader gave no reason");
+  if (error && *module->install && strcmp(module->kind, graft_c_source_loader.kind) == 0) {
+    graft_append(error->message, sizeof error->message, "; install it with: %s", module->install);
+  }
+  return code;
 }
 
 /* The constant store by key. */

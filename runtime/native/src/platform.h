@@ -16,10 +16,17 @@ int64_t graft_nanoseconds(void);
 void graft_wait(atomic_uint *word, unsigned expected, int64_t nanoseconds);
 void graft_wake(atomic_uint *word, int32_t count);
 
-/* Maps a private copy of `image`: the first text_size bytes readable and executable, the rest readable. Both sizes are
- * multiples of the page size. Returns NULL and the name of the call that failed. */
-void *graft_map_image(const void *image, size_t size, size_t text_size, const char **failed);
+/* Maps a private copy of `image` that may be written; NULL if the system refuses. Sealed, its first text_size bytes are
+ * readable and executable, the rest readable; sizes are multiples of the page size. -1: the system refuses. */
+void *graft_map_image(const void *image, size_t size);
+int graft_seal_image(void *address, size_t size, size_t text_size);
 void graft_unmap_image(void *address, size_t size);
+
+/* Opens a shared library, found as the system finds one that a program is linked with; NULL and the system's reason,
+ * as far as it fits. It stays until the process ends: one that has threads of its own cannot be taken away. */
+void *graft_open_library(const char *name, char *reason, size_t size);
+/* What a library, or one that it needs, has under a name; NULL if there is none. */
+void *graft_library_symbol(void *library, const char *name);
 size_t graft_page_size(void);
 
 /* Asks for huge pages over a block; without effect where there are none. */

@@ -1,5 +1,6 @@
 #include "platform.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -58,24 +59,31 @@ void graft_wake(atomic_uint *word, int32_t count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-void *graft_map_image(const void *image, size_t size, size_t text_size, const char **failed) {
-  *failed = "mmap";
+void *graft_map_image(const void *image, size_t size) {
   char *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) {
-    return NULL;
-  }
-  memcpy(address, image, size);
-  __builtin___clear_cache(address, address + text_size);
-  *failed = "mprotect";
-  if ((text_size && mprotect(address, text_size, PROT_READ | PROT_EXEC) != 0) ||
-      (size > text_size && mprotect(address + text_size, size - text_size, PROT_READ) != 0)) {
-    munmap(address, size);
-    return NULL;
-  }
-  return address;
+  return address == MAP_FAILED ? NULL : memcpy(address, image, size);
+}
+
+int graft_seal_image(void *address, size_t size, size_t text_size) {
+  char *text = address;
+  __builtin___clear_cache(text, text + text_size);
+  int refused = (text_size && mprotect(text, text_size, PROT_READ | PROT_EXEC) != 0) ||
+                (size > text_size && mprotect(text + text_size, size - text_size, PROT_READ) != 0);
+  return refused ? -1 : 0;
 }
 
 void graft_unmap_image(void *address, size_t size) { munmap(address, size); }
+
+void *graft_open_library(const char *name, char *reason, size_t size) {
+  void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library) {
+    const char *said = dlerror();
+    snprintf(reason, size, "%s", said ? said : "the system gave no reason");
+  }
+  return library;
+}
+
+void *graft_library_symbol(void *library, const char *name) { return dlsym(library, name); }
 
 size_t graft_page_size(void) {
   long size = sysconf(_SC_PAGESIZE);

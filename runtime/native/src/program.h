@@ -123,6 +123,7 @@ struct GraftProgram {
 int32_t graft_load_modules(GraftProgram *program, const GraftLoadOptions *options, GraftError *error);
 void graft_unload_modules(GraftProgram *program);
 extern const GraftLoader graft_native_loader;
+extern const GraftLoader graft_c_source_loader;
 
 /* Instances (instance.c). */
 Instance *graft_acquire_instance(GraftProgram *program);

@@ -126,7 +126,67 @@ static void test_header_is_checked_everywhere(void) {
   }
 }
 
+/* Of kind "c_source": a library and the place of one of its functions, whose names stand behind the rows. */
+enum { ROWS = 3, OUTSIDE = HEADER + ROWS * SYMBOL, PLACE = 4096 + 64 };
+
+static const char c_source[] =
+    "{\"abi\":1,\"modules\":[{\"name\":\"m\",\"kind\":\"c_source\",\"functions\":[\"first\"]}],"
+    "\"procedures\":[" PROCEDURE("main", 0, "[0]", "[1]",
+                               TENSOR("x", "float32", "[4]", INPUT(0)) "," TENSOR("y", "float32", "[]", OUTPUT(0)),
+                               CALL("first", "[0]", "[1]")) "]}";
+
+static void put_row(unsigned char *image, int number, uint64_t offset, const char *name) {
+  size_t row = HEADER + (size_t)number * SYMBOL, at = OUTSIDE + (size_t)number * 256;
+  put(image, row, 8, offset);
+  put(image, row + 8, 8, at);
+  put(image, row + 16, 8, strlen(name));
+  memcpy(image + at, name, strlen(name));
+}
+
+static int32_t create_outside(const char *library, const char *function, uint64_t place, uint64_t version,
+                              GraftProgram **program, GraftError *error) {
+  unsigned char image[SIZE];
+  make_image(image);
+  put(image, 8, 4, version);
+  put(image, 40, 8, ROWS);
+  put_row(image, 0, 64, "first");
+  put_row(image, 1, UINT64_MAX, library);
+  put_row(image, 2, place, function);
+  GraftModuleSource module = {.data = image, .size = SIZE};
+  GraftProgramSource source = {
+      .manifest = c_source, .manifest_size = sizeof c_source - 1, .modules = &module, .module_count = 1};
+  return graft_program_create(&source, NULL, program, error);
+}
+
+static void check_outside(const char *library, const char *function, uint64_t place, uint64_t version,
+                          const char *reason) {
+  char expected[512] = "module 'm' (kind 'c_source') cannot be loaded: ";
+  GraftProgram *program;
+  GraftError error = {0};
+  CHECK(create_outside(library, function, place, version, &program, &error) == GRAFT_ERROR_LOADER);
+  strcat(expected, reason);
+  CHECK_TEXT(error.message, expected);
+}
+
+static void test_functions_of_libraries_are_found(void) {
+  GraftProgram *program;
+  GraftError error = {0};
+  CHECK(create_outside("libc.so.6", "strlen", PLACE, 2, &program, &error) == GRAFT_OK);
+  graft_program_destroy(program);
+  check_outside("libc.so.6", "strlem", PLACE, 2, "it calls 'strlem', which none of its libraries has ('libc.so.6')");
+  check_outside("libvendor.so.9", "strlen", PLACE, 2,
+                "it needs the library 'libvendor.so.9', which cannot be opened: libvendor.so.9: cannot open shared "
+                "object file: No such file or directory");
+  check_outside("libc.so.6", "strlen", PLACE + 1, 2, "the place of 'strlen' lies outside its data");
+  check_outside("libc.so.6", "strlen", 8192 - 4, 2, "the place of 'strlen' lies outside its data");
+  check_outside("libc.so.6", "strlen", UINT64_MAX - 7, 2, "the place of 'strlen' lies outside its data");
+  check_outside("libc.so.6", "", PLACE, 2,
+                "a name of what it calls outside is empty, longer than 255 bytes or no text");
+  check_outside("libc.so.6", "strlen", PLACE, 1, "it is a native image of version 1, this runtime reads version 2");
+}
+
 int main(void) {
+  test_functions_of_libraries_are_found();
   test_image_runs();
   test_damage_is_named();
   test_header_is_checked_everywhere();

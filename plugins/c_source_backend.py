@@ -1,0 +1,101 @@
+"""The backend of a vendor whose kernels are C functions: it says the calls, Graft writes the C around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from graft.plugins.backend import Backend, CompiledRegion, ShapeSupport
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graft.core.machine.target import CompileOptions
+    from graft.partition.region import Region
+    from graft.plugins.c_calls import CCall, CKernel
+    from graft.plugins.json_graph import JsonGraph
+
+
+class CSourceBackend(Backend):
+    """A backend whose kernels are functions of a C library: say what it supports, and the call of each; that is all.
+
+        class Tiny(graft.CSourceBackend):
+            name = "tiny"
+            headers, libraries = ("tiny.h",), ("libtiny.so.1",)
+            calls = {"Relu": "tiny_relu({X}, {Y.size}, {Y})"}
+
+            @graft.supports("Relu")
+            def relu(self, node):
+                return node.dtype == "float32" or graft.Reject("dtype", f"float32 only, got {node.dtype}")
+
+    A region becomes C: for each composite and operator a function around its call (`graft.plugins.c_calls` says how one
+    is written), which the system's C compiler compiles. The buffers between the calls are planned with the rest of the
+    program. The program names the libraries by soname; where it is loaded, in Python or by a C program, the runtime
+    opens them (module kind ``c_source``). The text stays with the module, for C projects, which link with the
+    libraries instead. So a library's functions must be safe to call by several threads at a time.
+
+    Where the library takes extents as arguments, its functions are compiled for shapes that vary
+    (``shapes = "symbolic"``): ``{X.shape[0]}`` is then read from the shape that the function is given.
+    """
+
+    shapes: ClassVar[ShapeSupport] = "static"
+    headers: ClassVar[tuple[str, ...]] = ()
+    """What the calls need declared, as in ``#include <...>``."""
+    includes: ClassVar[tuple[str | Path, ...]] = ()
+    """Folders of headers besides the system's."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Shared libraries by soname, or by path, which ties a program to this machine."""
+    link: ClassVar[tuple[str, ...]] = ()
+    """What a linker is told in a C project; without it, ``-l`` and the name of each library."""
+    helpers: ClassVar[str] = ""
+    """C functions of the backend's own, ``static inline``, that calls may call: after the headers, before the calls."""
+    calls: ClassVar[Mapping[str, Any]] = {}
+    """By composite or operator: the call as a text, as a `CCall`, or a function from `CKernel` to one of these."""
+    success: ClassVar[str] = ""
+    """What calls return where nothing failed, in C: ``0``; any other value fails the run. "": they cannot fail."""
+
+    def call(self, kernel: CKernel) -> CCall | str:
+        """Return the call that computes a kernel; here it is looked up in `calls`."""
+        from graft.errors import PluginError
+        from graft.plugins.c_calls import nearest
+
+        if kernel.name not in self.calls:
+            known = nearest(kernel.name, self.calls)
+            raise PluginError(f"{kernel.where} is supported, but calls have no '{kernel.name}'{known}")
+        said = self.calls[kernel.name]
+        found: CCall | str = said(kernel) if callable(said) else said
+        return found
+
+    def kernels(self, region: Region) -> tuple[JsonGraph, Mapping[str, np.ndarray]]:
+        """Return the region as a graph, whose kernels `call` is asked for, and its constants by name."""
+        from graft.plugins.graph_symbols import ModelSymbols
+        from graft.plugins.json_codegen import serialize
+
+        return serialize(region, ModelSymbols())
+
+    def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
+        """Return the region as native code of kind ``c_source``, with a call for each kernel.
+
+        Raises CompileError for what the C compiler refuses, naming the kernel and the line, and for functions that
+        no library has.
+        """
+        from graft.plugins.c_call_regions import compile_calls
+
+        return compile_calls(self, region, options)
+
+    def available(self) -> str | None:
+        """Return None if the compiler, the headers and the libraries are here, else what is missing."""
+        from graft.plugins.c_call_code import flags_of
+        from graft.plugins.c_libraries import missing_header, missing_library
+
+        reason = missing_library(self.libraries) or missing_header(self.headers, flags_of(self))
+        return reason and (f"{reason}; {self.install}" if self.install else reason)
+
+    @classmethod
+    def module_loaders(cls) -> list[Any]:
+        """Open the libraries, so that the runtime, which loads the modules itself, finds them by soname."""
+        from graft.plugins.c_libraries import missing_library
+
+        missing_library(cls.libraries)
+        return []

@@ -1,0 +1,1 @@
+"""A library of C functions for Graft that lives outside its tree."""

@@ -31,7 +31,6 @@ from graft.core.machine.rows import COMPILED_FOR, GENERIC
 from graft.core.machine.target import (
     OPTIMISATIONS,
     CompileOptions,
-    cache_directory,
     check_switches,
     precision_named,
     target_named,
@@ -54,6 +53,7 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
 from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.files import make_folder, write

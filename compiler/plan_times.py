@@ -18,13 +18,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graft.compiler.stitch import Stitcher
-from graft.core.machine.target import cache_directory
 from graft.core.model.sample_inputs import sample_inputs
 from graft.core.tuning.database import usable
 from graft.errors import DatabaseError, GraftError
 from graft.partition.region import regions
 from graft.partition.region_structure import structure
 from graft.partition.times import TimesDatabase
+from graft.runtime.cache_directory import cache_directory
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -58,7 +58,7 @@ class _Object:
 def link(objects: Sequence[bytes], exported: Sequence[str], symbols: Sequence[str] | None = None) -> bytes:
     """Return the image of some ELF64 relocatable objects with the symbols ``exported``.
 
-    With ``symbols`` there is one export an object: ``symbols[i]`` of ``objects[i]`` is exported as ``exported[i]``.
+    With ``symbols`` those are exported as ``exported``: ``symbols[i]`` of ``objects[i]``, or all of one object.
     Raises CompileError for an unknown relocation, an undefined symbol, writable data or a missing export.
     """
     parsed = [_parse(data) for data in objects]
@@ -72,7 +72,8 @@ def link(objects: Sequence[bytes], exported: Sequence[str], symbols: Sequence[st
         for place, kind, symbol, addend in _relocations(item):
             _RELOCATE[machine](image, place, kind, _address(item, symbol, addresses), addend, symbol.name)
     if symbols is not None:
-        owned = [_defined([item]).get(symbol) for item, symbol in zip(parsed, symbols, strict=True)]
+        homes = parsed * len(symbols) if len(parsed) == 1 else parsed
+        owned = [_defined([item]).get(symbol) for item, symbol in zip(homes, symbols, strict=True)]
         pairs = zip(exported, owned, strict=True)
         addresses = {name: address for name, address in pairs if address is not None}
     missing = [name for name in exported if name not in addresses]

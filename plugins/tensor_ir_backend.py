@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from graft.core.tensor_ir.ir import Function
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.core.tuning.tunings import Tunings
-    from graft.runtime.procedure import Module
+    from graft.runtime.procedure import Call, Module
 
 DTYPES = FLOATS | INTEGERS | {"bool"}
 """The element types that generated code handles."""
@@ -125,7 +125,8 @@ class TensorIrBackend(CodegenChoices, Backend):
         region = in_integers(region, target.without)
         with self.region_code(target, options) as code:
             kernels = RegionKernels(region, self._table, target, code, self._tuned(target, options), self)
-            procedure, module = kernels.procedure(), code.module()
+            procedure = kernels.procedure()
+            module = code.module(_origins(procedure.calls))
         modules: tuple[Module, ...] = ()
         if module is not None:
             called = ", ".join(sorted(kernels.externs))
@@ -185,3 +186,11 @@ class TensorIrBackend(CodegenChoices, Backend):
             kind = value.dtype or "of unknown type"
             return Reject("dtype", f"'{value.name}' is {kind}; {self.name} computes numbers and bool")
         return None
+
+
+def _origins(calls: Sequence[Call]) -> Mapping[str, Sequence[str]]:
+    """Return the nodes that each function computes, in the order of its calls."""
+    origins: dict[str, dict[str, None]] = {}
+    for call in calls:
+        origins.setdefault(call.function, {}).update(dict.fromkeys(call.origin))
+    return {function: tuple(nodes) for function, nodes in origins.items()}

@@ -21,6 +21,7 @@ import numpy as np
 
 import graft.runtime._native as _native
 from graft.errors import ArtifactError
+from graft.runtime.c_source import source_from_json, source_to_json
 from graft.runtime.constants import ConstantStore
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.files import writing
@@ -52,6 +53,7 @@ def manifest(description: ProgramDescription, keys: Sequence[Mapping[str, str]])
             "constants": dict(constants),
             "plugin": module.plugin,
             "install": module.install,
+            **({"source": source_to_json(module.source, source_path(number))} if module.source else {}),
         }
         for number, (module, constants) in enumerate(zip(description.modules, keys, strict=True))
     ]
@@ -71,6 +73,11 @@ def module_path(number: int, module: Module) -> str:
     return f"modules/{number:04d}.{module.kind.replace(':', '_')}"
 
 
+def source_path(number: int) -> str:
+    """Return the member that holds a module's C text."""
+    return f"modules/{number:04d}.c"
+
+
 def save(description: ProgramDescription, path: str | os.PathLike[str]) -> int:
     """Write a program to ``path`` (see `graft.runtime.files`) and return its size; raises ArtifactError."""
     check(description)
@@ -84,6 +91,11 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> int:
     keys = [{name: store.add(array) for name, array in module.constants.items()} for module in description.modules]
     members: dict[str, Content] = {"constants.safetensors": safetensors(store.arrays)}
     members |= {module_path(number, module): module.data for number, module in enumerate(description.modules)}
+    members |= {
+        source_path(number): module.source.text.encode()
+        for number, module in enumerate(description.modules)
+        if module.source is not None
+    }
     members |= description.files
     facts = manifest(description, keys)
     facts["members"] = {name: _fingerprint(content) for name, content in sorted(members.items())}
@@ -115,6 +127,7 @@ def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescrip
         modules = tuple(_module(row, members, constants) for row in facts["modules"])
         procedures = tuple(procedure_from_json(row) for row in facts["procedures"])
         own = {row["member"] for row in facts["modules"]} | {"manifest.json", "constants.safetensors"}
+        own |= {row["source"]["member"] for row in facts["modules"] if "source" in row}
         files = {name: bytes(content) for name, content in members.items() if name not in own}
         targets = tuple(dict(target) for target in facts["targets"])
         metadata, unchecked = dict(facts["metadata"]), artifact if later else None
@@ -135,7 +148,7 @@ def check(description: ProgramDescription) -> None:
 
 
 def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> Module:
-    """Return a module; raise KeyError, TypeError or AttributeError where the row is not one."""
+    """Return a module; raise KeyError, TypeError, AttributeError or ValueError where the row is not one."""
     texts = [row[key] for key in ("name", "kind", "plugin", "install")]
     functions = tuple(row["functions"])
     for text in (*texts, *functions):
@@ -143,7 +156,12 @@ def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants
             raise TypeError(f"{text!r} is not a text")
     name, kind, plugin, install = texts
     handed = {name: constants[key] for name, key in row["constants"].items()}
-    return Module(name, kind, functions, bytes(members[row["member"]]), handed, plugin, install)
+    source = None
+    if "source" in row:
+        source = source_from_json(row["source"], bytes(members[row["source"]["member"]]).decode())
+        if set(source.functions) != set(functions):
+            raise ValueError(f"the C text of module {name!r} has other functions than the module")
+    return Module(name, kind, functions, bytes(members[row["member"]]), handed, plugin, install, source=source)
 
 
 def _fingerprint(content: Content) -> dict[str, object]:

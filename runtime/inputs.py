@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -13,12 +13,20 @@ from graft.errors import InputError
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.extents import Symbol
 from graft.runtime.files import make_folder, writing
-from graft.runtime.program import Program
+from graft.runtime.procedure import ProgramDescription
+from graft.runtime.tensor_info import TensorInfo
 from graft.runtime.typical_shapes import Shapes, shape_at, typical_values
 
 
+class HasInputs(Protocol):
+    """What `inputs_of` reads of a program."""
+
+    description: ProgramDescription
+    inputs: tuple[TensorInfo, ...]
+
+
 def inputs_of(
-    program: Program, given: Sequence[tuple[str, str]], seed: int, dims: Mapping[str, int] | None = None
+    program: HasInputs, given: Sequence[tuple[str, str]], seed: int, dims: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
     """Return an array for every input of the program: those that were given, seeded random ones for the others.
 

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from graft.runtime.c_source import CSource
 from graft.runtime.extent_table import ExtentReader, ExtentWriter
 from graft.runtime.extents import Extent
 
@@ -181,6 +182,8 @@ class Module:
     install: str = ""
     bound: str = ""
     """Why the module works in this process only ("" if it works everywhere); such a program cannot be saved."""
+    source: CSource | None = None
+    """The same functions in C, for exports; None where there is no such text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,35 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import graft.runtime._native as _native
 from graft.errors import ArtifactError, InputError
-from graft.runtime.arguments import ARRAYS, PATH, TEXT_BY_TEXT, WHOLE, at_least, instance, optional, require, takes
+from graft.runtime.arguments import (
+    ARRAYS,
+    FEEDS,
+    PATH,
+    TEXT,
+    TEXT_BY_TEXT,
+    WHOLE,
+    at_least,
+    either,
+    instance,
+    optional,
+    require,
+    takes,
+)
 from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
 from graft.runtime.tensor_info import TensorInfo, in_order
+
+if TYPE_CHECKING:
+    from graft.runtime.export.c_project import ExportedProject, Profile
+    from graft.runtime.export.library import ExportedLibrary
 
 
 class Program:
@@ -119,6 +136,46 @@ class Program:
         from graft.runtime.artifact import save
 
         save(self.description, path)
+
+    @takes(path=PATH, name=optional(TEXT))
+    def export_library(self, path: str | os.PathLike[str], *, name: str | None = None) -> ExportedLibrary:
+        """Write the program, its weights and the runtime to one shared library, which C and C++ programs link or open.
+
+        Its functions are called ``graft_model_<name>_load`` and so on (graft/model.h), ``name`` is the file's if left
+        out; `graft.runtime.load` opens it, too. Needs a C compiler: ``CC``, else cc, gcc or clang. Raises CompileError
+        and ArtifactError, and leaves what was at ``path`` then.
+        """
+        from graft.runtime.export.library import export_library
+
+        return export_library(self.description, path, name=name)
+
+    @takes(path=PATH, inputs=optional(FEEDS), name=optional(TEXT), profile=either("hosted", "bare-metal"),
+           ram=optional(at_least(0)))  # fmt: skip
+    def export_c_project(
+        self,
+        path: str | os.PathLike[str],
+        inputs: Mapping[str, np.ndarray] | None = None,
+        *,
+        name: str | None = None,
+        profile: Profile = "hosted",
+        ram: int | None = None,
+    ) -> ExportedProject:
+        """Write the program to a folder as C that needs a C11 compiler and nothing else; `docs/deploy.md` shows it.
+
+        Every module must have C source, as those of the backend ``c_source`` do. ``inputs`` are recorded for the
+        project's check, with what the program gives for them; None for seeded random ones. Profile ``bare-metal`` has
+        its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have. Raises ArtifactError,
+        and leaves what was at ``path`` then.
+        """
+        from graft.runtime.export.c_check import Recorded
+        from graft.runtime.export.c_project import export_c_project
+        from graft.runtime.inputs import inputs_of
+
+        feeds = inputs_of(self, (), 0) if inputs is None else inputs
+        given = [np.asarray(array) for array in in_order(self.inputs, (), feeds)]
+        results = self._native(*given)
+        recorded = Recorded(given, [results] if len(self.outputs) == 1 else list(results))
+        return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram)
 
     @property
     def arena_bytes(self) -> int:

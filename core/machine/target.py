@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from graft.core.machine.host import host_machine
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE, machine_named
 from graft.errors import GraftError, MachineError
+from graft.runtime.cache_directory import cache_directory
 
 OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
@@ -115,24 +115,6 @@ def precision_named(name: str) -> Precision:
         if name == known:
             return known
     raise GraftError(f"unknown precision '{name}'; choose {' or '.join(PRECISIONS)}", precision=name)
-
-
-def cache_directory() -> Path | None:
-    """Return where compiled code is kept for this user: under ``XDG_CACHE_HOME``, else ``~/.cache``.
-
-    A relative path counts as none (XDG Base Directory Specification). None where neither is known: a user without an
-    entry in the system's list of users, and without ``HOME``.
-    """
-    base = os.environ.get("XDG_CACHE_HOME")
-    if base and Path(base).is_absolute():
-        return Path(base) / "graft"
-    if os.environ.get("HOME") == "":  # which `Path.home` takes for the root
-        return None
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    return home / ".cache" / "graft" if home.is_absolute() else None
 
 
 def tuned_database() -> Path | None:

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
-import graft.runtime
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import GENERIC, NATIVE, ROWS
 from graft.core.machine.target import CompileOptions, Target, host_target
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
-from graft.plugins.c_compiler import c_compiler, compiled, preprocessed, version_of
-from graft.plugins.c_source.functions import function_text
-from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler
+from graft.plugins.c_source.functions import function_source
+from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, Written
+from graft.plugins.codegen.kernel_source import KernelSource, comment, entry_text, joined
 from graft.plugins.native_image import link
 from graft.plugins.tensor_ir_backend import TensorIrBackend
+from graft.runtime.c_compiler import c_compiler, compiled, preprocessed, version_of
+from graft.runtime.c_source import INCLUDE, PRELUDE
 from graft.runtime.procedure import Module
 
-PRELUDE = "prelude.h"
-HEADERS = (Path(__file__).parent, Path(graft.runtime.__file__).parent / "native" / "include")
+ENTRY = "{}_entry"
+"""What the prelude makes of the name of a kernel for its entry."""
 FLAGS = (
     "-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-tree-loop-distribute-patterns",
-    "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", *(f"-I{folder}" for folder in HEADERS),
+    "-ffp-contract=off", "-fPIC", "-fvisibility=hidden",
+    f"-I{INCLUDE}",
 )  # fmt: skip
 """No library is called, and every operation is rounded where the tensor IR has it."""
 
@@ -65,9 +66,12 @@ class CSourceBackend(TensorIrBackend):
 
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return the functions as one native image."""
-        names = tuple(function.name for function in functions)
-        code = compiled(source_text(*functions), ", ".join(names), flags_for(target.machine))
-        return Module("", "native", names, link([code], names))
+        sources = {function.name: function_source(function) for function in functions}
+        origins = {function.name: function.origin for function in functions}
+        text = image_text(functions, sources)
+        code = compiled(text, ", ".join(sources), flags_for(target.machine))
+        image = link([code], tuple(sources), [ENTRY.format(name) for name in sources])
+        return Module("", "native", tuple(sources), image, source=joined(sources, origins))
 
     def region_code(self, target: Target, options: CompileOptions) -> KernelObjects:
         """Compile each function by itself, several at once, and keep what comes of it."""
@@ -75,13 +79,22 @@ class CSourceBackend(TensorIrBackend):
         seen = "" if options.cache is None else preprocessed(c_compiler(), flags, PRELUDE)
         version = f"{self.version()} {' '.join(flags)} {hashlib.sha256(seen.encode()).hexdigest()}"
         compile = partial(compiled, flags=flags)
-        own = ObjectCompiler(self.name, version, self.sources(), source_text, compile, available_threads())
+        own = ObjectCompiler(self.name, version, self.sources(), _written, compile, available_threads(), ENTRY)
         return KernelObjects(own, target, options.cache)
 
 
-def source_text(*functions: Function) -> str:
-    """Return a C source with some functions."""
-    return "\n".join([f'#include "{PRELUDE}"\n', *map(function_text, functions)])
+def _written(function: Function) -> Written:
+    source = function_source(function)
+    return Written(image_text([function], {function.name: source}), source)
+
+
+def image_text(functions: Sequence[Function], sources: Mapping[str, KernelSource]) -> str:
+    """Return the C source of an image: some kernels, and below each its entry."""
+    lines = [f'#include "{PRELUDE}"\n']
+    for function in functions:
+        own = sources[function.name]
+        lines += [comment(function.origin) + own.text, entry_text(own.function, len(function.input_buffers))]
+    return "\n".join(lines)
 
 
 def flags_for(machine: Machine) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.small_floats import SMALL_FLOATS, bits_of
 from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions
-from graft.core.types import INTEGERS, Type
+from graft.core.types import INTEGERS, SIGNED, Type
 from graft.errors import CompileError
 
 TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool"} | {
@@ -26,6 +27,29 @@ LONGEST = 120
 """Characters from which on an expression gets a name."""
 
 
+RESERVED = frozenset({
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm",
+    "typeof", "bool", "true", "false", "linux", "unix", "NULL", "NAN", "INFINITY", "context", "begin", "end",
+    "closure", "data", "state", "inputs", "outputs",
+})  # fmt: skip
+"""Words of C and of compilers, and the parameters that every function has."""
+LONGEST_NAME = 32
+_NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
+_OF_THE_PRELUDE = re.compile(r"int(8|16|32|64)|float(32|64)|^graft_|^GRAFT_|_t$|^fmaf?$|^t\d+$")
+
+
+def identifier(name: str) -> str:
+    """Return a name of the model as one of C: the end of it, which says most."""
+    stem = _NOT_IN_A_NAME.sub("_", name).strip("_")
+    if len(stem) > LONGEST_NAME:
+        stem = stem[-LONGEST_NAME:]
+        stem = stem[stem.find("_") + 1 :] if "_" in stem[:-1] else stem
+        stem = stem.strip("_")
+    return stem if stem[:1].isalpha() else f"v{stem}"
+
+
 class ExpressionWriter:
     """Writes expressions; what gets a name becomes a line before the statement that they stand in."""
 
@@ -38,16 +62,40 @@ class ExpressionWriter:
         self._known: dict[int, tuple[ir.Expression, str]] = {}
         self._indices: dict[int, tuple[ir.Expression, str]] = {}
         self._uses: dict[int, int] = {}
-        self._names = 0
+        self._taken = {function, *RESERVED}
+        self._numbers: dict[str, int] = {}
 
     def line(self, text: str) -> None:
         """Add a line at the present depth."""
         self.lines.append("  " * self.depth + text)
 
     def fresh(self, stem: str) -> str:
-        """Return a new identifier."""
-        self._names += 1
-        return f"{stem}{self._names}"
+        """Return a new identifier: the stem and a number."""
+        while True:
+            self._numbers[stem] = self._numbers.get(stem, 0) + 1
+            name = f"{stem}{self._numbers[stem]}"
+            if name not in self._taken:
+                return self.reserve(name)
+
+    def reserve(self, name: str) -> str:
+        """Return an identifier, which nothing else gets from now on."""
+        self._taken.add(name)
+        return name
+
+    def bind(self, one: ir.Variable | ir.Buffer) -> str:
+        """Give a variable or buffer a C identifier like its name, and return that."""
+        stem = identifier(one.name)
+        ambiguous = stem in self._taken or f"{stem}_shape" in self._taken or _OF_THE_PRELUDE.search(stem) is not None
+        name = self.fresh(f"{stem}_") if ambiguous else self.reserve(stem)
+        if isinstance(one, ir.Buffer):
+            self.pointers[one] = name
+        else:
+            self.variables[one] = name
+        return name
+
+    def type_of(self, variable: ir.Variable) -> str:
+        """Return the C type of a variable."""
+        return TYPES[variable.type.dtype]
 
     def begin(self, statement: ir.Statement) -> None:
         """Forget what was written: memory is about to change, and names end with their block."""
@@ -185,10 +233,15 @@ def literal(value: int | float | bool, type: Type) -> str:
         return "true" if value else "false"
     if type.is_integer:
         number = int(value)
-        return f"(({TYPES[type.dtype]}){number if abs(number) < 1 << 31 else f'{number % (1 << 64)}u'})"
+        if abs(number) < 1 << 31 and (number >= 0 or type.dtype in SIGNED):
+            return str(number) if number >= 0 else f"({number})"
+        return f"(({TYPES[type.dtype]}){number % (1 << 64)}u)"
     if type.dtype in SMALL_FLOATS:
         return str(bits_of(float(value), type.dtype))
     exact = float(np.float32(value)) if type.dtype == "float32" else float(value)
     if math.isfinite(exact):
-        return f"({exact.hex()}{'f' if type.dtype == 'float32' else ''})"
+        short = abs(exact) < 1e6 and exact * 64 == int(exact * 64) and (exact != 0 or math.copysign(1, exact) > 0)
+        text = f"{exact!r}" if short else exact.hex()
+        text += "f" if type.dtype == "float32" else ""
+        return f"({text})" if exact < 0 or text.startswith("-") else text
     return f"(({TYPES[type.dtype]}){'NAN' if math.isnan(exact) else 'INFINITY' if exact > 0 else '-INFINITY'})"

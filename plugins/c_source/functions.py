@@ -1,7 +1,8 @@
 """Statements and functions of the tensor IR as C.
 
-A function has the ABI of GraftFunction. Its outermost parallel loops are functions of their own, which the runtime
-calls with parts of the iterations; what they use of the enclosing function is passed in a struct.
+A kernel is a plain function of pointers and extents (`graft.runtime.c_source`). Its outermost parallel loops are
+functions of their own, which the host calls with parts of the iterations; what they use of the enclosing function is
+passed in a struct.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from graft.core.tensor_ir.visit import map_statement, walk_statements
 from graft.core.types import element_bits
 from graft.plugins.c_source.expressions import TYPES, ExpressionWriter
 from graft.plugins.codegen import emit_analysis
+from graft.plugins.codegen.kernel_source import KernelSource
+from graft.runtime.c_source import VARIES, CFunction
 
 STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
 UNROLLED = 16
 """Iterations up to which the compiler is asked to unroll a loop that is to be."""
-_NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
 
 
-def function_text(function: ir.Function) -> str:
+def function_source(function: ir.Function) -> KernelSource:
     """Return the C functions of a tensor IR function: its tasks, then itself.
 
     Raises CompileError for a node that C cannot say, naming it.
@@ -36,7 +38,7 @@ def function_text(function: ir.Function) -> str:
     body = without_vectors(function).body
     for rule in (expansion(), unfused(is_exact=function.is_exact), widening()):
         body = map_statement(body, rule)
-    return _Program(replace(function, body=body)).text()
+    return _Program(replace(function, body=body)).source()
 
 
 class _Program:
@@ -47,29 +49,42 @@ class _Program:
         self.work = emit_analysis.Work()
         self.tasks: list[str] = []
         self.overlapping = emit_analysis.overlapping(function)
+        self.task_scratch = 0
+        """The most bytes that one of the tasks asks for."""
 
-    def text(self) -> str:
+    def source(self) -> KernelSource:
         """Return the tasks, then the function."""
         function = self.function
         writer = _Writer(self, function.name, in_parallel=False)
         inputs = len(function.parameters) - function.outputs
+        parameters, shapes, strides = ["GraftContext *context"], [], []
         for number, buffer in enumerate(function.parameters):
-            tensor = f"inputs[{number}]" if number < inputs else f"outputs[{number - inputs}]"
-            kind, name = self.pointer(buffer, is_read=number < inputs), writer.bind(buffer)
-            writer.first.append(f"{kind}{name} = (void *)((char *){tensor}->data + {tensor}->byte_offset);")
-            for axis, extent in enumerate(buffer.shape):
-                if isinstance(extent, ir.Variable) and extent not in writer.variables:
-                    writer.first.append(f"const int64_t {writer.bind(extent)} = {tensor}->shape[{axis}];")
-            for axis, stride in enumerate(buffer.strides or ()):
-                if isinstance(stride, ir.Variable) and stride not in writer.variables:
-                    inner = (f"{tensor}->shape[{below}]" for below in range(axis + 1, len(buffer.shape)))
-                    given = f"{tensor}->strides ? {tensor}->strides[{axis}] : {' * '.join(inner) or '1'}"
-                    writer.first.append(f"const int64_t {writer.bind(stride)} = {given};")
+            name = writer.bind(buffer)
+            parameters.append(f"{self.pointer(buffer, is_read=number < inputs)}{name}")
+            strides.append(any(isinstance(stride, ir.Variable) for stride in buffer.strides or ()))
+            shapes.append(strides[-1] or any(isinstance(extent, ir.Variable) for extent in buffer.shape))
+            parameters += [f"const int64_t *{writer.reserve(f'{name}_shape')}"] if shapes[-1] else []
+            parameters += [f"const int64_t *{writer.reserve(f'{name}_strides')}"] if strides[-1] else []
+        for buffer in function.parameters:
+            self._bind_extents(writer, buffer)
         writer.statement(function.body)
-        origin = f"/* {', '.join(function.origin).replace('*/', '* /')} */\n" if function.origin else ""
-        head = f"{origin}int32_t {function.name}(GraftContext *context, void *state, const DLTensor *const *inputs,"
-        lines = ["(void)context, (void)state, (void)inputs, (void)outputs;", *writer.finished()]
-        return "\n".join([*self.tasks, head, "    DLTensor *const *outputs) {", *_indented(lines), "}\n"])
+        head = f"GRAFT_KERNEL int32_t {function.name}({', '.join(parameters)}) {{"
+        text = "\n".join([*self.tasks, head, *_indented(_unused(parameters, writer.finished())), "}\n"])
+        scratch = VARIES if VARIES in (writer.scratch, self.task_scratch) else writer.scratch + self.task_scratch
+        own = CFunction(function.name, ", ".join(parameters), tuple(shapes), tuple(strides), scratch)
+        return KernelSource(text, own)
+
+    def _bind_extents(self, writer: _Writer, buffer: ir.Buffer) -> None:
+        """Read the extents and strides that vary of a parameter."""
+        shape, strides = f"{writer.pointers[buffer]}_shape", f"{writer.pointers[buffer]}_strides"
+        for axis, extent in enumerate(buffer.shape):
+            if isinstance(extent, ir.Variable) and extent not in writer.variables:
+                writer.first.append(f"const int64_t {writer.bind(extent)} = {shape}[{axis}];")
+        for axis, stride in enumerate(buffer.strides or ()):
+            if isinstance(stride, ir.Variable) and stride not in writer.variables:
+                inner = " * ".join(f"{shape}[{below}]" for below in range(axis + 1, len(buffer.shape))) or "1"
+                given = f"{strides} ? {strides}[{axis}] : {inner}"
+                writer.first.append(f"const int64_t {writer.bind(stride)} = {given};")
 
     def pointer(self, buffer: ir.Buffer, *, is_read: bool) -> str:
         """Return the declaration of a pointer, up to its name; all but those that share memory are ``restrict``."""
@@ -84,17 +99,9 @@ class _Writer(ExpressionWriter):
         super().__init__(name)
         self.program, self.in_parallel = program, in_parallel
         self.first: list[str] = []
+        self.scratch = 0
+        """The bytes asked for, or VARIES."""
         self._stack = 0
-
-    def bind(self, one: ir.Variable | ir.Buffer) -> str:
-        """Give a variable or buffer a C identifier, and return that."""
-        stem = _NOT_IN_A_NAME.sub("_", one.name)[:24]
-        name = self.fresh(f"{stem if stem[:1].isalpha() else 'v'}_")
-        if isinstance(one, ir.Buffer):
-            self.pointers[one] = name
-        else:
-            self.variables[one] = name
-        return name
 
     def finished(self) -> list[str]:
         """Return the lines, parameters and memory first."""
@@ -116,7 +123,7 @@ class _Writer(ExpressionWriter):
                     self._block("else {", else_body)
             case ir.Let(variable, value, body):
                 text = self.value(value)
-                self.line(f"const {TYPES[variable.type.dtype]} {self.bind(variable)} = {text};")
+                self.line(f"const {self.type_of(variable)} {self.bind(variable)} = {text};")
                 self.statement(body)
             case ir.Allocate(buffer, body):
                 self._allocate(buffer)
@@ -128,7 +135,7 @@ class _Writer(ExpressionWriter):
                 pass  # no effect but on time
             case ir.CallExtern(name, arguments) if name in emit_analysis.FAILURES:
                 numbers = ", ".join(f"(long long){self.value(argument)}" for argument in arguments)
-                self.line(f'return context->api->fail(context, "{emit_analysis.FAILURES[name]}", {numbers});')
+                self.line(f'return graft_fail(context, "{emit_analysis.FAILURES[name]}", {numbers});')
             case ir.CallExtern(name):
                 raise self.refused(f"a call of '{name}'")
             case ir.Barrier() | ir.Issue() | ir.Push() | ir.Pop():
@@ -163,9 +170,13 @@ class _Writer(ExpressionWriter):
             return
         total = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])
         lines = [
-            f"{kind} *restrict {name} = context->api->scratch(context, {total});",
+            f"{kind} *restrict {name} = graft_scratch(context, {total});",
             f"if ({name} == NULL) return GRAFT_ERROR_MEMORY;",
         ]
+        if count is None or self.scratch == VARIES:
+            self.scratch = VARIES
+        else:
+            self.scratch += -(-size // 64) * 64
         if count is not None:  # blocks live until the function returns: not one for every iteration
             self.first += lines
         else:
@@ -179,23 +190,39 @@ class _Writer(ExpressionWriter):
         written = {one.buffer for one in walk_statements(body) if isinstance(one, ir.Store)}
         buffers, variables = emit_analysis.captured(body, self.pointers, self.variables.keys() - {variable})
         kinds = [self.program.pointer(one, is_read=one not in written) for one in buffers]
-        kinds += [f"const {TYPES[one.type.dtype]} " for one in variables]
+        kinds += [f"const {self.type_of(one)} " for one in variables]
         values = [*(self.pointers[one] for one in buffers), *(self.variables[one] for one in variables)]
-        captures = list(zip(kinds, [*map(task.bind, buffers), *map(task.bind, variables)], strict=True))
-        fields = [f"  {kind.replace('restrict ', '')}{own};" for kind, own in captures]
-        opening = [f"{kind}{own} = closure->{own};" for kind, own in captures]
+        names = [*map(task.bind, buffers), *map(task.bind, variables)]
+        fields = [f"  {kind.replace('restrict ', '')}{own};" for kind, own in zip(kinds, names, strict=True)]
         index = task.bind(variable)
         task._block(f"for (int64_t {index} = begin; {index} < end; ++{index}) {{", body)
-        head = f"static int32_t {name}_run(GraftContext *context, void *data, int64_t begin, int64_t end) {{"
-        lines = [f"const struct {name} *closure = data;", "(void)context, (void)closure;", *opening, *task.finished()]
-        struct = [f"struct {name} {{", *(fields or ["  char none;"]), "};"]
-        self.program.tasks.append("\n".join([*struct, head, *_indented(lines), "}\n"]))
+        if VARIES not in (task.scratch, self.program.task_scratch):
+            self.program.task_scratch = max(task.scratch, self.program.task_scratch)
+        else:
+            self.program.task_scratch = VARIES
+        taken = ["GraftContext *context", "int64_t begin", "int64_t end"]
+        taken += [f"{kind}{own}" for kind, own in zip(kinds, names, strict=True)]
+        given = ", ".join(["context", "begin", "end", *(f"closure->{own}" for own in names)])
+        lines = [f"struct {name} {{", *(fields or ["  char none;"]), "};"]
+        lines.append(f"static GRAFT_APART int32_t {name}_part({', '.join(taken)}) {{")
+        lines += [*_indented(_unused(taken, task.finished())), "}"]
+        lines.append(f"static int32_t {name}_run(GraftContext *context, void *data, int64_t begin, int64_t end) {{")
+        lines += _indented([f"const struct {name} *closure = data;", "(void)closure;", f"return {name}_part({given});"])
+        self.program.tasks.append("\n".join([*lines, "}\n"]))
         grain = max(1, emit_analysis.SERIAL_WORK // self.program.work(body))
         closure, status = self.fresh("closure"), self.fresh("status")
         self.line(f"struct {name} {closure} = {{{', '.join(values) or '0'}}};")
-        run = f"context->api->parallel_for(context, {self.index(extent)}, {grain}, {name}_run, &{closure})"
+        run = f"graft_parallel_for(context, {self.index(extent)}, {grain}, {name}_run, &{closure})"
         self.line(f"const int32_t {status} = {run};")
         self.line(f"if ({status} != GRAFT_OK) return {status};")
+
+
+def _unused(parameters: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """Return the lines behind one that uses the parameters that they do not."""
+    names = [re.split(r"\W", parameter)[-1] for parameter in parameters]
+    words = set(re.findall(r"\w+", "\n".join(lines)))
+    unused = [f"(void){name}" for name in names if name not in words]
+    return [*([f"{', '.join(unused)};"] if unused else []), *lines]
 
 
 def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:

@@ -26,6 +26,8 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.errors import GraftError
 from graft.plugins.codegen.constant_packing import Places, Strided
+from graft.plugins.codegen.kernel_source import KernelSource
+from graft.runtime.c_source import function_from_json, function_to_json
 from graft.runtime.files import writing
 from graft.runtime.private import (
     FILE_MODE,
@@ -42,7 +44,7 @@ log = logging.getLogger("graft.codegen")
 LIMIT_BYTES = 512 << 20
 KEPT = 0.8
 """The share of the limit that is left after the oldest entries were removed."""
-_MAGIC = b"GRAFTKC3"
+_MAGIC = b"GRAFTKC4"
 _SOURCES = (
     "core/schedule",
     "core/tensor_ir",
@@ -56,12 +58,16 @@ _SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A compiled kernel: its ELF object, its function's name there, how constants are packed, and its schedule."""
+    """A compiled kernel: its ELF object, its function's name there, how constants are packed, its schedule.
+
+    And its C text, where it has one.
+    """
 
     symbol: str
     object: bytes
     places: Places | None
     chosen: Schedule = field(default_factory=dict)
+    source: KernelSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +220,9 @@ def _encode(entry: Entry) -> bytes:
             places.append({"input": number, "shape": at.shape, "dtype": str(at.dtype), "bytes": len(blob)})
             blobs.append(blob)
     facts = {"symbol": entry.symbol, "object": len(entry.object), "places": places, "chosen": dict(entry.chosen)}
+    if entry.source is not None:
+        blobs.append(zlib.compress(entry.source.text.encode(), 1))
+        facts["source"] = {"bytes": len(blobs[-1]), "function": function_to_json(entry.source.function)}
     head = json.dumps(facts).encode()
     body = b"".join((len(head).to_bytes(4, "little"), head, *blobs))
     return _MAGIC + hashlib.sha256(body).digest() + body
@@ -227,10 +236,8 @@ def _decode(data: bytes) -> Entry | None:
     facts = json.loads(body[4:end])
     code = body[end : end + facts["object"]]
     end += facts["object"]
-    if facts["places"] is None:
-        return Entry(facts["symbol"], code, None, facts["chosen"])
     places: dict[int, Strided | np.ndarray] = {}
-    for row in facts["places"]:
+    for row in facts["places"] or ():
         if (grid := row.get("grid")) is not None:
             places[row["input"]] = Strided(
                 tuple(grid["shape"]), grid["first"], tuple(grid["extents"]), tuple(grid["steps"])
@@ -239,4 +246,8 @@ def _decode(data: bytes) -> Entry | None:
         steps = np.frombuffer(zlib.decompress(body[end : end + row["bytes"]]), row["dtype"])
         places[row["input"]] = np.cumsum(steps, dtype=row["dtype"]).reshape(row["shape"])
         end += row["bytes"]
-    return Entry(facts["symbol"], code, places, facts["chosen"])
+    source = None
+    if "source" in facts:
+        text = zlib.decompress(body[end : end + facts["source"]["bytes"]]).decode()
+        source = KernelSource(text, function_from_json(facts["source"]["function"]))
+    return Entry(facts["symbol"], code, None if facts["places"] is None else places, facts["chosen"], source)

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
 from graft.plugins.codegen.constant_packing import Shared
 from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
-from graft.plugins.codegen.region_code import RegionCode, naming_nodes
+from graft.plugins.codegen.kernel_source import KernelSource, joined
+from graft.plugins.codegen.region_code import NO_ORIGINS, RegionCode, naming_nodes
 from graft.plugins.native_image import link
 from graft.runtime.procedure import Module
 
 SWITCH_SECONDS = 0.0002
 """How long a compiler's thread waits to be let in: its calls are short beside the 5 ms that are usual."""
+
+
+class Written(NamedTuple):
+    """A function as what is compiled; and, where that is C, as what the module keeps of it."""
+
+    text: str
+    source: KernelSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +41,13 @@ class ObjectCompiler:
     """Of the compiler: what it makes of a text depends on it."""
     sources: Path | None
     """The folder or file of the emitter, part of the key of what is kept."""
-    text: Callable[[Function], str]
+    text: Callable[[Function], Written]
     compile: Callable[[str, str], bytes]
     """From text and name of a function; raises CompileError."""
     threads: int = 1
     """How many texts are compiled at once."""
+    symbol: str = "{}"
+    """The name of a function in its object."""
 
 
 class KernelObjects(RegionCode):
@@ -73,6 +83,8 @@ class KernelObjects(RegionCode):
         self.seconds["cache"] += perf_counter() - started
         if entry is None:
             return None
+        if entry.source is not None:
+            entry = replace(entry, source=entry.source.renamed(name))
         done: Future[Entry] = Future()
         done.set_result(entry)
         self._objects.append((name, done))
@@ -82,11 +94,11 @@ class KernelObjects(RegionCode):
         """Compile a function, and keep it in the cache if its kernel has a structure."""
         started = perf_counter()
         with naming_nodes(function):
-            text = self._compiler.text(function)
+            written = self._compiler.text(function)
         self.seconds["emit"] += perf_counter() - started
-        self._objects.append((function.name, self._pool.submit(self._compile, text, function, structure, shared)))
+        self._objects.append((function.name, self._pool.submit(self._compile, written, function, structure, shared)))
 
-    def module(self) -> Module | None:
+    def module(self, origins: Mapping[str, Sequence[str]] = NO_ORIGINS) -> Module | None:
         """Return all functions as a native image; raise CompileError for what compiler or linker refuse."""
         if not self._objects:
             return None
@@ -99,14 +111,17 @@ class KernelObjects(RegionCode):
         self.seconds["link"] += perf_counter() - linking
         if self._cache is not None and self.seconds["emit"]:
             self._cache.trim()
-        return Module("", "native", names, image)
+        sources = {name: one.source for name, one in zip(names, entries, strict=True) if one.source is not None}
+        source = joined(sources, origins) if len(sources) == len(names) else None
+        return Module("", "native", names, image, source=source)
 
-    def _compile(self, text: str, function: Function, structure: str | None, shared: Shared | None) -> Entry:
+    def _compile(self, written: Written, function: Function, structure: str | None, shared: Shared | None) -> Entry:
         started = perf_counter()
         shared = shared or Shared(function.name, None)
         with naming_nodes(function):
-            code = self._compiler.compile(text, function.name)
-        entry = Entry(function.name, code, shared.places, shared.report)
+            code = self._compiler.compile(written.text, function.name)
+        symbol = self._compiler.symbol.format(function.name)
+        entry = Entry(symbol, code, shared.places, shared.report, written.source)
         self.seconds[self._compiler.name] += perf_counter() - started
         if self._cache is not None and structure is not None and "custom[" not in structure:
             self._cache.put(self._key(structure), entry)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
 from graft.plugins.codegen.constant_packing import Shared
 from graft.runtime.procedure import Module
+
+NO_ORIGINS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 @contextmanager
@@ -52,8 +54,11 @@ class RegionCode(ABC):
         """Take a function; where its kernel has a structure, what becomes of it may be kept with ``shared``."""
 
     @abstractmethod
-    def module(self) -> Module | None:
-        """Return the module of all functions, None if there are none."""
+    def module(self, origins: Mapping[str, Sequence[str]] = NO_ORIGINS) -> Module | None:
+        """Return the module of all functions, None if there are none.
+
+        ``origins`` are the nodes of the model that each function computes, all calls of it together.
+        """
 
 
 @dataclass(slots=True)
@@ -68,7 +73,7 @@ class CollectedFunctions(RegionCode):
         """Keep the function."""
         self.functions.append(function)
 
-    def module(self) -> Module | None:
+    def module(self, origins: Mapping[str, Sequence[str]] = NO_ORIGINS) -> Module | None:
         """Emit all functions."""
         if not self.functions:
             return None

@@ -55,7 +55,7 @@ class LlvmBackend(TensorIrBackend):
 
         It takes one call at a time (llvmlite has a lock of its own), so one thread is enough.
         """
-        from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler
+        from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, Written
         from graft.plugins.llvm.emit import module_ir, object_of, processor_of
 
         processor, features = processor_of(target.machine)
@@ -63,7 +63,7 @@ class LlvmBackend(TensorIrBackend):
             self.name,
             f"{self.version()} {processor} {','.join(features)}",
             self.sources(),
-            text=lambda function: module_ir((function,), target),
+            text=lambda function: Written(module_ir((function,), target)),
             compile=partial(object_of, target=target),
         )
         return KernelObjects(compiler, target, options.cache)

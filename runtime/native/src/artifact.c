@@ -1,4 +1,4 @@
-/* Opening an artifact: map, read the directory, check hashes, resolve constants and modules. */
+/* Opening an artifact, a file or a part of one: map, read the directory, check hashes, resolve constants and modules. */
 #include "artifact.h"
 
 #include <inttypes.h>
@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "constant_check.h"
+#include "elf.h"
+#include "error.h"
 #include "file_map.h"
 #include "json.h"
 #include "memory.h"
@@ -202,12 +204,18 @@ static int32_t check(void *owner, GraftContext *context, GraftError *error) {
 
 static void release(void *owner) { graft_artifact_close(owner); }
 
-int32_t graft_artifact_open(const char *path, GraftArtifact **opened, GraftError *error) {
-  *opened = NULL;
-  GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
-  if (artifact == NULL) return out_of_memory(error);
-  int32_t code = graft_file_map(path, &artifact->map, error);
-  if (code == GRAFT_OK) code = graft_zip_read(artifact->map.bytes, artifact->map.size, &artifact->archive, error);
+/* The bytes themselves, or those of the section of a shared library. */
+static int32_t read_archive(GraftArtifact *artifact, const uint8_t *bytes, size_t size, GraftError *error) {
+  if (graft_is_elf(bytes, size)) {
+    int32_t code = graft_elf_artifact(bytes, size, &bytes, &size, error);
+    if (code != GRAFT_OK) return code;
+  }
+  return graft_zip_read(bytes, size, &artifact->archive, error);
+}
+
+/* Reads what lies in memory into an artifact, which is closed if that fails. */
+static int32_t open_bytes(GraftArtifact *artifact, const uint8_t *bytes, size_t size, GraftError *error) {
+  int32_t code = read_archive(artifact, bytes, size, error);
   if (code == GRAFT_OK) code = read_manifest(artifact, error);
   if (code == GRAFT_OK) code = check_members(artifact, error);
   if (code == GRAFT_OK) code = read_constants(artifact, error);
@@ -219,8 +227,30 @@ int32_t graft_artifact_open(const char *path, GraftArtifact **opened, GraftError
   artifact->source.check = check;
   artifact->source.release = release;
   artifact->source.owner = artifact;
-  *opened = artifact;
   return GRAFT_OK;
+}
+
+int32_t graft_artifact_open(const char *path, GraftArtifact **opened, GraftError *error) {
+  *opened = NULL;
+  GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
+  if (artifact == NULL) return out_of_memory(error);
+  int32_t code = graft_file_map(path, &artifact->map, error);
+  if (code != GRAFT_OK) {
+    graft_artifact_close(artifact);
+    return code;
+  }
+  code = open_bytes(artifact, artifact->map.bytes, artifact->map.size, error);
+  if (code == GRAFT_OK) *opened = artifact;
+  return code;
+}
+
+int32_t graft_artifact_open_memory(const void *bytes, size_t size, GraftArtifact **opened, GraftError *error) {
+  *opened = NULL;
+  GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
+  if (artifact == NULL) return out_of_memory(error);
+  int32_t code = open_bytes(artifact, bytes, size, error);
+  if (code == GRAFT_OK) *opened = artifact;
+  return code;
 }
 
 void graft_artifact_close(GraftArtifact *artifact) {
@@ -246,5 +276,18 @@ int32_t graft_program_load(const char *path, const GraftLoadOptions *options, Gr
   GraftArtifact *artifact;
   *program = NULL;
   int32_t code = graft_artifact_open(path, &artifact, error);
+  return code == GRAFT_OK ? graft_program_create(&artifact->source, options, program, error) : code;
+}
+
+int32_t graft_program_load_memory(const void *bytes, size_t size, const GraftLoadOptions *options,
+                                  GraftProgram **program, GraftError *error) {
+  GraftError ignored;
+  if (error == NULL) error = &ignored;
+  GraftArtifact *artifact;
+  *program = NULL;
+  if ((uintptr_t)bytes % 64 != 0) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "the artifact in memory is not aligned to 64 bytes; move it");
+  }
+  int32_t code = graft_artifact_open_memory(bytes, size, &artifact, error);
   return code == GRAFT_OK ? graft_program_create(&artifact->source, options, program, error) : code;
 }

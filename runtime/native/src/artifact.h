@@ -15,6 +15,10 @@ typedef struct GraftArtifact GraftArtifact;
  * anything sees a constant. The artifact is independent of its file's name and stays valid until closed; a file that
  * another process shortens meanwhile is outside this promise. */
 int32_t graft_artifact_open(const char *path, GraftArtifact **artifact, GraftError *error);
+
+/* The same for the bytes of a file, which stay where they are until the artifact is closed. */
+int32_t graft_artifact_open_memory(const void *bytes, size_t size, GraftArtifact **artifact, GraftError *error);
+
 void graft_artifact_close(GraftArtifact *artifact);
 
 /* Checks the bytes of the constants if that was not done yet, in the threads of the context (NULL: in this one). */

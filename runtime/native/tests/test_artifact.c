@@ -1,5 +1,5 @@
 /* Artifacts read from files: every truncation, every flipped bit, every failing allocation; SHA-256 and its
- * dispatch, and the hash of constants.
+ * dispatch, and the hash of constants; and artifacts inside shared libraries, and in memory.
  *
  * The artifact is written here, by the one form that the reader takes, so that the test needs no Python. */
 #include <unistd.h>
@@ -128,6 +128,34 @@ static void write_artifact(Writer *writer, int named) {
   put_end(writer);
 }
 
+/* An ELF file with the sections "", ".graft" (the artifact) and ".shstrtab", as far as a reader of sections looks. */
+static void write_library(Writer *library, const Writer *artifact) {
+  static const char names[] = "\0.graft\0.shstrtab";
+  const size_t at = 64, name_at = at + artifact->size, table = name_at + sizeof names;
+  memset(library, 0, sizeof *library);
+  uint8_t *bytes = library->bytes;
+  size_t *size = &library->size;
+  put_bytes(bytes, size, "\177ELF\2\1\1", 7);
+  *size = 40;
+  put(bytes, size, table, 8);
+  *size = 58;
+  put(bytes, size, 64, 2);
+  put(bytes, size, 3, 2);
+  put(bytes, size, 2, 2);
+  put_bytes(bytes, size, artifact->bytes, artifact->size);
+  put_bytes(bytes, size, names, sizeof names);
+  const size_t rows[3][4] = {{0, 0, 0, 0}, {1, 1, at, artifact->size}, {8, 3, name_at, sizeof names}};
+  for (int i = 0; i < 3; i++) {
+    put(bytes, size, rows[i][0], 4);
+    put(bytes, size, rows[i][1], 4);
+    *size += 16;
+    put(bytes, size, rows[i][2], 8);
+    put(bytes, size, rows[i][3], 8);
+    *size += 24;
+  }
+  CHECK(*size == table + 192);
+}
+
 static int later_count;
 static char path[] = "test_artifact_XXXXXX";
 static int file = -1;
@@ -198,6 +226,67 @@ static void test_every_flipped_bit_is_refused(Writer *writer, int named) {
     CHECK(pwrite(file, writer->bytes + i, 1, (off_t)i) == 1);
   }
   CHECK(later_count == (named ? 8 * (int)sizeof one_value : 0));
+}
+
+static void test_every_truncated_library_is_refused(const Writer *library) {
+  for (size_t size = 0; size < library->size; size++) {
+    store(library->bytes, size);
+    must_refuse(0);
+  }
+}
+
+/* Most bits of an ELF file's headers are for others: what counts is that nothing outside the file is read. */
+static void test_every_flipped_bit_of_a_librarys_headers_is_survived(const Writer *library, const Writer *artifact) {
+  int refused = 0;
+  store(library->bytes, library->size);
+  for (size_t i = 0; i < library->size; i++) {
+    if (i == 64) i += artifact->size;
+    for (int bit = 0; bit < 8; bit++) {
+      uint8_t flipped = library->bytes[i] ^ (uint8_t)(1 << bit);
+      CHECK(pwrite(file, &flipped, 1, (off_t)i) == 1);
+      GraftProgram *program;
+      GraftError error;
+      int32_t status = load(&program, &error);
+      CHECK((status == GRAFT_OK) == (program != NULL) && (status == GRAFT_OK || error.message[0] != 0));
+      refused += status != GRAFT_OK;
+      graft_program_destroy(program);
+    }
+    CHECK(pwrite(file, library->bytes + i, 1, (off_t)i) == 1);
+  }
+  CHECK(refused > 100);
+}
+
+static void test_a_library_without_a_program_is_told(Writer *library) {
+  uint8_t *name = library->bytes + library->size - 192 - 17;
+  CHECK(memcmp(name, ".graft", 6) == 0);
+  memcpy(name, ".other", 6);
+  store(library->bytes, library->size);
+  GraftProgram *program;
+  GraftError error;
+  CHECK(load(&program, &error) == GRAFT_ERROR_ARTIFACT);
+  CHECK_TEXT(error.message,
+             "the shared library holds no Graft program: it has no section '.graft'; give one that `graft export` wrote");
+}
+
+static void test_an_artifact_in_memory_runs(const Writer *writer) {
+  static _Alignas(64) uint8_t room[CAPACITY + 1];
+  const GraftLoader *loaders[] = {&test_loader};
+  GraftLoadOptions options = {1, loaders, 1};
+  GraftProgram *program;
+  GraftError error = {0};
+  memcpy(room, writer->bytes, writer->size);
+  CHECK(graft_program_load_memory(room, writer->size, &options, &program, &error) == GRAFT_OK);
+  float x[] = {1.0f, 2.0f};
+  int64_t shape[] = {2};
+  DLTensor input = floats(x, shape, 1), output = {0};
+  must_run(program, &input, &output);
+  check_floats(&output, (const float[]){2.0f, 3.0f}, 2);
+  graft_free_output(&output);
+  graft_program_destroy(program);
+  CHECK(graft_program_load_memory(room, writer->size - 1, &options, &program, NULL) == GRAFT_ERROR_ARTIFACT);
+  memcpy(room + 1, writer->bytes, writer->size);
+  CHECK(graft_program_load_memory(room + 1, writer->size, &options, &program, &error) == GRAFT_ERROR_INPUT);
+  CHECK_TEXT(error.message, "the artifact in memory is not aligned to 64 bytes; move it");
 }
 
 static void test_every_failing_allocation_is_survived(void) {
@@ -299,7 +388,7 @@ static void test_content_hash(void) {
 }
 
 int main(void) {
-  static Writer writer;
+  static Writer writer, library;
   file = mkstemp(path);
   CHECK(file >= 0);
   test_sha256();
@@ -312,6 +401,14 @@ int main(void) {
     test_every_failing_allocation_is_survived();
     test_every_truncation_is_refused(&writer);
     test_every_flipped_bit_is_refused(&writer, named);
+    test_an_artifact_in_memory_runs(&writer);
+    write_library(&library, &writer);
+    store(library.bytes, library.size);
+    test_an_artifact_runs();
+    test_every_failing_allocation_is_survived();
+    test_every_truncated_library_is_refused(&library);
+    test_every_flipped_bit_of_a_librarys_headers_is_survived(&library, &writer);
+    test_a_library_without_a_program_is_told(&library);
   }
   close(file);
   unlink(path);

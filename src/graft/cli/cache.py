@@ -41,10 +41,11 @@ def command(state: State, action: str, what: str) -> int:
 def _places() -> tuple[KernelCache, Tunings, TimesDatabase] | None:
     """What is kept in the cache directory; None where there is no such directory."""
     from graft.compiler.plan_times import default_database
-    from graft.core.machine.target import cache_directory, tuned_database
+    from graft.core.machine.target import tuned_database
     from graft.core.tuning.tunings import Tunings
     from graft.partition.times import TimesDatabase
     from graft.plugins.codegen.kernel_cache import KernelCache
+    from graft.runtime.cache_directory import cache_directory
 
     directory, tuned, times = cache_directory(), tuned_database(), default_database()
     if directory is None or tuned is None or times is None:

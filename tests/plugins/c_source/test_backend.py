@@ -21,9 +21,10 @@ from graft.core.operators import build as b
 from graft.core.tensor_ir.ir import Block, Buffer, CallExtern, For, Function, Intrinsic, Load, Store, Variable
 from graft.core.types import FLOAT32
 from graft.errors import CompileError, GraftError, UnsupportedError
-from graft.plugins.c_compiler import c_compiler, compiled, preprocessed
-from graft.plugins.c_source.backend import FLAGS, PRELUDE, CSourceBackend, flags_for
-from graft.plugins.c_source.functions import function_text
+from graft.plugins.c_source.backend import FLAGS, CSourceBackend, flags_for
+from graft.plugins.c_source.functions import function_source
+from graft.runtime.c_compiler import c_compiler, compiled, preprocessed
+from graft.runtime.c_source import PRELUDE
 from tests.plugins.llvm.graphs import region_of
 
 TEXT = '<ir_version: 10, opset_import: ["" : 21]> g (float[4,8] x) => (float[4,8] z) { y = Relu(x) z = Tanh(y) }'
@@ -41,7 +42,7 @@ def relu() -> Function:
 
 
 def test_the_text_of_a_small_kernel(golden: Any) -> None:
-    golden("c_source_relu.c", function_text(relu()))
+    golden("c_source_relu.c", function_source(relu()).text)
 
 
 def test_the_code_is_free_of_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,5 +220,5 @@ UNKNOWN = {
 def test_a_node_that_the_emitter_does_not_know_is_named(what: str) -> None:
     function = Function("kernel", (X, Y), 1, For(PLACE, b.index(4), "serial", UNKNOWN[what]))
     with pytest.raises(CompileError) as caught:
-        function_text(function)
+        function_source(function)
     assert caught.value.message == f"function 'kernel' has {what}, which c_source cannot write"

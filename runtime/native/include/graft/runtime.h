@@ -116,9 +116,15 @@ typedef struct GraftLoadOptions {
   size_t loader_count;
 } GraftLoadOptions;
 
-/* Maps the artifact at `path`. `options` may be NULL. */
+/* Maps the artifact at `path`, a file of its own or a part of a shared library that `graft export` wrote. `options` may
+ * be NULL. */
 int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
                            GraftError *error);
+
+/* The same for the bytes of such a file, at a multiple of 64, which must stay as they are until the program is
+ * destroyed. */
+int32_t graft_program_load_memory(const void *bytes, size_t size, const GraftLoadOptions *options,
+                                  GraftProgram **program, GraftError *error);
 void graft_program_destroy(GraftProgram *program);
 
 typedef struct GraftTensorInfo {

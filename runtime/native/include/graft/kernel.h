@@ -1,12 +1,88 @@
-/* Arithmetic of Graft's tensor IR in portable C11: integers wrap, nothing traps, and no library is called.
- * Floats of 16 bits are kept as their bits. */
+/* What kernels in C need of their host, and the arithmetic of Graft's tensor IR in portable C11: integers wrap, nothing
+ * traps, and no library is called, neither libc nor libm. Floats of 16 bits are kept as their bits.
+ *
+ * A kernel is a plain function: the context, then a pointer to each tensor (behind it its shape and its strides, where it
+ * reads these). It returns GRAFT_OK or an error number. There are two hosts. Compiled with GRAFT_PROJECT, this header is
+ * all of Graft that a project has: loops run as they stand, scratch memory comes from a block that was planned when the
+ * project was written, and an error is its number. Otherwise Graft's runtime is the host, by its function table, and
+ * each kernel has an entry with the ABI of GraftFunction.
+ */
+#ifndef GRAFT_KERNEL_H
+#define GRAFT_KERNEL_H
+
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#define GRAFT_INLINE static inline
+#if defined(__GNUC__)
+#define GRAFT_APART __attribute__((noinline)) /* `restrict` says most of parameters */
+#else
+#define GRAFT_APART
+#endif
+#ifndef GRAFT_KERNEL /* how a kernel is declared; a project may define it otherwise */
+#define GRAFT_KERNEL static GRAFT_APART
+#endif
+
+_Static_assert(CHAR_BIT == 8 && sizeof(bool) == 1, "tensors of bool have a byte for each element");
+_Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "float32 and float64 are IEEE 754's binary32 and binary64");
+_Static_assert((int8_t)-1 == ~0 && -1 >> 1 == -1, "integers are two's complement, and shifts keep their sign");
+
+/* ---- The host ------------------------------------------------------------------------------------------------- */
+
+#ifdef GRAFT_PROJECT
+
+enum { GRAFT_OK = 0, GRAFT_ERROR_MEMORY = 1, GRAFT_ERROR_INPUT = 4, GRAFT_ERROR_RUN = 5 };
+
+/* `scratch` is aligned to 64 bytes; `used` is 0 when a kernel is called. */
+typedef struct GraftContext {
+  unsigned char *scratch;
+  uint64_t scratch_bytes, used;
+} GraftContext;
+
+typedef int32_t (*GraftTask)(GraftContext *context, void *closure, int64_t begin, int64_t end);
+
+/* Returns 64-byte aligned memory that lives until the function or task ends, NULL if there is none left. */
+GRAFT_INLINE void *graft_scratch(GraftContext *context, uint64_t bytes) {
+  const uint64_t begin = context->used, left = context->scratch_bytes - begin;
+  if (left < bytes || left - bytes < (64 - bytes % 64) % 64) return NULL;
+  context->used = begin + (bytes + 63) / 64 * 64;
+  return context->scratch + begin;
+}
+
+#ifdef GRAFT_PROJECT_THREADS /* the project has threads of its own */
+int32_t graft_parallel_for(GraftContext *context, int64_t count, int64_t grain, GraftTask task, void *closure);
+#else
+GRAFT_INLINE int32_t graft_parallel_for(GraftContext *context, int64_t count, int64_t grain, GraftTask task,
+                                        void *closure) {
+  (void)grain;
+  const uint64_t used = context->used;
+  const int32_t status = count > 0 ? task(context, closure, 0, count) : GRAFT_OK;
+  context->used = used;
+  return status;
+}
+#endif
+
+#define graft_fail(context, ...) ((void)(context), GRAFT_ERROR_RUN)
+
+#else
 
 #include "graft/runtime.h"
 
-#define GRAFT_INLINE static inline
+#define graft_scratch(context, bytes) (context)->api->scratch(context, bytes)
+#define graft_parallel_for(context, ...) (context)->api->parallel_for(context, __VA_ARGS__)
+#define graft_allocate_output(context, ...) (context)->api->allocate_output(context, __VA_ARGS__)
+#define graft_fail(context, ...) (context)->api->fail(context, __VA_ARGS__)
+
+/* The entry of a kernel: what the runtime calls. An input that is absent is no tensor. */
+#define GRAFT_ENTRY(KERNEL) KERNEL##_entry
+#define GRAFT_DATA(TENSOR) ((TENSOR) == NULL ? NULL : (void *)((char *)(TENSOR)->data + (TENSOR)->byte_offset))
+#define GRAFT_SHAPE(TENSOR) ((TENSOR) == NULL ? NULL : (TENSOR)->shape)
+#define GRAFT_STRIDES(TENSOR) ((TENSOR) == NULL ? NULL : (TENSOR)->strides)
+
+#endif
 
 /* ---- Integers ------------------------------------------------------------------------------------------------- */
 
@@ -97,3 +173,5 @@ GRAFT_INLINE double fmod_float64(double x, double y) {
   return float64_of_bits(sign | (rest < one ? rest : ((uint64_t)exponent << 52) + (rest - one)));
 }
 GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((double)x, (double)y); }
+
+#endif

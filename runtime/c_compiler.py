@@ -62,9 +62,40 @@ def compiled(text: str, name: str, flags: Sequence[str]) -> bytes:
         return output.read_bytes()
 
 
-def _run(arguments: Sequence[str], text: str, refused: str, name: str = "") -> subprocess.CompletedProcess[str]:
+def machine_of(command: Sequence[str]) -> str:
+    """Return the architecture that a compiler makes code for, as in "x86_64"; "" if it does not say."""
     try:
-        done = subprocess.run([*arguments, "-x", "c", "-"], input=text, capture_output=True, text=True, check=False)
+        said = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return said.stdout.strip().partition("-")[0]
+
+
+def check_standard(command: Sequence[str]) -> None:
+    """Raise CompileError if a compiler is too old: the runtime is C11 with atomics."""
+    probe = "#if __STDC_VERSION__ < 201112L || defined __STDC_NO_ATOMICS__\n#error\n#endif\n#include <stdatomic.h>\n"
+    try:
+        _run([*command, "-std=c11", "-fsyntax-only"], probe, "is too old")
+    except CompileError as error:
+        raise CompileError(
+            f"{error.message}; Graft's runtime is C11 with <stdatomic.h> (GCC 4.9, Clang 3.6): name a newer one in CC"
+        ) from error
+
+
+def run_in(folder: Path, arguments: Sequence[str], refused: str) -> None:
+    """Run the compiler on files in a folder; raise CompileError with its own message if it refuses."""
+    _done([*c_compiler(), *arguments], refused, folder=folder)
+
+
+def _run(arguments: Sequence[str], text: str, refused: str, name: str = "") -> subprocess.CompletedProcess[str]:
+    return _done([*arguments, "-x", "c", "-"], refused, name, text)
+
+
+def _done(
+    arguments: Sequence[str], refused: str, name: str = "", text: str = "", folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    try:
+        done = subprocess.run(arguments, input=text, capture_output=True, text=True, check=False, cwd=folder)
     except OSError as error:
         raise CompileError(f"the C compiler '{arguments[0]}' cannot be run: {error}", function=name) from error
     if done.returncode:

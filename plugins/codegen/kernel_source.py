@@ -1,0 +1,59 @@
+"""The C text of kernels: of one, as a cache keeps it under another name, and of all of a region together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+
+from graft.runtime.c_source import CFunction, CSource
+
+LINE = 116
+"""Characters of a line of comment."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """The C functions of one kernel; the names of all of them begin with that of the last, which is the kernel."""
+
+    text: str
+    function: CFunction
+
+    def renamed(self, name: str) -> KernelSource:
+        """Return the same kernel under another name."""
+        own = re.compile(rf"\b{re.escape(self.function.entry)}(?=_task\d+|\b)")
+        return KernelSource(own.sub(name, self.text), replace(self.function, entry=name))
+
+
+def joined(sources: Mapping[str, KernelSource], origins: Mapping[str, Sequence[str]]) -> CSource:
+    """Return kernels by the names of their module's functions as one text, with the nodes that each computes."""
+    texts = [f"{comment(origins.get(name, ()))}{one.text}" for name, one in sources.items()]
+    return CSource("\n".join(texts), {name: one.function for name, one in sources.items()})
+
+
+def comment(nodes: Sequence[str]) -> str:
+    """Return lines of C comment that name nodes of the model, "" for none."""
+    if not nodes:
+        return ""
+    named = ", ".join(f"'{node}'" for node in nodes).replace("*/", "* /").replace("/*", "/ *")
+    named = "".join(letter if letter.isprintable() else "?" for letter in named)
+    return "/* {} */\n".format("\n * ".join(wrap(named, LINE, break_long_words=False, break_on_hyphens=False)))
+
+
+def entry_text(function: CFunction, inputs: int) -> str:
+    """Return the C function with the ABI of GraftFunction that calls a plain one with so many inputs."""
+    arguments = ["context"]
+    for number, (shape, strides) in enumerate(zip(function.shapes, function.strides, strict=True)):
+        tensor = f"inputs[{number}]" if number < inputs else f"outputs[{number - inputs}]"
+        arguments.append(f"GRAFT_DATA({tensor})")
+        arguments += [f"GRAFT_SHAPE({tensor})"] if shape else []
+        arguments += [f"GRAFT_STRIDES({tensor})"] if strides else []
+    name = function.entry
+    return (
+        f"int32_t GRAFT_ENTRY({name})(GraftContext *context, void *state, const DLTensor *const *inputs,\n"
+        "    DLTensor *const *outputs) {\n"
+        "  (void)state, (void)inputs, (void)outputs;\n"
+        f"  return {name}({', '.join(arguments)});\n"
+        "}\n"
+    )

@@ -1,0 +1,104 @@
+"""The C text of a module, from which the same kernels are compiled elsewhere: in a C project, for another machine.
+
+A kernel is a plain C function: ``GraftContext *``, then inputs and outputs in the order of the call, an element pointer
+each (NULL for an optional input that is absent), behind it ``const int64_t *`` with the shape and another with the
+strides where the function reads them (strides may be NULL: the tensor is contiguous). Everything else that the text
+names stands in the header `prelude`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+INCLUDE = Path(__file__).parent / "native" / "include"
+"""The folder that headers are included from."""
+PRELUDE = "graft/kernel.h"
+VARIES = -1
+"""The scratch memory of a function that asks for more where shapes are larger."""
+
+
+def prelude() -> str:
+    """Return the header that every text needs, which is whole by itself where ``GRAFT_PROJECT`` is defined."""
+    return (INCLUDE / PRELUDE).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class CFunction:
+    """The plain C function behind one function of a module."""
+
+    entry: str
+    """Its name."""
+    parameters: str
+    """As C declares them, without the parentheses."""
+    shapes: tuple[bool, ...]
+    """For each tensor, whether its shape is passed ..."""
+    strides: tuple[bool, ...]
+    """... and whether its strides are."""
+    scratch: int = 0
+    """The most bytes that it asks its host for at one time, or `VARIES`."""
+
+    @property
+    def declaration(self) -> str:
+        """The C declaration, without storage class and semicolon."""
+        return f"int32_t {self.entry}({self.parameters})"
+
+
+@dataclass(frozen=True, slots=True)
+class CSource:
+    """The C functions of a module: everything but the prelude. The same module gives the same text."""
+
+    text: str
+    functions: Mapping[str, CFunction]
+    """By name of the module's function."""
+    libraries: tuple[str, ...] = ()
+    """To link with, in a compiler's terms: ``-lopenblas``."""
+    headers: tuple[str, ...] = ()
+    """To include: ``cblas.h``."""
+
+
+def source_to_json(source: CSource, member: str) -> dict[str, Any]:
+    """Return the JSON form of a source whose text is a member of the artifact."""
+    rows = {name: function_to_json(function) for name, function in source.functions.items()}
+    return {
+        "member": member,
+        "functions": rows,
+        "libraries": list(source.libraries),
+        "headers": list(source.headers),
+    }
+
+
+def source_from_json(row: Mapping[str, Any], text: str) -> CSource:
+    """Return what `source_to_json` wrote; raise KeyError, TypeError, AttributeError or ValueError where it is not."""
+    functions = {str(name): function_from_json(one) for name, one in row["functions"].items()}
+    return CSource(text, functions, _texts(row["libraries"]), _texts(row["headers"]))
+
+
+def function_to_json(function: CFunction) -> dict[str, Any]:
+    """Return the JSON form of a function."""
+    return {
+        "entry": function.entry,
+        "parameters": function.parameters,
+        "shapes": [int(flag) for flag in function.shapes],
+        "strides": [int(flag) for flag in function.strides],
+        "scratch": function.scratch,
+    }
+
+
+def function_from_json(row: Mapping[str, Any]) -> CFunction:
+    """Return what `function_to_json` wrote; raise KeyError, TypeError or ValueError for something else."""
+    entry, parameters = _texts((row["entry"], row["parameters"]))
+    shapes, strides = (tuple(map(bool, row[name])) for name in ("shapes", "strides"))
+    scratch = int(row["scratch"])
+    if len(shapes) != len(strides) or scratch < VARIES or not entry.isidentifier():
+        raise ValueError(f"{entry!r} is not a C function with {len(shapes)} shapes and {len(strides)} strides")
+    return CFunction(entry, parameters, shapes, strides, scratch)
+
+
+def _texts(row: Sequence[Any]) -> tuple[str, ...]:
+    for text in row:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not a text")
+    return tuple(row)

@@ -1,0 +1,1 @@
+"""Programs in other forms than an artifact: one shared library, one C project."""

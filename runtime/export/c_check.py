@@ -1,0 +1,122 @@
+"""The check of a C project: a recorded input, the output that it has to give, and a main program that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graft.runtime.export.c_arrays import recorded_text
+from graft.runtime.export.c_names import c_type
+from graft.runtime.export.c_program import CProgram
+from graft.runtime.extents import Symbol
+
+_FAR = "!(fabs((double)got - (double)wanted) <= 1e-4 + 1e-4 * fabs((double)wanted))"
+_FLOATS = f"got != wanted && !(got != got && wanted != wanted) && {_FAR}"
+"""NaN is as good as another NaN; what was computed with or without fused operations differs in the last digits."""
+_DIFFERS = {"float": _FLOATS, "double": _FLOATS}
+_BITS = "labs((long)got - (long)wanted) > 16"
+"""Of floats of 16 bits, which are their bits: neighbours have neighbouring bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Arrays in the order of a program's inputs and outputs, as they went in and came out."""
+
+    inputs: Sequence[np.ndarray]
+    outputs: Sequence[np.ndarray]
+
+    def symbols(self, program: CProgram) -> Mapping[str, int]:
+        """Return the values of symbols that the inputs have."""
+        values = dict[str, int]()
+        for array, index in zip(self.inputs, program.entry.inputs, strict=True):
+            for extent, size in zip(program.entry.tensors[index].shape or (), array.shape, strict=True):
+                if isinstance(extent, Symbol):
+                    values[extent.name] = size
+        return values
+
+
+def check_text(program: CProgram, recorded: Recorded) -> str:
+    """Return the C file with ``<name>_check``: how many elements of the outputs are not as recorded."""
+    name, entry = program.name, program.entry
+    inputs = recorded_text(program, recorded.inputs, "input", entry.inputs)
+    wanted = recorded_text(program, recorded.outputs, "wanted", entry.outputs)
+    values = recorded.symbols(program)
+    given = {index: f"input{number}" for number, index in enumerate(entry.inputs)}
+    given |= {index: f"output{number}" for number, index in enumerate(entry.outputs)}
+    arguments = [str(values[one.name]) for one in entry.symbols] + [given[index] for index in program.parameters]
+    rooms, loops = [], []
+    for number, (array, index) in enumerate(zip(recorded.outputs, entry.outputs, strict=True)):
+        dtype = entry.tensors[index].dtype
+        kind = c_type(dtype, f"'{entry.tensors[index].name}'")
+        differs = _BITS if dtype in ("float16", "bfloat16") else _DIFFERS.get(kind, "got != wanted")
+        rooms.append(f"static {kind} output{number}[{max(1, array.size)}];")
+        loops.append(
+            f"  for (long i = 0; i < {array.size}; ++i) {{\n"
+            f"    const {kind} got = output{number}[i], wanted = wanted{number}[i];\n"
+            f"    if ({differs}) ++count;\n"
+            "  }"
+        )
+    return f"""/* Runs {name} on a recorded input. */
+#include "{name}_check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "{name}.h"
+
+{inputs}
+{wanted}
+{chr(10).join(rooms)}
+
+long {name}_check(void) {{
+  long count = 0;
+  const int status = {name}_run({", ".join(arguments)});
+  if (status != {name.upper()}_OK) return -status;
+{chr(10).join(loops)}
+  return count;
+}}
+"""
+
+
+def check_header(name: str) -> str:
+    """Return the header of the check."""
+    return f"""/* How many elements of the outputs of {name} are not as recorded; a negative error where it fails. */
+#ifndef {name.upper()}_CHECK_H
+#define {name.upper()}_CHECK_H
+
+#ifdef __cplusplus
+extern "C"
+#endif
+long {name}_check(void);
+
+#endif
+"""
+
+
+def main_text(name: str, prints: bool) -> str:
+    """Return the main program: exit status 0 where the check succeeds; it prints only where there is a host."""
+    if not prints:
+        return f"""/* Runs the check of {name}: 0 where every output is as recorded. */
+#include "{name}_check.h"
+
+int main(void) {{ return {name}_check() != 0; }}
+"""
+    return f"""/* Runs the check of {name} and says how it went. */
+#include <stdio.h>
+
+#include "{name}.h"
+#include "{name}_check.h"
+
+int main(void) {{
+  const long wrong = {name}_check();
+  if (wrong < 0) printf("{name}: error %ld\\n", -wrong);
+  if (wrong > 0) printf("{name}: %ld elements differ from what was recorded\\n", wrong);
+  if (wrong == 0) {{
+    printf("{name}: as recorded (arena %d bytes, weights %d bytes)\\n", {name.upper()}_ARENA_BYTES,
+           {name.upper()}_WEIGHT_BYTES);
+  }}
+  return wrong != 0;
+}}
+"""

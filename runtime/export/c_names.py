@@ -1,0 +1,80 @@
+"""Names, types and extents as C has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from graft.errors import ArtifactError
+from graft.runtime.extents import Extent, Operation, Symbol
+
+TYPES = {
+    "bool": "bool",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float32": "float",
+    "float64": "double",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), "uint8_t"),
+}
+"""Of elements; floats of 16 and 8 bits are their bits, as kernels have them."""
+_KEYWORDS = (
+    "alignas alignof and auto bool break case catch char class const constexpr continue default delete do double else "
+    "enum explicit export extern false float for friend goto if inline int long mutable namespace new not nullptr "
+    "operator or private protected public register restrict return short signed sizeof static struct switch template "
+    "this throw true try typedef typename union unsigned using virtual void volatile wchar_t while xor"
+)
+_OWN = "arena context status main NULL errno stdin stdout stderr"
+_TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
+"""What C, C++ and the code around it mean by a name."""
+_FUNCTIONS = {"floordiv": "graft_floordiv", "mod": "graft_mod", "min": "graft_least", "max": "graft_most"}
+_SIGNS = {"add": "+", "sub": "-", "mul": "*"}
+
+
+def c_type(dtype: str, what: str) -> str:
+    """Return the C type of an element type; raise ArtifactError that names ``what`` if there is none."""
+    if dtype not in TYPES:
+        raise ArtifactError(f"{what} is {dtype}, which has no type in C; export the program as a library", dtype=dtype)
+    return TYPES[dtype]
+
+
+def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """Return an identifier for each name, all different, and different from those taken."""
+    used, result = {*_TAKEN, *taken}, dict[str, str]()
+    for name in names:
+        base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
+        base = base if re.match("[A-Za-z]", base) else f"v{base}"
+        chosen, number = base, 2
+        while chosen in used:
+            chosen, number = f"{base}_{number}", number + 1
+        used.add(chosen)
+        result[name] = chosen
+    return result
+
+
+def extent_text(extent: Extent, symbols: Mapping[str, str]) -> str:
+    """Return the C expression, an ``int64_t``, of an extent whose symbols have these identifiers."""
+    match extent:
+        case int():
+            return str(extent)
+        case Symbol(name):
+            return symbols[name]
+        case Operation(operator, left, right):
+            pair = extent_text(left, symbols), extent_text(right, symbols)
+            if operator in _FUNCTIONS:
+                return f"{_FUNCTIONS[operator]}({pair[0]}, {pair[1]})"
+            return f"({pair[0]} {_SIGNS[operator]} {pair[1]})"
+        case _:
+            assert_never(extent)
+
+
+def count_text(shape: Iterable[Extent], symbols: Mapping[str, str]) -> str:
+    """Return the C expression of the number of elements of a shape."""
+    return " * ".join(extent_text(extent, symbols) for extent in shape) or "1"
+
+
+def comment_text(text: str) -> str:
+    """Return a text as it may stand in a C comment."""
+    safe = text.replace("*/", "* /").replace("/*", "/ *")
+    return "".join(letter if letter.isprintable() else "?" for letter in safe)

@@ -1,0 +1,97 @@
+"""Folders that are written whole or not at all: made beside their place, and renamed when everything is in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import mkdtemp
+
+from graft.errors import ArtifactError
+from graft.runtime.files import PREFIX
+
+MARK = ".graft-project"
+"""A file that lists what was written, one name a line: such a folder may be written again."""
+Parts = str | bytes | Iterable[bytes | memoryview]
+
+
+def write_folder(path: str | os.PathLike[str], files: Mapping[str, Parts], made_later: Iterable[str] = ()) -> int:
+    """Write files into a folder, which is there with all of them or as it was before; return their bytes.
+
+    A folder that is there must be empty, or one that was written so with nothing else in it but ``made_later``. Raises
+    ArtifactError for whatever the system refuses.
+    """
+    place = Path(os.path.realpath(path))
+    _check_place(place, path, {*made_later})
+    with _refusals(path), _beside(place) as folder:
+        written = sum(_write(folder / name, parts) for name, parts in files.items())
+        _write(folder / MARK, "".join(f"{name}\n" for name in sorted(files)))
+        _put(folder, place)
+    return written
+
+
+def _check_place(place: Path, path: str | os.PathLike[str], made_later: set[str]) -> None:
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir():
+        raise ArtifactError(f"'{path}' is there and is no folder; name another", path=str(path))
+    names = {one.relative_to(place).as_posix() for one in place.rglob("*") if not one.is_dir()}
+    mark = place / MARK
+    own = {MARK, *mark.read_text(encoding="utf-8").splitlines()} if mark.is_file() else set()
+    foreign = sorted(name for name in names - own if name.partition("/")[0] not in made_later)
+    if foreign:
+        raise ArtifactError(
+            f"the folder '{path}' has files that are not of an export, such as '{foreign[0]}', which would be lost; "
+            "name another folder, or move them away",
+            path=str(path),
+        )
+
+
+@contextmanager
+def _refusals(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        reason = failure.strerror or str(failure)
+        left = "it is as it was before" if os.path.lexists(path) else "nothing was written"
+        raise ArtifactError(f"cannot write the folder '{path}': {reason}; {left}", path=str(path)) from failure
+
+
+@contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    folder = Path(mkdtemp(prefix=PREFIX, dir=place.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(path: Path, parts: Parts) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    chunks = [parts.encode()] if isinstance(parts, str) else [parts] if isinstance(parts, bytes) else parts
+    with path.open("wb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        return file.tell()
+
+
+def _put(folder: Path, place: Path) -> None:
+    """Give a new folder its name; the old one, if any, goes away after that."""
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+    if not place.is_dir():
+        os.rename(folder, place)
+        return
+    old = Path(mkdtemp(prefix=PREFIX, dir=place.parent))
+    os.rename(place, old / "old")
+    try:
+        os.rename(folder, place)
+    except OSError:
+        os.rename(old / "old", place)
+        raise
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(old)

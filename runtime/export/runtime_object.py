@@ -1,0 +1,85 @@
+"""The runtime as one object, from the C sources beside this package; kept for the next export."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import graft.runtime
+from graft.errors import GraftError
+from graft.runtime.c_compiler import c_compiler, run_in, version_of
+from graft.runtime.files import writing
+from graft.runtime.private import FILE_MODE, inner_folder, private_folder, read_private
+
+log = logging.getLogger("graft.export")
+
+SOURCES = Path(graft.runtime.__file__).resolve().parent / "native"
+FLAGS = (
+    "-std=c11", "-D_GNU_SOURCE", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections",
+    "-fdata-sections", "-pthread", f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}",
+    f"-ffile-prefix-map={SOURCES}=graft",
+)  # fmt: skip
+"""What is made depends on the sources and the compiler, not on where they lie."""
+_REFUSED = "refused the sources of Graft's runtime"
+
+
+def runtime_object(directory: Path | None) -> bytes:
+    """Return the runtime as a relocatable object, from ``directory`` if it is there; else compile and keep it there.
+
+    Raises CompileError for what the compiler refuses.
+    """
+    sources = sorted((SOURCES / "src").glob("*.c"))
+    key = _key(sources)
+    kept = None if directory is None else _kept(directory, key)
+    if kept is not None:
+        return kept
+    with TemporaryDirectory(prefix="graft-") as name:
+        folder = Path(name)
+        count = os.cpu_count() or 1
+        parts = [sources[i::count] for i in range(count) if sources[i::count]]
+        with ThreadPoolExecutor(count) as pool:
+            done = [pool.submit(run_in, folder, [*FLAGS, "-c", *map(str, part)], _REFUSED) for part in parts]
+            for future in done:
+                future.result()
+        objects = [f"{source.stem}.o" for source in sources]
+        run_in(folder, ["-r", "-nostdlib", "-o", "runtime.o", *objects], "cannot join the objects of Graft's runtime")
+        data = (folder / "runtime.o").read_bytes()
+    if directory is not None:
+        _keep(directory, key, data)
+    return data
+
+
+def _key(sources: Sequence[Path]) -> str:
+    digest = hashlib.sha256(repr((c_compiler(), version_of(c_compiler()), FLAGS)).encode())
+    for path in (*sources, *sorted((SOURCES / "src").glob("*.h")), *sorted((SOURCES / "include").rglob("*.h"))):
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _kept(directory: Path, key: str) -> bytes | None:
+    """Return what is kept in a folder of the cache of kernels, whose rules of privacy hold; None if it is not whole."""
+    try:
+        with private_folder(directory) as folder, inner_folder(key[:2], folder) as inner:
+            data = read_private(key[2:], inner)
+            with suppress(OSError):
+                os.utime(key[2:], dir_fd=inner, follow_symlinks=False)
+    except OSError:
+        return None
+    digest, code = data[:32], data[32:]
+    return code if hashlib.sha256(code).digest() == digest else None
+
+
+def _keep(directory: Path, key: str, data: bytes) -> None:
+    try:
+        with private_folder(directory, make=True) as folder, inner_folder(key[:2], folder, make=True):
+            path = directory / key[:2] / key[2:]
+            with writing(path, "object", durable=False, mode=FILE_MODE) as file:
+                file.write(hashlib.sha256(data).digest() + data)
+    except (OSError, GraftError) as error:
+        log.info("the object of the runtime is not kept: %s", error)

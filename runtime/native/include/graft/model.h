@@ -1,0 +1,60 @@
+/* A model as one shared library, as `graft export MODEL -o model.so` writes it: program, weights and runtime.
+ *
+ * The library has the functions of graft/runtime.h under names of its own, so that libraries of several models work side
+ * by side in one process:
+ *
+ *   GRAFT_DECLARE_MODEL(digits)
+ *   ...
+ *   GraftProgram *program;
+ *   graft_model_digits_load(NULL, &program, &error);
+ *   graft_model_digits_run(program, inputs, outputs, &error);
+ *
+ * A program belongs to the library that loaded it: only functions of the same name may be given it. Who opens libraries
+ * at run time looks up `graft_model_NAME`, which gives all of them in a table.
+ */
+#ifndef GRAFT_MODEL_H
+#define GRAFT_MODEL_H
+
+#include "graft/runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The functions of a library. Entries are only ever appended; `size` is that of the library's table. */
+typedef struct GraftModel {
+  uint32_t abi_version;
+  uint32_t size;
+  int32_t (*load)(const GraftLoadOptions *options, GraftProgram **program, GraftError *error);
+  void (*destroy)(GraftProgram *program);
+  int32_t (*input_count)(const GraftProgram *program);
+  int32_t (*output_count)(const GraftProgram *program);
+  GraftTensorInfo (*input)(const GraftProgram *program, int32_t index);
+  GraftTensorInfo (*output)(const GraftProgram *program, int32_t index);
+  int32_t (*symbol_count)(const GraftProgram *program);
+  GraftSymbolInfo (*symbol)(const GraftProgram *program, int32_t index);
+  int32_t (*run)(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
+  void (*free_output)(DLTensor *output);
+} GraftModel;
+
+typedef const GraftModel *(*GraftModelEntry)(void);
+
+#define GRAFT_DECLARE_MODEL(NAME) GRAFT_DECLARE_MODEL_(NAME)
+#define GRAFT_DECLARE_MODEL_(NAME)                                                                                    \
+  const GraftModel *graft_model_##NAME(void);                                                                         \
+  int32_t graft_model_##NAME##_load(const GraftLoadOptions *options, GraftProgram **program, GraftError *error);      \
+  void graft_model_##NAME##_destroy(GraftProgram *program);                                                           \
+  int32_t graft_model_##NAME##_input_count(const GraftProgram *program);                                              \
+  int32_t graft_model_##NAME##_output_count(const GraftProgram *program);                                             \
+  GraftTensorInfo graft_model_##NAME##_input(const GraftProgram *program, int32_t index);                             \
+  GraftTensorInfo graft_model_##NAME##_output(const GraftProgram *program, int32_t index);                            \
+  int32_t graft_model_##NAME##_symbol_count(const GraftProgram *program);                                             \
+  GraftSymbolInfo graft_model_##NAME##_symbol(const GraftProgram *program, int32_t index);                            \
+  int32_t graft_model_##NAME##_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,                  \
+                                   GraftError *error);                                                                \
+  void graft_model_##NAME##_free_output(DLTensor *output);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

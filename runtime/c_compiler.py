@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,8 +15,11 @@ from tempfile import TemporaryDirectory
 from graft.errors import CompileError
 
 USUAL = ("cc", "gcc", "clang")
+OLDEST = {"__clang_major__": ("Clang", 9), "__GNUC__": ("GCC", 9)}
+"""By the macro that says the version, what it is of and the oldest that will do: one with `__builtin_convertvector`."""
 SHOWN_LINES = 20
 """Of what a compiler says when it refuses a text."""
+_PLACE = re.compile(r"^([^\s:]+):(\d+):", re.MULTILINE)
 
 
 def c_compiler() -> tuple[str, ...]:
@@ -40,6 +44,23 @@ def version_of(command: Sequence[str]) -> str:
 
 
 @cache
+def why_too_old(command: Sequence[str]) -> str | None:
+    """Return why a compiler will not do; None for one that will, or that does not say what it is."""
+    try:
+        macros = preprocessed(command, (), "limits.h")
+    except CompileError:
+        return None
+    for macro, (name, oldest) in OLDEST.items():
+        found = re.search(rf"^#define {macro} (\d+)$", macros, re.MULTILINE)
+        if found is not None:
+            version = int(found[1])
+            needed = f"{name} {oldest} or newer is needed; install one, or name another compiler in CC"
+            too_old = f"the C compiler '{shlex.join(command)}' is {name} {version}; {needed}"
+            return too_old if version < oldest else None
+    return None
+
+
+@cache
 def preprocessed(command: Sequence[str], flags: Sequence[str], header: str) -> str:
     """Return a header as the compiler sees it, and every macro: these say what the processor that is meant can do.
 
@@ -51,7 +72,8 @@ def preprocessed(command: Sequence[str], flags: Sequence[str], header: str) -> s
 def compiled(text: str, name: str, flags: Sequence[str]) -> bytes:
     """Return the object file of a C source; raise CompileError with the compiler's own message if it refuses.
 
-    ``name`` is what the error names.
+    ``name`` is what the error names, beside the line that the message is of. Where that is a file which the text gives
+    to its lines (``#line 1 "kernel.c"``), the error is of the function ``kernel``.
     """
     command, refused = c_compiler(), f"refused the code of '{name}'"
     with TemporaryDirectory(prefix="graft-") as folder:
@@ -99,12 +121,30 @@ def _done(
     except OSError as error:
         raise CompileError(f"the C compiler '{arguments[0]}' cannot be run: {error}", function=name) from error
     if done.returncode:
-        raise _refusal(c_compiler(), refused, f"exit {done.returncode}", done, name)
+        raise _refusal(c_compiler(), refused, f"exit {done.returncode}", done, name, text)
     return done
 
 
 def _refusal(
-    command: Sequence[str], refused: str, how: str, done: subprocess.CompletedProcess[str], name: str
+    command: Sequence[str],
+    refused: str,
+    how: str,
+    done: subprocess.CompletedProcess[str],
+    name: str,
+    text: str = "",
 ) -> CompileError:
     said = "\n".join((done.stderr or done.stdout).strip().splitlines()[:SHOWN_LINES])
+    for place in _PLACE.finditer(said):
+        line = _line_of(text, place[1], int(place[2]))
+        if line is not None:
+            said = f"{said}\nthe line is: {line.strip()}"
+            name = place[1].removesuffix(".c")
+            break
     return CompileError(f"the C compiler '{shlex.join(command)}' {refused} ({how}): {said}", function=name)
+
+
+def _line_of(text: str, file: str, number: int) -> str | None:
+    """Return a line of the part of a text that is called ``file``; None if it has no such line."""
+    _, mark, part = text.partition(f'#line 1 "{file}"\n')
+    lines = part.partition("\n#line 1 ")[0].splitlines()
+    return lines[number - 1] if mark and 0 < number <= len(lines) else None

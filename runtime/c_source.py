@@ -57,6 +57,8 @@ class CSource:
     """To link with, in a compiler's terms: ``-lopenblas``."""
     headers: tuple[str, ...] = ()
     """To include: ``cblas.h``."""
+    compiler: str = ""
+    """What compiled the module's own code, with its flags; "" if nothing did."""
 
 
 def source_to_json(source: CSource, member: str) -> dict[str, Any]:
@@ -67,13 +69,14 @@ def source_to_json(source: CSource, member: str) -> dict[str, Any]:
         "functions": rows,
         "libraries": list(source.libraries),
         "headers": list(source.headers),
+        "compiler": source.compiler,
     }
 
 
 def source_from_json(row: Mapping[str, Any], text: str) -> CSource:
     """Return what `source_to_json` wrote; raise KeyError, TypeError, AttributeError or ValueError where it is not."""
     functions = {str(name): function_from_json(one) for name, one in row["functions"].items()}
-    return CSource(text, functions, _texts(row["libraries"]), _texts(row["headers"]))
+    return CSource(text, functions, _texts(row["libraries"]), _texts(row["headers"]), *_texts((row["compiler"],)))
 
 
 def function_to_json(function: CFunction) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -13,19 +13,25 @@ from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import GENERIC, NATIVE, ROWS
 from graft.core.machine.target import CompileOptions, Target, host_target
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.table import OperatorTable
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
 from graft.plugins.c_source.functions import function_source
 from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, Written
 from graft.plugins.codegen.kernel_source import KernelSource, comment, entry_text, joined
+from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.native_image import link
 from graft.plugins.tensor_ir_backend import TensorIrBackend
-from graft.runtime.c_compiler import c_compiler, compiled, preprocessed, version_of
+from graft.runtime.c_compiler import c_compiler, compiled, preprocessed, version_of, why_too_old
 from graft.runtime.c_source import INCLUDE, PRELUDE
 from graft.runtime.procedure import Module
 
 ENTRY = "{}_entry"
 """What the prelude makes of the name of a kernel for its entry."""
+TEXT_ONLY = "c"
+"""The kind of a module that is nothing but its C text."""
+NOT_COMPILED = "it is C that was not compiled"
 FLAGS = (
     "-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-tree-loop-distribute-patterns",
     "-ffp-contract=off", "-fPIC", "-fvisibility=hidden",
@@ -40,16 +46,26 @@ class CSourceBackend(TensorIrBackend):
     name: ClassVar[str] = "c_source"
     by_default: ClassVar[bool] = False
 
+    def __init__(
+        self, table: OperatorTable = OPERATORS, *, without: Collection[str] = (), compiles: bool = True
+    ) -> None:
+        """Unless it ``compiles``, C is only written, for any machine and without a compiler: for exports."""
+        super().__init__(table, without=without)
+        self._compiles = compiles
+
     def available(self) -> str | None:
-        """Return None if there is a C compiler."""
+        """Return None if there is a C compiler, or if none is needed."""
+        if not self._compiles:
+            return None
         try:
-            c_compiler()
+            return why_too_old(c_compiler())
         except CompileError as error:
             return error.message
-        return None
 
     def version(self) -> str:
         """Return the command of the compiler, and what it says of itself."""
+        if not self._compiles:
+            return "only writes C"
         return "" if self.available() else f"{' '.join(c_compiler())}: {version_of(c_compiler())}"
 
     def machine(self, target: Target) -> Target:
@@ -60,27 +76,39 @@ class CSourceBackend(TensorIrBackend):
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True for what this machine's compiler compiles for; of one that ``CC`` names that is not known."""
+        if not self._compiles:
+            return True
         here = host_target().arch
         fits = machine.arch in (GENERIC.arch, here) or "CC" in os.environ
         return fits or f"it runs a compiler for {here}, not for {machine.arch}; name one for that in CC"
 
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
-        """Return the functions as one native image."""
+        """Return the functions as one native image; where C is only written, as a module that nothing loads."""
         sources = {function.name: function_source(function) for function in functions}
         origins = {function.name: function.origin for function in functions}
-        text = image_text(functions, sources)
-        code = compiled(text, ", ".join(sources), flags_for(target.machine))
+        source = joined(sources, origins)
+        if not self._compiles:
+            return Module("", TEXT_ONLY, tuple(sources), b"", bound=NOT_COMPILED, source=source)
+        text, flags = image_text(functions, sources), flags_for(target.machine)
+        code = compiled(text, ", ".join(sources), flags)
         image = link([code], tuple(sources), [ENTRY.format(name) for name in sources])
-        return Module("", "native", tuple(sources), image, source=joined(sources, origins))
+        return Module("", "native", tuple(sources), image, source=replace(source, compiler=_compiler(flags)))
 
-    def region_code(self, target: Target, options: CompileOptions) -> KernelObjects:
+    def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
         """Compile each function by itself, several at once, and keep what comes of it."""
+        if not self._compiles:
+            return super().region_code(target, options)
         flags = flags_for(target.machine)
         seen = "" if options.cache is None else preprocessed(c_compiler(), flags, PRELUDE)
         version = f"{self.version()} {' '.join(flags)} {hashlib.sha256(seen.encode()).hexdigest()}"
         compile = partial(compiled, flags=flags)
         own = ObjectCompiler(self.name, version, self.sources(), _written, compile, available_threads(), ENTRY)
-        return KernelObjects(own, target, options.cache)
+        return KernelObjects(own, target, options.cache, _compiler(flags))
+
+
+def _compiler(flags: Sequence[str]) -> str:
+    """Return what a program says of the compiler that made it; folders of this machine are no part of that."""
+    return " ".join((version_of(c_compiler()), *(flag for flag in flags if not flag.startswith("-I"))))
 
 
 def _written(function: Function) -> Written:
@@ -93,7 +121,8 @@ def image_text(functions: Sequence[Function], sources: Mapping[str, KernelSource
     lines = [f'#include "{PRELUDE}"\n']
     for function in functions:
         own = sources[function.name]
-        lines += [comment(function.origin) + own.text, entry_text(own.function, len(function.input_buffers))]
+        text = comment(function.origin) + own.text
+        lines += [f'#line 1 "{function.name}.c"', text, entry_text(own.function, len(function.input_buffers))]
     return "\n".join(lines)
 
 

@@ -53,9 +53,9 @@ class ObjectCompiler:
 class KernelObjects(RegionCode):
     """The objects of one region's kernels, in order."""
 
-    def __init__(self, compiler: ObjectCompiler, target: Target, directory: Path | None) -> None:
-        """``directory`` is where compiled code is kept, None to keep none."""
-        self._compiler = compiler
+    def __init__(self, compiler: ObjectCompiler, target: Target, directory: Path | None, said: str = "") -> None:
+        """``directory`` is where compiled code is kept, None to keep none; ``said`` is known of the compiler."""
+        self._compiler, self._said = compiler, said
         self._target = target
         self._cache = None if directory is None else KernelCache(directory / "kernels")
         self._pool = ThreadPoolExecutor(compiler.threads, f"graft-{compiler.name}")
@@ -112,7 +112,7 @@ class KernelObjects(RegionCode):
         if self._cache is not None and self.seconds["emit"]:
             self._cache.trim()
         sources = {name: one.source for name, one in zip(names, entries, strict=True) if one.source is not None}
-        source = joined(sources, origins) if len(sources) == len(names) else None
+        source = replace(joined(sources, origins), compiler=self._said) if len(sources) == len(names) else None
         return Module("", "native", names, image, source=source)
 
     def _compile(self, written: Written, function: Function, structure: str | None, shared: Shared | None) -> Entry:

@@ -128,6 +128,9 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     ]  # fmt: skip
     click.echo()
     print_table(("MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"), rows)
+    for one in manifest["modules"]:
+        if one.get("source", {}).get("compiler"):
+            click.echo(f"{one['name']} was compiled from C by {one['source']['compiler']}")
     kernels = dict(_kernels(manifest))
     if kernels:
         click.echo()

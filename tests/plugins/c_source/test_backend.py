@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import graft
 from benchmarks.zoo import model as zoo_model
+from graft.cli.main import main
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request, choose
 from graft.core.machine.rows import COMPILED_FOR
@@ -23,7 +25,9 @@ from graft.core.types import FLOAT32
 from graft.errors import CompileError, GraftError, UnsupportedError
 from graft.plugins.c_source.backend import FLAGS, CSourceBackend, flags_for
 from graft.plugins.c_source.functions import function_source
-from graft.runtime.c_compiler import c_compiler, compiled, preprocessed
+from graft.plugins.codegen.region_code import naming_nodes
+from graft.runtime import artifact
+from graft.runtime.c_compiler import c_compiler, compiled, preprocessed, version_of
 from graft.runtime.c_source import PRELUDE
 from tests.plugins.llvm.graphs import region_of
 
@@ -100,6 +104,63 @@ def test_what_the_compiler_says_is_in_the_error(tmp_path: Path, monkeypatch: pyt
         CSourceBackend().emit([relu()], CSourceBackend().machine(host_target()))
     assert caught.value.message == (
         f"the C compiler '{path}' refused the code of 'relu' (exit 3): kernel.c:1: no licence"
+    )
+
+
+def test_the_line_of_c_and_its_nodes_are_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tool(tmp_path, "echo 'relu.c:4:5: error: no licence' >&2; exit 1")
+    monkeypatch.setenv("CC", path)
+    other = replace(relu(), name="other", origin=("another node",))
+    with pytest.raises(CompileError) as caught, naming_nodes(other, relu()):
+        CSourceBackend().emit([other, relu()], CSourceBackend().machine(host_target()))
+    assert caught.value.message == (
+        f"'a node': the C compiler '{path}' refused the code of 'other, relu' (exit 1): relu.c:4:5: error: no licence\n"
+        "the line is: for (int64_t i = 0; i < 5; ++i) {"
+    )
+
+
+def test_a_compiler_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tool(tmp_path, "echo '#define __GNUC__ 4'")
+    monkeypatch.setenv("CC", path)
+    text = f"the C compiler '{path}' is GCC 4; GCC 9 or newer is needed; install one, or name another compiler in CC"
+    assert CSourceBackend().available() == text
+    assert text in refusal()
+
+
+def test_a_program_says_what_compiled_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = graft.compile(onnx.parser.parse_model(TEXT), ["c_source"], cache=False, strict=True)
+    source = program.description.modules[0].source
+    assert source is not None
+    assert source.compiler.startswith(f"{version_of(c_compiler())} -std=c11 -O3 ")
+    assert "-I" not in source.compiler
+    program.save(tmp_path / "model.graft")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "model.graft")])
+    said = capsys.readouterr().out
+    assert f"{program.description.modules[0].name} was compiled from C by {source.compiler}" in said
+
+
+# ---- Without a compiler ----
+
+
+def test_c_is_written_without_a_compiler_for_any_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    request = Request([CSourceBackend(compiles=False)], target="riscv64", strict=True)
+    (module,) = compile_model(onnx.parser.parse_model(TEXT), request).description.modules
+    assert module.source is not None
+    assert "tanh" in next(iter(module.source.functions))
+    assert module.source.compiler == ""
+
+
+def test_what_was_only_written_is_not_saved_as_a_program(tmp_path: Path) -> None:
+    request = Request([CSourceBackend(compiles=False)], strict=True)
+    description = compile_model(onnx.parser.parse_model(TEXT), request).description
+    with pytest.raises(GraftError) as caught:
+        artifact.save(description, tmp_path / "model.graft")
+    name = description.modules[0].name
+    assert caught.value.message == (
+        f"module '{name}' cannot be saved: it is C that was not compiled; compile the model where it is to run"
     )
 
 

@@ -171,10 +171,7 @@ class Program:
         from graft.runtime.export.c_project import export_c_project
         from graft.runtime.inputs import inputs_of
 
-        feeds = inputs_of(self, (), 0) if inputs is None else inputs
-        given = [np.asarray(array) for array in in_order(self.inputs, (), feeds)]
-        results = self._native(*given)
-        recorded = Recorded(given, [results] if len(self.outputs) == 1 else list(results))
+        recorded = Recorded.of(self, inputs_of(self, (), 0) if inputs is None else inputs)
         return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from graft.runtime.export.c_arrays import recorded_text
 from graft.runtime.export.c_names import c_type
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.extents import Symbol
+from graft.runtime.tensor_info import TensorInfo, in_order
 
 _FAR = "!(fabs((double)got - (double)wanted) <= 1e-4 + 1e-4 * fabs((double)wanted))"
 _FLOATS = f"got != wanted && !(got != got && wanted != wanted) && {_FAR}"
@@ -20,12 +22,29 @@ _BITS = "labs((long)got - (long)wanted) > 16"
 """Of floats of 16 bits, which are their bits: neighbours have neighbouring bits."""
 
 
+class Runs(Protocol):
+    """A program, as far as recording needs it."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Return one array, or a tuple of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """Arrays in the order of a program's inputs and outputs, as they went in and came out."""
 
     inputs: Sequence[np.ndarray]
     outputs: Sequence[np.ndarray]
+
+    @classmethod
+    def of(cls, program: Runs, feeds: Mapping[str, np.ndarray]) -> Recorded:
+        """Run a program on arrays by name; raise what that raises."""
+        inputs = [np.asarray(array) for array in in_order(program.inputs, (), feeds)]
+        results = program(*inputs)
+        return cls(inputs, [results] if len(program.outputs) == 1 else list(results))
 
     def symbols(self, program: CProgram) -> Mapping[str, int]:
         """Return the values of symbols that the inputs have."""

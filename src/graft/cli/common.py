@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
 DimWishes = Sequence[tuple[str, "int | tuple[int, int | None]"]]
-ARTIFACT_MAGIC = b"PK\x03\x04"
+ARTIFACT_MAGICS = (b"PK\x03\x04", b"\x7fELF")
+"""Of a file of its own, and of a shared library that holds one."""
 
 
 class ExitCode(IntEnum):
@@ -271,7 +272,7 @@ def policy_of(options: dict[str, Any]) -> Policy:
 def is_artifact(path: Path) -> bool:
     """Whether a file is an artifact rather than a model, by its first bytes."""
     with path.open("rb") as file:
-        return file.read(len(ARTIFACT_MAGIC)) == ARTIFACT_MAGIC
+        return file.read(4) in ARTIFACT_MAGICS
 
 
 def names_or_none(names: Sequence[str] | None) -> list[str] | None:

@@ -22,7 +22,10 @@ from graft.cli.output import print_json
 from graft.errors import GraftError, PluginError, VerifyError
 from graft.runtime.foreign import one_line
 
-VERBS = ("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes", "cache")
+VERBS = (
+    "backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "export", "datatypes",
+    "cache",
+)  # fmt: skip
 
 
 class Verbs(click.Group):

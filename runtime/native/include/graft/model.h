@@ -39,20 +39,27 @@ typedef struct GraftModel {
 
 typedef const GraftModel *(*GraftModelEntry)(void);
 
+#ifdef __cplusplus
+#define GRAFT_C extern "C"
+#else
+#define GRAFT_C
+#endif
+
 #define GRAFT_DECLARE_MODEL(NAME) GRAFT_DECLARE_MODEL_(NAME)
-#define GRAFT_DECLARE_MODEL_(NAME)                                                                                    \
-  const GraftModel *graft_model_##NAME(void);                                                                         \
-  int32_t graft_model_##NAME##_load(const GraftLoadOptions *options, GraftProgram **program, GraftError *error);      \
-  void graft_model_##NAME##_destroy(GraftProgram *program);                                                           \
-  int32_t graft_model_##NAME##_input_count(const GraftProgram *program);                                              \
-  int32_t graft_model_##NAME##_output_count(const GraftProgram *program);                                             \
-  GraftTensorInfo graft_model_##NAME##_input(const GraftProgram *program, int32_t index);                             \
-  GraftTensorInfo graft_model_##NAME##_output(const GraftProgram *program, int32_t index);                            \
-  int32_t graft_model_##NAME##_symbol_count(const GraftProgram *program);                                             \
-  GraftSymbolInfo graft_model_##NAME##_symbol(const GraftProgram *program, int32_t index);                            \
-  int32_t graft_model_##NAME##_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,                  \
-                                   GraftError *error);                                                                \
-  void graft_model_##NAME##_free_output(DLTensor *output);
+#define GRAFT_DECLARE_MODEL_(NAME)                                                                                     \
+  GRAFT_C const GraftModel *graft_model_##NAME(void);                                                                  \
+  GRAFT_C int32_t graft_model_##NAME##_load(const GraftLoadOptions *options, GraftProgram **program,                   \
+                                            GraftError *error);                                                        \
+  GRAFT_C void graft_model_##NAME##_destroy(GraftProgram *program);                                                    \
+  GRAFT_C int32_t graft_model_##NAME##_input_count(const GraftProgram *program);                                       \
+  GRAFT_C int32_t graft_model_##NAME##_output_count(const GraftProgram *program);                                      \
+  GRAFT_C GraftTensorInfo graft_model_##NAME##_input(const GraftProgram *program, int32_t index);                      \
+  GRAFT_C GraftTensorInfo graft_model_##NAME##_output(const GraftProgram *program, int32_t index);                     \
+  GRAFT_C int32_t graft_model_##NAME##_symbol_count(const GraftProgram *program);                                      \
+  GRAFT_C GraftSymbolInfo graft_model_##NAME##_symbol(const GraftProgram *program, int32_t index);                     \
+  GRAFT_C int32_t graft_model_##NAME##_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,           \
+                                           GraftError *error);                                                         \
+  GRAFT_C void graft_model_##NAME##_free_output(DLTensor *output);
 
 #ifdef __cplusplus
 }

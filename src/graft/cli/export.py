@@ -1,0 +1,181 @@
+"""`graft export`: a model, or a compiled program, as one shared library or one C project."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graft.cli.common import (
+    MODEL,
+    DimWishes,
+    ExitCode,
+    State,
+    backend_options,
+    common_options,
+    dim_option,
+    is_artifact,
+    names_or_none,
+    switch_option,
+)
+from graft.cli.output import print_json
+from graft.cli.programs import input_option, load_artifact
+from graft.report.quantities import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from graft.compiler.most_memory import Memory
+    from graft.runtime.export.c_project import ExportedProject, Profile
+    from graft.runtime.export.library import ExportedLibrary
+    from graft.runtime.procedure import ProgramDescription
+    from graft.runtime.program import Program
+
+FORMATS = ("library", "c-project")
+C_SOURCE = "c_source"
+NATIVE = "native"
+_EPILOG = """\b
+Examples:
+  graft export model.onnx -o model.so             one shared library: code, weights, runtime
+  graft export model.graft -o model.so            the same of a program that was compiled
+  graft export model.onnx -o project              sources, header, Makefile, CMakeLists.txt
+  make -C project check                           builds it and runs it on a recorded input
+  graft export model.onnx -o project --dim batch=1..8   C whose functions take `batch`
+
+A library exports graft_model_NAME_load, _run and so on (graft/model.h; C++: graft/graft.hpp);
+a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 compiler."""
+
+
+@click.command("export", epilog=_EPILOG)
+@click.argument("model", type=MODEL, metavar="MODEL|FILE")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The library, or the folder of the project."
+)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS),
+    help="By default `library` for an output that ends in .so, else `c-project`.",
+)  # fmt: skip
+@click.option("--name", metavar="NAME", help="What the names in C carry; made of the output's name by default.")
+@click.option(
+    "--profile", type=click.Choice(["hosted", "bare-metal"]), default="hosted", show_default=True,
+    help="Of a project: with bare-metal, weights are C arrays and its main program prints nothing.",
+)  # fmt: skip
+@click.option(
+    "--ram", metavar="BYTES", type=click.IntRange(min=0),
+    help="Of a project: fail if its arena needs more; says by how much, and for which tensors.",
+)  # fmt: skip
+@click.option(
+    "--target", "--cpu", "target", default="native", show_default=True, help="The machine to compile a model for."
+)
+@click.option(
+    "--memory", type=click.Choice(["binding", "maximum"]),
+    help="Plan memory for each binding of the symbols, or once for the largest shapes (a project has to).",
+)  # fmt: skip
+@backend_options
+@dim_option
+@switch_option
+@input_option
+@common_options
+@click.pass_obj
+def command(
+    state: State,
+    /,
+    model: Path,
+    output: Path,
+    form: str | None,
+    name: str | None,
+    profile: Profile,
+    ram: int | None,
+    given: Sequence[tuple[str, str]],
+    **wishes: Any,
+) -> int:
+    """Write MODEL, or a compiled FILE, as one shared library or one C project.
+
+    A model is compiled first: for a project by the backend c_source, for a library by those of -b. --input arrays are
+    what a project's check runs on; those not given are random.
+    """
+    chosen = form or ("library" if output.suffix == ".so" else "c-project")
+    if chosen == "library" and (named := _of_projects(profile, ram, given)):
+        raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
+    description, runs = _program(state, model, chosen, wishes)
+    if chosen == "library":
+        from graft.runtime.export.library import export_library
+
+        _tell_library(state, export_library(description, output, name=name))
+    else:
+        from graft.runtime.export.c_check import Recorded
+        from graft.runtime.export.c_project import export_c_project
+        from graft.runtime.inputs import inputs_of
+
+        program = runs()
+        recorded = Recorded.of(program, inputs_of(program, given, 0))
+        done = export_c_project(description, output, recorded, name=name, profile=profile, ram=ram)
+        _tell_project(state, done, profile)
+    return ExitCode.OK
+
+
+def _of_projects(profile: Profile, ram: int | None, given: Sequence[tuple[str, str]]) -> str:
+    """The first option that says something of projects, "" if there is none."""
+    options = {"--profile": profile != "hosted", "--ram": ram is not None, "--input": bool(given)}
+    return next((option for option, is_given in options.items() if is_given), "")
+
+
+def _program(
+    state: State, path: Path, form: str, wishes: dict[str, Any]
+) -> tuple[ProgramDescription, Callable[[], Program]]:
+    """Return the program of a file, or of a model compiled for the form, and what gives one that runs here."""
+    if is_artifact(path):
+        options = {"backends": "-b", "shapes": "--shape", "dims": "--dim", "memory": "--memory"}
+        given = [option for key, option in options.items() if wishes[key]]
+        given += ["--target"] if wishes["target"] != NATIVE else []
+        given += ["--switch-off"] if state.switched_off else []
+        if given:
+            raise click.UsageError(f"'{path}' is compiled already; {', '.join(given)}: for models")
+        from graft.runtime.artifact import read
+
+        return read(path), partial(load_artifact, state, path, None, strict=True)
+    from graft.compiler.api import compile_model
+    from graft.compiler.request import Request
+    from graft.runtime.program import Program
+
+    is_project = form == "c-project"
+    memory: Memory = wishes["memory"] or ("maximum" if is_project and _bounded(wishes["dims"]) else "binding")
+    request = Request(
+        names_or_none(wishes["backends"]) or ([C_SOURCE] if is_project else None),
+        shapes=dict(wishes["shapes"]), dims=dict(wishes["dims"]), target=wishes["target"], memory=memory,
+        without=state.switched_off, manager=state.manager(),
+    )  # fmt: skip
+    description = compile_model(str(path), request).description
+    if wishes["target"] == NATIVE:
+        return description, partial(Program.from_description, description)
+    here = replace(request, backends=None, target=NATIVE, memory="binding")
+    return description, lambda: Program.from_description(compile_model(str(path), here).description)
+
+
+def _bounded(dims: DimWishes) -> bool:
+    """Whether a dimension has a range with an end, so that memory can be planned for its largest shapes."""
+    return any(isinstance(wish, tuple) and wish[1] is not None for _, wish in dims)
+
+
+def _tell_library(state: State, done: ExportedLibrary) -> None:
+    needs = [{"kind": one.kind, "plugin": one.plugin, "install": one.install} for one in done.needs]
+    if state.json:
+        print_json({"library": str(done.path), "bytes": done.bytes, "name": done.name, "needs": needs})
+        return
+    click.echo(f"{done.path}: {size(done.bytes)}, functions graft_model_{done.name}_load, _run, ... (graft/model.h)")
+    for need in done.needs:
+        click.echo(f"a program that opens it in C has to bring {need} in GraftLoadOptions.loaders")
+
+
+def _tell_project(state: State, done: ExportedProject, profile: str) -> None:
+    if state.json:
+        facts = {"arena_bytes": done.arena_bytes, "weight_bytes": done.weight_bytes, "profile": profile}
+        print_json({"project": str(done.path), "bytes": done.bytes, "name": done.name, **facts})
+        return
+    click.echo(
+        f"{done.path}: {done.name}_run() in {done.name}.h, arena {done.arena_bytes} bytes, weights {done.weight_bytes} "
+        f"bytes; `make -C {done.path} check` builds and runs it"
+    )

@@ -66,12 +66,10 @@ def measured(name: str, folder: Path, *, without: Collection[str] = ()) -> Measu
     written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")
     build = folder / "build"
     command = ["make", "--silent", "-C", str(HARNESS), f"PROJECT={written.path}", f"MODEL={short}", f"BUILD={build}"]
-    outcome = subprocess.run(
-        [*command, "run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT
-    )
+    outcome = subprocess.run([*command, "run"], capture_output=True, text=True, timeout=LIMIT)
     found = dict(line.split() for line in outcome.stdout.splitlines() if line.startswith(("ticks ", "stack ")))
     if not found:
-        raise RuntimeError(f"{name} did not run: {outcome.stdout}")
+        raise RuntimeError(f"{name} did not run: {outcome.stdout}{outcome.stderr}")
     sizes = code_sizes((build / f"{short}.elf.map").read_text())
     board = ("board.o", "board_main.o", "startup.o", f"{short}_check.o", f"{short}_weights.o", f"{short}_kernels.o")
     rest = sum(size for file, size in sizes.items() if file not in board)

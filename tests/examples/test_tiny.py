@@ -16,9 +16,7 @@ PARAMETERS = {"resnet8": 77_706, "ds_cnn": 22_604, "mobilenet_v1": 210_850, "aut
 SLOW = ("mobilenet_v1", "resnet8")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TINY]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TINY])
 def test_a_model_is_valid_has_its_parameters_and_plans_its_arena_at_the_bound(name: str) -> None:
     proto = TINY[name](0)
     onnx.checker.check_model(proto, full_check=True)

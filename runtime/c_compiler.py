@@ -93,17 +93,6 @@ def machine_of(command: Sequence[str]) -> str:
     return said.stdout.strip().partition("-")[0]
 
 
-def check_standard(command: Sequence[str]) -> None:
-    """Raise CompileError if a compiler is too old: the runtime is C11 with atomics."""
-    probe = "#if __STDC_VERSION__ < 201112L || defined __STDC_NO_ATOMICS__\n#error\n#endif\n#include <stdatomic.h>\n"
-    try:
-        _run([*command, "-std=c11", "-fsyntax-only"], probe, "is too old")
-    except CompileError as error:
-        raise CompileError(
-            f"{error.message}; Graft's runtime is C11 with <stdatomic.h> (GCC 4.9, Clang 3.6): name a newer one in CC"
-        ) from error
-
-
 def run_in(folder: Path, arguments: Sequence[str], refused: str) -> None:
     """Run the compiler on files in a folder; raise CompileError with its own message if it refuses."""
     _done([*c_compiler(), *arguments], refused, folder=folder)

@@ -9,11 +9,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from graft.errors import ArtifactError
-from graft.runtime.files import PREFIX
+from graft.errors import ArtifactError, GraftError
+from graft.runtime.files import PREFIX, writing
 
 MARK = ".graft-project"
 """A file that lists what was written, one name a line: such a folder may be written again."""
+
+
+class _RefusedError(GraftError):
+    """A file of the new folder cannot be written."""
+
+
 Parts = str | bytes | Iterable[bytes | memoryview]
 
 
@@ -53,8 +59,9 @@ def _check_place(place: Path, path: str | os.PathLike[str], made_later: set[str]
 def _refusals(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
-    except OSError as failure:
-        reason = failure.strerror or str(failure)
+    except (OSError, _RefusedError) as error:
+        failure = error if isinstance(error, OSError) else error.__cause__
+        reason = getattr(failure, "strerror", None) or str(failure)
         left = "it is as it was before" if os.path.lexists(path) else "nothing was written"
         raise ArtifactError(f"cannot write the folder '{path}': {reason}; {left}", path=str(path)) from failure
 
@@ -71,7 +78,7 @@ def _beside(place: Path) -> Iterator[Path]:
 def _write(path: Path, parts: Parts) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     chunks = [parts.encode()] if isinstance(parts, str) else [parts] if isinstance(parts, bytes) else parts
-    with path.open("wb") as file:
+    with writing(path, "file", _RefusedError, durable=False) as file:
         for chunk in chunks:
             file.write(chunk)
         return file.tell()

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from graft.errors import ArtifactError
+from graft.errors import ArtifactError, CompileError
 from graft.runtime.artifact import save
-from graft.runtime.c_compiler import c_compiler, check_standard, machine_of, run_in
+from graft.runtime.c_compiler import c_compiler, machine_of, run_in, why_too_old
 from graft.runtime.cache_directory import cache_directory
 from graft.runtime.export.names import Need, model_name, needs_of
 from graft.runtime.export.runtime_object import FLAGS, SOURCES, runtime_object
-from graft.runtime.files import writing
+from graft.runtime.files import write, writing
 from graft.runtime.procedure import ProgramDescription
 
 LARGEST = (1 << 31) - (64 << 20)
@@ -49,7 +49,8 @@ def export_library(
     file cannot be written: what was there is then as it was.
     """
     model = model_name(name, path)
-    check_standard(c_compiler())
+    if (reason := why_too_old(c_compiler())) is not None:
+        raise CompileError(reason)
     _check_machine(description)
     with writing(path, "library", ArtifactError) as file, TemporaryDirectory(prefix="graft-") as made:
         folder = Path(made)
@@ -85,10 +86,9 @@ def _check_machine(description: ProgramDescription) -> None:
 def _link(folder: Path, model: str, name: str) -> None:
     """Make ``model.so`` of ``artifact.graft`` in a folder."""
     kept = cache_directory()
-    (folder / "runtime.o").write_bytes(runtime_object(None if kept is None else kept / "kernels"))
-    (folder / "exported").write_text(
-        f"{{ global: graft_model_{model}; graft_model_{model}_*; local: *; }};\n", encoding="ascii"
-    )
+    write(folder / "runtime.o", runtime_object(None if kept is None else kept / "kernels"), "object", ArtifactError)
+    exported = f"{{ global: graft_model_{model}; graft_model_{model}_*; local: *; }};\n"
+    write(folder / "exported", exported, "version script", ArtifactError)
     sources = [str(SOURCES / "export" / one) for one in ("model.c", "artifact.S")]
     _run(folder, [*FLAGS, f"-DGRAFT_MODEL={model}", "-c", *sources])
     options = [

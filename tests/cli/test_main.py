@@ -4,7 +4,20 @@ import sys
 import pytest
 
 VERBS = [
-    *("backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "datatypes", "cache"),
+    *(
+        "backends",
+        "plan",
+        "compile",
+        "run",
+        "verify",
+        "bench",
+        "inspect",
+        "profile",
+        "report",
+        "export",
+        "datatypes",
+        "cache",
+    ),
 ]
 HEAVY = (
     "print(sorted({'numpy', 'onnx', 'onnx_ir', 'llvmlite', 'rich', 'onnxruntime'} & set(sys.modules)), file=sys.stderr)"

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from graft.runtime.program import Program
 
 FORMATS = ("library", "c-project")
-C_SOURCE = "c_source"
 NATIVE = "native"
 _EPILOG = """\b
 Examples:
@@ -94,8 +93,9 @@ def command(
 ) -> int:
     """Write MODEL, or a compiled FILE, as one shared library or one C project.
 
-    A model is compiled first: for a project by the backend c_source, for a library by those of -b. --input arrays are
-    what a project's check runs on; those not given are random.
+    A model is compiled first: for a library by the backends of -b; for a project by c_source, which then only writes C
+    and needs no compiler. --input arrays are what a project's check runs on, with the outputs that other backends give
+    for them here; those not given are random.
     """
     chosen = form or ("library" if output.suffix == ".so" else "c-project")
     if chosen == "library" and (named := _of_projects(profile, ram, given)):
@@ -144,15 +144,18 @@ def _program(
     is_project = form == "c-project"
     memory: Memory = wishes["memory"] or ("maximum" if is_project and _bounded(wishes["dims"]) else "binding")
     request = Request(
-        names_or_none(wishes["backends"]) or ([C_SOURCE] if is_project else None),
-        shapes=dict(wishes["shapes"]), dims=dict(wishes["dims"]), target=wishes["target"], memory=memory,
-        without=state.switched_off, manager=state.manager(),
+        names_or_none(wishes["backends"]), shapes=dict(wishes["shapes"]), dims=dict(wishes["dims"]),
+        target=wishes["target"], memory=memory, without=state.switched_off, manager=state.manager(),
     )  # fmt: skip
-    description = compile_model(str(path), request).description
-    if wishes["target"] == NATIVE:
-        return description, partial(Program.from_description, description)
+    if is_project and request.backends is None:
+        from graft.plugins.c_source.backend import CSourceBackend
+
+        request = replace(request, backends=[CSourceBackend(compiles=False)])
     here = replace(request, backends=None, target=NATIVE, memory="binding")
-    return description, lambda: Program.from_description(compile_model(str(path), here).description)
+    return (
+        compile_model(str(path), request).description,
+        lambda: Program.from_description(compile_model(str(path), here).description),
+    )
 
 
 def _bounded(dims: DimWishes) -> bool:

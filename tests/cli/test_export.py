@@ -1,0 +1,94 @@
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import graft as package
+
+from .conftest import saved
+
+
+@pytest.fixture(autouse=True)
+def compiler():
+    if shutil.which("cc") is None:
+        pytest.skip("cc is not installed")
+
+
+def test_a_model_becomes_a_library_that_runs(graft, model, tmp_path):
+    outcome = graft("export", model, "-o", tmp_path / "m.so", "-b", "llvm")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.endswith(", functions graft_model_m_load, _run, ... (graft/model.h)\n")
+    outcome = graft("inspect", tmp_path / "m.so")
+    assert outcome.code == 0
+    y = package.runtime.load(tmp_path / "m.so")(np.zeros((1, 4), np.float32))
+    np.testing.assert_array_equal(y, [[0.5, 0.5]])
+
+
+def test_an_artifact_becomes_a_library_that_says_what_it_needs(graft, artifact, tmp_path):
+    outcome = graft("export", artifact, "-o", tmp_path / "m.so", "--name", "mine", "--json")
+    assert outcome.code == 0
+    facts = json.loads(outcome.out)
+    assert facts["library"] == str(tmp_path / "m.so")
+    assert facts["bytes"] == (tmp_path / "m.so").stat().st_size
+    assert facts["name"] == "mine"
+    assert [need["plugin"] for need in facts["needs"]] == ["reference"]
+    outcome = graft("export", artifact, "-o", tmp_path / "m.so")
+    assert "a program that opens it in C has to bring the loader of plugin 'reference' for '" in outcome.out
+
+
+def test_a_model_becomes_a_project_without_a_compiler(graft, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    outcome = graft("export", model, "-o", tmp_path / "project", "--name", "m", "--profile", "bare-metal", "--json")
+    assert outcome.code == 0, outcome.err
+    facts = json.loads(outcome.out)
+    assert (facts["name"], facts["profile"], facts["arena_bytes"] % 64) == ("m", "bare-metal", 0)
+    monkeypatch.delenv("CC")
+    done = subprocess.run(["make", "-C", tmp_path / "project", "check"], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+def test_dimensions_with_ranges_are_planned_for_the_largest(graft, symbolic, tmp_path):
+    assert graft("export", symbolic, "-o", tmp_path / "p", "--dim", "batch=1..8").code == 0
+    assert "int p_run(int64_t batch, const float *x, float *y);" in (tmp_path / "p" / "p.h").read_text()
+
+
+def test_given_inputs_are_recorded(graft, model, tmp_path):
+    np.save(tmp_path / "x.npy", np.full((1, 4), 0.5, np.float32))
+    outcome = graft("export", model, "-o", tmp_path / "p", "--input", f"x=@{tmp_path / 'x.npy'}")
+    assert outcome.code == 0, outcome.err
+    assert "0x1.0000000000000p-1f, 0x1.0000000000000p-1f" in (tmp_path / "p" / "p_check.c").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "m.so", "--ram", "7"], "--ram is for C projects; leave it out, or say --format c-project"),
+        (["-o", "m.so", "--profile", "bare-metal"], "--profile is for C projects; leave it out, or say --format"),
+        (["-o", "m.so", "--format", "tar"], "'tar' is not one of 'library', 'c-project'"),
+        (["-o", "p", "--target", "z80"], "z80"),
+        ([], "Missing option '-o'"),
+    ],
+)
+def test_wrong_options_are_told(graft, model, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    outcome = graft("export", model, *arguments)
+    assert outcome.code in (1, 2)
+    assert message in outcome.err
+    assert not (tmp_path / "m.so").exists()
+    assert not (tmp_path / "p").exists()
+
+
+def test_options_of_models_are_refused_for_artifacts(graft, artifact, tmp_path):
+    outcome = graft("export", artifact, "-o", tmp_path / "m.so", "-b", "llvm", "--target", "generic")
+    assert outcome.code == 2
+    assert "is compiled already; -b, --target: for models" in outcome.err
+
+
+def test_an_operator_without_c_is_told(graft, tmp_path):
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (float[4] x) => (float[n] y) { y = Unique(x) }'
+    outcome = graft("export", saved(tmp_path / "m.onnx", text), "-o", tmp_path / "p")
+    assert outcome.code == 1
+    assert outcome.err.startswith("graft: no backend takes Unique (node 'y'): c_source: no-pattern: ")
+    assert not (tmp_path / "p").exists()

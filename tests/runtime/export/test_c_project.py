@@ -1,0 +1,194 @@
+"""Programs as C projects: whole, checked by themselves, with symbols as parameters; or refused with the reason."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import graft
+from graft.errors import ArtifactError
+
+TEXT = '<ir_version: 10, opset_import: ["" : 21]> g '
+DENSE = (
+    TEXT
+    + """(float[2,8] x, float[8,6] w) => (float[2,6] y, int64[2] best) {
+  h = MatMul(x, w) e = Exp(h) y = Softmax(e) best = ArgMax <axis = 1, keepdims = 0> (y) }"""
+)
+SYMBOLIC = TEXT + "(float[n, 8] x, float[8, 6] w) => (float[n, 6] y) { h = MatMul(x, w) y = Softmax(h) }"
+SANITIZED = "-g -O1 -Wall -Wextra -Wpedantic -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+
+def compiled(text: str, backend: str = "c_source", **options: object) -> graft.Program:
+    return graft.compile(onnx.parser.parse_model(text), [backend], threads=1, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def tools() -> None:
+    for tool in ("make", "cc"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", "-C", folder, *arguments], capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.parametrize("profile", ["hosted", "bare-metal"])
+def test_a_project_builds_and_gives_what_was_recorded(tmp_path: Path, profile: str) -> None:
+    done = compiled(DENSE).export_c_project(tmp_path / "dense", profile=profile)  # type: ignore[arg-type]
+    made = make(tmp_path / "dense", "check", f"CFLAGS={SANITIZED}")
+    assert made.returncode == 0, made.stdout + made.stderr
+    said = f"dense: as recorded (arena {done.arena_bytes} bytes, weights {done.weight_bytes} bytes)"
+    assert (said in made.stdout) == (profile == "hosted")
+
+
+def test_a_wrong_result_is_found_out(tmp_path: Path) -> None:
+    compiled(DENSE).export_c_project(tmp_path / "dense")
+    check = tmp_path / "dense" / "dense_check.c"
+    text = check.read_text(encoding="utf-8")
+    before, mark, after = text.partition("wanted1[] = {\n  ")
+    check.write_text(f"{before}{mark}INT64_C(9), {after.partition(',')[2]}", encoding="utf-8")
+    made = make(tmp_path / "dense", "check")
+    assert made.returncode != 0
+    assert "dense: 1 elements differ from what was recorded" in made.stdout
+
+
+def test_large_weights_are_a_file_of_the_assembler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graft.runtime.export.c_project.BLOB_BYTES", 1)
+    weight = ", ".join(str(number / 7) for number in range(48))
+    text = TEXT + f"(float[2,8] x) => (float[2,6] y) <float[8,6] w = {{{weight}}}> {{ y = MatMul(x, w) }}"
+    done = compiled(text).export_c_project(tmp_path / "m")
+    assert (tmp_path / "m" / "m_weights.bin").stat().st_size >= done.weight_bytes >= 4 * 48
+    made = make(tmp_path / "m", "check", f"CFLAGS={SANITIZED}")
+    assert made.returncode == 0, made.stdout + made.stderr
+
+
+def test_symbols_are_parameters_that_are_checked(tmp_path: Path) -> None:
+    program = compiled(SYMBOLIC, dims={"n": (1, 5)}, memory="maximum")
+    program.export_c_project(tmp_path / "dense")
+    assert make(tmp_path / "dense", "check", f"CFLAGS={SANITIZED}").returncode == 0
+    (tmp_path / "dense" / "main.c").write_text(
+        """
+#include <stdio.h>
+#include "dense.h"
+int main(void) {
+  float x[6 * 8] = {1}, w[8 * 6] = {1, 2}, y[6 * 6];
+  printf("%d %d %d", dense_run(0, x, w, y), dense_run(DENSE_N_MAX + 1, x, w, y), dense_run(5, x, w, y));
+  for (int i = 0; i < 30; i++) printf(" %.6f", (double)y[i]);
+}
+""",
+        encoding="utf-8",
+    )
+    make(tmp_path / "dense", "check", f"CFLAGS={SANITIZED}")
+    done = subprocess.run([tmp_path / "dense" / "build" / "dense_test"], capture_output=True, text=True, timeout=60)
+    low, high, status, *values = done.stdout.split()
+    assert (low, high, status) == ("4", "4", "0")
+    x, w = np.zeros((5, 8), np.float32), np.zeros((8, 6), np.float32)
+    x[0, 0], w[0, :2] = 1, (1, 2)
+    np.testing.assert_allclose([float(value) for value in values], program(x, w).reshape(-1), atol=1e-5)
+
+
+def test_the_same_program_gives_the_same_files(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        compiled(DENSE).export_c_project(tmp_path / folder, name="dense")
+    files = {path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file()}
+    assert {str(one) for one in files} >= {"dense.h", "dense.c", "Makefile", "CMakeLists.txt", "graft/kernel.h"}
+    for one in files:
+        assert (tmp_path / "a" / one).read_bytes() == (tmp_path / "b" / one).read_bytes()
+
+
+def refused(tmp_path: Path, program: graft.Program, **options: int) -> str:
+    with pytest.raises(ArtifactError) as caught:
+        program.export_c_project(tmp_path / "m", **options)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+    return caught.value.message
+
+
+def test_a_program_without_c_is_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, compiled(DENSE, "llvm")) == (
+        "module 'llvm_0' of kind 'native' has no C source, so that the program cannot be exported as a C project; "
+        "compile the model with the backend 'c_source' alone"
+    )
+
+
+def test_memory_that_is_planned_later_is_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, compiled(SYMBOLIC)) == (
+        "the program plans its memory for each binding of its symbols, and a C project has one arena; compile the "
+        'model with memory="maximum" and a range for each dimension'
+    )
+
+
+def test_control_flow_is_refused(tmp_path: Path) -> None:
+    text = (
+        TEXT
+        + """(float[4] x, bool c) => (float[4] y) {
+  [choice] y = If (c) <then_branch = t () => (float[4] a) { a = Neg(x) },
+                       else_branch = e () => (float[4] b) { b = Abs(x) }> }"""
+    )
+    assert refused(tmp_path, compiled(text)) == (
+        "'choice' cannot be exported as a C project: control flow (if) has no C form; export it as a library"
+    )
+
+
+def test_an_arena_that_is_too_large_is_told_with_its_tensors(tmp_path: Path) -> None:
+    program = compiled(DENSE)
+    message = refused(tmp_path, program, ram=10)
+    assert message.startswith("the arena has ")
+    assert " more than the 10 that there are; the largest tensors of its fullest moment are '" in message
+    program.export_c_project(tmp_path / "m", ram=1 << 20)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    program = compiled(DENSE)
+    folder = tmp_path / "m"
+    program.export_c_project(folder)
+    (folder / "build").mkdir()
+    (folder / "build" / "x.o").write_text("", encoding="utf-8")
+    program.export_c_project(folder)
+    assert not (folder / "build").exists()
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ArtifactError) as caught:
+        program.export_c_project(folder)
+    assert caught.value.message == (
+        f"the folder '{folder}' has files that are not of an export, such as 'notes.txt', which would be lost; name "
+        "another folder, or move them away"
+    )
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_disk_that_is_full_in_the_middle_leaves_what_was_there(tmp_path: Path) -> None:
+    program = compiled(DENSE)
+    program.export_c_project(tmp_path / "m")
+    before = {path: path.read_bytes() for path in (tmp_path / "m").rglob("*") if path.is_file()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (0, 500, 2000, 5000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(ArtifactError) as caught:
+                program.export_c_project(tmp_path / "m")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert caught.value.message == (
+            f"cannot write the folder '{tmp_path / 'm'}': File too large; it is as it was before"
+        )
+    assert {path: path.read_bytes() for path in (tmp_path / "m").rglob("*") if path.is_file()} == before
+    assert list(tmp_path.iterdir()) == [tmp_path / "m"]
+
+
+def test_what_is_no_name_in_c_gets_one(tmp_path: Path) -> None:
+    text = TEXT + '(float[2] "int", float[2] "a.b/c") => (float[2] "a_b_c") { "a_b_c" = Add("int", "a.b/c") }'
+    model = onnx.parser.parse_model(text.replace('"int"', "p").replace('"a.b/c"', "q").replace('"a_b_c"', "r"))
+    for value, name in zip((*model.graph.input, *model.graph.output), ("int", "a.b/c", "a_b_c"), strict=True):
+        value.name = name
+    model.graph.node[0].input[:] = ["int", "a.b/c"]
+    model.graph.node[0].output[:] = ["a_b_c"]
+    graft.compile(model, ["c_source"], threads=1).export_c_project(tmp_path / "m")
+    header = (tmp_path / "m" / "m.h").read_text(encoding="utf-8")
+    assert "int m_run(const float int_2[2], const float a_b_c[2], float a_b_c_2[2]);" in header
+    assert make(tmp_path / "m", "check").returncode == 0

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch])
 
-.PHONY: setup demo test test-slow check format bench native-check clean
+.PHONY: setup demo test test-slow test-targets check format bench native-check clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,11 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+# Other machines, emulated: installs emulators and compilers where it may, tests skip and say what is missing otherwise.
+test-targets: $(STAMP)
+	.ci/install_targets
+	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/test_aarch64.py tests/examples/test_cortex_m.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

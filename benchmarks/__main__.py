@@ -15,6 +15,7 @@ for arguments in (
     ["benchmarks.threads"],
     ["benchmarks.partition"],
     ["benchmarks.compile_time"],
+    ["benchmarks.memory"],
     ["benchmarks.datatypes"],
 ):
     print(f"\npython -m {' '.join(arguments)}\n", flush=True)

@@ -1,7 +1,7 @@
 """The models that tests and benchmarks share, with weights from a seed.
 
-The nine light models come with the onnx package; the exported ones are committed without weights. Those of 8-bit
-integers are made from others when they are first asked for.
+The nine light models come with the onnx package; the exported ones are committed without weights. Those of MLPerf Tiny
+are built, and those of 8-bit integers made from others, when they are first asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 import graft
+from examples.models import tiny
 from graft.core.model.passes.seed_weights import SeedWeights
 
 LIGHT = (
@@ -24,7 +25,11 @@ EXPORTED = (
     "whisper_tiny_encoder", "llama", "llama_opset23",
 )  # fmt: skip
 SMALL = ("light_squeezenet", "light_shufflenet", "mobilenet_v2", "lstm")
-QUANTIZED = {"int8_resnet50": "light_resnet50", "int8_mobilenet_v2": "mobilenet_v2", "int8_digits": "digits"}
+TINY = tuple(f"tiny_{name}" for name in tiny.TINY)
+QUANTIZED = {
+    "int8_resnet50": "light_resnet50", "int8_mobilenet_v2": "mobilenet_v2", "int8_digits": "digits",
+    **{f"int8_{name}": name for name in TINY},
+}  # fmt: skip
 """Models in QDQ form, and what they are made from."""
 NAMES = (*(f"light_{name}" for name in LIGHT), *EXPORTED)
 
@@ -38,7 +43,7 @@ def path_of(name: str) -> Path:
     if name.startswith("light_"):
         return Path(str(files("onnx.backend.test") / "data" / "light" / f"{name}.onnx"))
     if name not in EXPORTED:
-        raise KeyError(f"no model '{name}'; there are {', '.join((*NAMES, *QUANTIZED))}")
+        raise KeyError(f"no model '{name}'; there are {', '.join((*NAMES, *TINY, *QUANTIZED))}")
     return _EXAMPLES / "models" / f"{name}.onnx"
 
 
@@ -48,7 +53,9 @@ def model(name: str, seed: int = 0) -> ir.Model:
     if name in QUANTIZED:
         from benchmarks.quantize import quantized
 
-        return quantized(model(QUANTIZED[name], seed))
+        return quantized(model(QUANTIZED[name], seed), signed=QUANTIZED[name] in TINY)
+    if name in TINY:
+        return graft.load(tiny.TINY[name.removeprefix("tiny_")](seed))
     loaded = graft.load(path_of(name))
     SeedWeights(seed).run(loaded)
     return loaded

@@ -6,10 +6,12 @@ resolved to the tensor that owns the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graft.compiler.memory_plan import Lifetime, MemoryPlan, plan_memory, plan_without_reuse
+from graft.compiler.memory.lifetimes import Lifetime
+from graft.compiler.memory.plan import MemoryPlan, plan_memory, plan_without_reuse
+from graft.compiler.memory.spans import owner_of, spans_of
 from graft.compiler.most_memory import Memory, most_bytes
 from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
 from graft.core.model.symbols import TooLargeError, canonical, multiply, substituted
@@ -191,7 +193,7 @@ class ProcedureBuilder:
 
         With symbols in it, the runtime plans the arena, unless it is to be planned for the largest shapes.
         """
-        spans = self._spans()
+        spans = spans_of(self.tensors, self.calls)
         kept = [i for i, tensor in enumerate(self.tensors) if i in spans or tensor.storage in ("input", "output")]
         kept.sort(key=lambda i: (self.tensors[i].storage == "view", i))
         number = {old: new for new, old in enumerate(kept)}
@@ -243,27 +245,11 @@ class ProcedureBuilder:
         return found
 
     def _owner(self, index: int) -> int:
-        return self.tensors[index].of if self.tensors[index].storage == "view" else index
-
-    def _spans(self) -> dict[int, tuple[int, int]]:
-        """Return, for each tensor in use, the first and last call that touches its bytes."""
-        spans: dict[int, tuple[int, int]] = {}
-        for step, call in enumerate(self.calls):
-            for index in _touched(call):
-                for one in {index, self._owner(index)}:
-                    first = spans[one][0] if one in spans else step
-                    spans[one] = (first, step)
-        return spans
+        return owner_of(self.tensors, index)
 
 
 def _is_symbolic(tensor: TensorSpec) -> bool:
     return any(True for extent in (*(tensor.shape or ()), *tensor.values) for _ in symbols_of(extent))
-
-
-def _touched(call: Call) -> Iterator[int]:
-    yield from (index for index in (*call.inputs, *call.outputs) if index >= 0)
-    for arguments in call.arguments:
-        yield from arguments
 
 
 def _renumber(call: Call, number: Mapping[int, int]) -> Call:

@@ -8,6 +8,7 @@ from typing import Any
 
 from graft.core.reject import LOST_TO
 from graft.errors import ArtifactError
+from graft.report.arena import arena_picture, arena_text, peak_text
 from graft.report.facts import Report
 from graft.report.quantities import shape, size
 from graft.report.reasons import reason_groups, shortened
@@ -127,13 +128,16 @@ def _artifact(manifest: Mapping[str, Any]) -> Iterator[str]:
     entry, members = manifest["procedures"][0], manifest["members"]
     calls = sum(len(procedure["calls"]) for procedure in manifest["procedures"])
     procedure = procedure_from_json(entry)
-    arena = f"{size(procedure.arena_bytes)} (lower bound {size(procedure.arena_bound)})"
+    arena = arena_text(procedure)
     arena += ", planned for the largest shapes" if procedure.symbols else ""
     is_later = procedure.symbols and not procedure.arena_bytes
     yield (
         f"<p>{calls} calls; arena {'planned for each binding of the symbols' if is_later else arena}; "
-        f"constants {size(members['constants.safetensors']['size'])}</p><h3>Interface</h3>"
+        f"constants {size(members['constants.safetensors']['size'])}</p>"
     )
+    if picture := arena_picture(procedure):
+        yield f"<h3>Arena over time</h3><p>Peak {escape(peak_text(procedure))}</p>{picture}"
+    yield "<h3>Interface</h3>"
     yield table(
         ("", "Name", "Type", "Shape"),
         [

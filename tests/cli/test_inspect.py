@@ -1,5 +1,6 @@
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -45,6 +46,15 @@ def test_inspect_shows_an_artifact(graft, artifact):
     rows = [line.split() for line in lines]
     assert ["MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"] in rows
     assert any(row[:2] == ["reference_0", "reference"] for row in rows)
+
+
+def test_inspect_shows_arena_bound_ratio_and_peak(graft, tmp_path):
+    path = tmp_path / "digits.graft"
+    model = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+    assert graft("compile", model, "-b", "llvm", "-o", path).code == 0
+    lines = graft("inspect", path).out.splitlines()
+    assert "arena      12.0 KiB (lower bound 12.0 KiB, ratio 1.000)" in lines
+    assert any(line.startswith("peak       12.0 KiB at call 2 of 6, llvm_0_1_conv_relu: ") for line in lines)
 
 
 def test_inspect_shows_how_kernels_are_made_from_the_cache_too(graft, model, tmp_path):

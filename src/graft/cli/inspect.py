@@ -80,10 +80,12 @@ def _print_artifact(state: State, path: Path) -> None:
 
 
 def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    from graft.report.arena import arena_text, peak_text
     from graft.runtime.caches import caches_of
     from graft.runtime.procedure import procedure_from_json, shape_texts
 
     entry, members = manifest["procedures"][0], manifest["members"]
+    procedure = procedure_from_json(entry)
     click.echo(f"{path}: {size(path.stat().st_size)}, format {manifest['format']}, ABI {manifest['abi']}")
     for target in manifest["targets"]:
         click.echo(f"target     {target['arch']} {' '.join(target.get('features', ()))}".rstrip())
@@ -94,11 +96,12 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     click.echo(f"calls      {sum(len(procedure['calls']) for procedure in manifest['procedures'])}")
     if "arena_bytes" in entry:
         largest = ", planned for the largest shapes" if entry.get("symbols") else ""
-        click.echo(f"arena      {size(entry['arena_bytes'])} (lower bound {size(entry['arena_bound'])}){largest}")
+        click.echo(f"arena      {arena_text(procedure)}{largest}")
+        if peak := peak_text(procedure):
+            click.echo(f"peak       {peak}")
     else:
         click.echo("arena      planned for each binding of the symbols")
     click.echo(f"constants  {size(members['constants.safetensors']['size'])}")
-    procedure = procedure_from_json(entry)
     tensors = procedure.tensors
     for kind in ("inputs", "outputs"):
         for index in entry[kind]:

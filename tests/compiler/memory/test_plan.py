@@ -3,7 +3,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.compiler.memory_plan import ALIGNMENT, Lifetime, plan_memory, plan_without_reuse
+from graft.compiler.memory.lifetimes import ALIGNMENT, Lifetime
+from graft.compiler.memory.plan import plan_memory, plan_without_reuse
 
 
 @st.composite

@@ -1,0 +1,1 @@
+"""Static memory planning: offsets in one arena for tensors with known lifetimes."""

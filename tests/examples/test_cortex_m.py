@@ -1,0 +1,38 @@
+"""The models of MLPerf Tiny on an emulated Cortex-M4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tiny import code_sizes, measured, missing
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tiny_ds_cnn", "tiny_resnet8", "tiny_mobilenet_v1")]
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.parametrize("name", ["tiny_autoencoder", *SLOW])
+def test_a_board_gives_what_the_host_gives_with_little_code_beyond_kernels(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    found = measured(name, tmp_path)
+    assert found.passed
+    assert found.rest < 4096
+    assert 0 < found.stack < 4096
+    assert found.instructions > 100_000
+
+
+def test_the_sizes_in_a_linker_map_are_of_what_the_linker_kept() -> None:
+    text = """
+Discarded input sections
+
+ .text          0x00000000       0x10 a/startup.o
+Linker script and memory map
+
+ .text.run      0x00000044       0x20 a/model.o
+ .text.a_name_that_is_long
+                0x00000064        0x4 a/model.o
+ .bss.arena     0x20000000      0x400 a/model.o
+ .text          0x00000068        0x8 /lib/libc_nano.a(memcpy.o)
+"""
+    assert code_sizes(text) == {"model.o": 0x24, "memcpy.o": 8}

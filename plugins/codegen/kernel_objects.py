@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,17 @@ from graft.plugins.codegen.constant_packing import Shared
 from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
 from graft.plugins.codegen.region_code import RegionCode, naming_nodes
 from graft.plugins.native_image import link
+from graft.runtime import objects
 from graft.runtime.procedure import Module
 
 SWITCH_SECONDS = 0.0002
 """How long a compiler's thread waits to be let in: its calls are short beside the 5 ms that are usual."""
+
+
+def unlinked(names: Sequence[str], symbols: Sequence[str], code: Sequence[bytes]) -> Module:
+    """Return a module of objects, with a function ``names[i]`` that ``code[i]`` has as ``symbols[i]``."""
+    rows = zip(names, symbols, code, strict=True)
+    return Module("", objects.KIND, tuple(names), objects.pack_objects(objects.ObjectFunction(*row) for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,8 @@ class ObjectCompiler:
     """From text and name of a function; raises CompileError."""
     threads: int = 1
     """How many texts are compiled at once."""
+    is_linked: bool = True
+    """Whether the objects become a native image here; else they are linked when the program is exported."""
 
 
 class KernelObjects(RegionCode):
@@ -94,12 +103,18 @@ class KernelObjects(RegionCode):
         entries = [future.result() for _, future in self._objects]
         linking = perf_counter()
         names = tuple(name for name, _ in self._objects)
-        image = link([one.object for one in entries], names, [one.symbol for one in entries])
+        module = self._module(entries, names)
         self.seconds["wait"] += linking - started
         self.seconds["link"] += perf_counter() - linking
         if self._cache is not None and self.seconds["emit"]:
             self._cache.trim()
-        return Module("", "native", names, image)
+        return module
+
+    def _module(self, entries: Sequence[Entry], names: tuple[str, ...]) -> Module:
+        symbols = [one.symbol for one in entries]
+        if self._compiler.is_linked:
+            return Module("", "native", names, link([one.object for one in entries], names, symbols))
+        return unlinked(names, symbols, [one.object for one in entries])
 
     def _compile(self, text: str, function: Function, structure: str | None, shared: Shared | None) -> Entry:
         started = perf_counter()

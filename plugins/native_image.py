@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graft.errors import CompileError
+from graft.plugins.riscv_relocations import Relocation, relocate_riscv64
 
 MAGIC, VERSION, PAGE = b"GRAFTIMG", 1, 4096
-X86_64, AARCH64 = 62, 183
+X86_64, AARCH64, RISCV64 = 62, 183, 243
 _HEADER, _SYMBOL = struct.Struct("<8sIIQQQQ"), struct.Struct("<QQQ")
 
 _SECTION, _ELF_SYMBOL, _RELA = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
@@ -64,13 +65,15 @@ def link(objects: Sequence[bytes], exported: Sequence[str], symbols: Sequence[st
     parsed = [_parse(data) for data in objects]
     machines = {item.machine for item in parsed}
     if len(machines) != 1 or not machines <= set(_RELOCATE):
-        raise CompileError(f"objects must be of one machine, x86-64 (62) or aarch64 (183); got {sorted(machines)}")
+        raise CompileError(f"objects must be of one machine, {_KNOWN}; got {sorted(machines)}")
     machine = machines.pop()
     image, text_size = _lay_out(parsed)
     addresses = _defined(parsed)
     for item in parsed:
-        for place, kind, symbol, addend in _relocations(item):
-            _RELOCATE[machine](image, place, kind, _address(item, symbol, addresses), addend, symbol.name)
+        _RELOCATE[machine](image, [
+            Relocation(place, kind, _address(item, symbol, addresses), addend, symbol.name)
+            for place, kind, symbol, addend in _relocations(item)
+        ])  # fmt: skip
     if symbols is not None:
         owned = [_defined([item]).get(symbol) for item, symbol in zip(parsed, symbols, strict=True)]
         pairs = zip(exported, owned, strict=True)
@@ -213,10 +216,24 @@ def _relocate_aarch64(image: bytearray, place: int, kind: int, target: int, adde
     struct.pack_into("<I", image, place, word)
 
 
-_RELOCATE: dict[int, Callable[[bytearray, int, int, int, int, str], None]] = {
-    X86_64: _relocate_x86_64,
-    AARCH64: _relocate_aarch64,
+def _each(
+    relocate: Callable[[bytearray, int, int, int, int, str], None],
+) -> Callable[[bytearray, Sequence[Relocation]], None]:
+    """Return what applies relocations that have nothing to do with each other."""
+
+    def every(image: bytearray, relocations: Sequence[Relocation]) -> None:
+        for one in relocations:
+            relocate(image, *one)
+
+    return every
+
+
+_RELOCATE: dict[int, Callable[[bytearray, Sequence[Relocation]], None]] = {
+    X86_64: _each(_relocate_x86_64),
+    AARCH64: _each(_relocate_aarch64),
+    RISCV64: relocate_riscv64,
 }
+_KNOWN = "x86-64 (62), aarch64 (183) or riscv64 (243)"
 
 
 def _align(value: int, alignment: int) -> int:

@@ -1,7 +1,7 @@
 """A linker of WebAssembly objects: kernels into one module with the function that calls them in order.
 
-LLVM's own, ``wasm-ld``, is no part of llvmlite, and there is little to do: kernels import two functions at most, have no
-writable data and no tables. So a program is exported wherever Graft is installed.
+LLVM's own, ``wasm-ld``, is no part of llvmlite, and there is little to do: kernels import two functions at most, have
+no writable data and no tables. So a program is exported wherever Graft is installed.
 
 Memory from 0 on: the stack, so that an overflow traps; the record of a failure; constant data of kernels; and what the
 caller adds. The kernels' two imports are made here: ``graft_scratch`` takes memory behind everything else, which grows

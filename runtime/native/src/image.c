@@ -12,6 +12,8 @@ enum { HEADER_BYTES = 48, SYMBOL_BYTES = 24, IMAGE_VERSION = 1, IMAGE_ALIGNMENT 
 enum { MACHINE = 62 };
 #elif defined(__aarch64__)
 enum { MACHINE = 183 };
+#elif defined(__riscv) && __riscv_xlen == 64
+enum { MACHINE = 243 };
 #else
 enum { MACHINE = 0 };
 #endif

@@ -10,12 +10,27 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from graft.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from graft.runtime.procedure import ProgramDescription
 
 KIND = "objects"
 MAGIC, VERSION = b"GRAFTOBJ", 1
 _HEADER, _ROW = struct.Struct("<8sII"), struct.Struct("<III")
+
+
+def require_runtime(description: ProgramDescription) -> None:
+    """Raise ArtifactError for a program for a machine that the runtime is not on."""
+    if any(module.kind == KIND for module in description.modules):
+        arch = ", ".join(str(target.get("arch")) for target in description.targets)
+        raise ArtifactError(
+            f"the program was compiled for {arch}, where no runtime is that could load it; export it instead, as "
+            "graft.export_wasm does",
+            arch=arch,
+        )
 
 
 @dataclass(frozen=True, slots=True)

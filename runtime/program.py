@@ -15,7 +15,7 @@ from graft.runtime.arguments import ARRAYS, PATH, TEXT_BY_TEXT, WHOLE, at_least,
 from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
-from graft.runtime.objects import KIND as OBJECTS
+from graft.runtime.objects import require_runtime
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
 from graft.runtime.tensor_info import TensorInfo, in_order
 
@@ -48,7 +48,7 @@ class Program:
         loader is missing, or if a module cannot be loaded.
         """
         count = check_threads(threads)
-        _require_runtime(description)
+        require_runtime(description)
         registry = LoaderRegistry(loaders)
         found = {
             module.kind: registry.resolve(module.kind, module.plugin, module.install) for module in description.modules
@@ -150,17 +150,6 @@ class Program:
         inputs = ", ".join(f"{one.name}: {one}" for one in self.inputs)
         outputs = ", ".join(f"{one.name}: {one}" for one in self.outputs)
         return f"<Program ({inputs}) -> ({outputs})>"
-
-
-def _require_runtime(description: ProgramDescription) -> None:
-    """Raise ArtifactError for a program for a machine that the runtime is not on."""
-    if any(module.kind == OBJECTS for module in description.modules):
-        arch = ", ".join(str(target.get("arch")) for target in description.targets)
-        raise ArtifactError(
-            f"the program was compiled for {arch}, where no runtime is that could load it; export it instead, as "
-            "graft.export_wasm does",
-            arch=arch,
-        )
 
 
 def manifest_of(description: ProgramDescription) -> bytes:

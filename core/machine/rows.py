@@ -63,14 +63,14 @@ ARMV8_A = Machine(
     memories=caches(64 * KIB, 512 * KIB, 4 * MIB), instructions=instructions_of("aarch64", {"neon"}),
 )  # fmt: skip
 WASM32 = Machine(
-    "wasm32", "wasm32", "generic", registers=14, levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
-    instructions=instructions_of("wasm32", ()),
+    "wasm32", "wasm32", "generic", registers=13, levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
+    instructions=instructions_of("wasm32", ()), costs=Costs(fused=1.5), unroll=1,
 )  # fmt: skip
 WASM32_SIMD128 = Machine(
-    # An x86-64 processor has 16 registers; of these the engine keeps one, and a product waits in one to be added.
-    "wasm32+simd128", "wasm32", "generic", frozenset({"simd128"}), vectors=(128,), registers=14,
+    # An x86-64 processor has 16 registers; engines keep one, and a product waits in another to be added.
+    "wasm32+simd128", "wasm32", "generic", frozenset({"simd128"}), vectors=(128,), registers=13,
     levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
-    instructions=instructions_of("wasm32", {"simd128"}),
+    instructions=instructions_of("wasm32", {"simd128"}), costs=Costs(fused=1.5), unroll=1,
 )  # fmt: skip
 THUMBV7EM = Machine(
     "thumbv7em", "thumb", "cortex-m4", frozenset({"vfp4d16sp"}), registers=16, levels=(Level("thread", 1),),

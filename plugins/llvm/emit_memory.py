@@ -154,7 +154,10 @@ def pointer(emitter: MemoryBuilder, buffer: Buffer, offset: Linear) -> str:
         known = emitter.find(key)
         if known is None:
             index = scalar(emitter, offset, with_constant=False).text
-            known = emitter.keep(key, emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}"))
+            known = emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}")
+            if emitter.module.target.arch == "wasm32":
+                known = emitter.intrinsic("strip.invariant.group", "ptr", [("ptr", known)], ["ptr"])
+            emitter.keep(key, known)
         base = known
     if not offset.constant:
         return base

@@ -117,7 +117,7 @@ class Machine:
     instructions: tuple[Instruction, ...] = ()
     costs: Costs = Costs()
     unroll: int = 2
-    """Terms of a sum that one pass of an innermost loop adds: 1 where the code is compiled again, in the order it has."""
+    """Terms of a sum that one pass of an innermost loop adds: 1 where an engine compiles it again, as it stands."""
 
     def __post_init__(self) -> None:
         for fault in _faults(self):

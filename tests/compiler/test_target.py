@@ -50,7 +50,7 @@ def test_a_program_needs_what_it_was_compiled_for(model: onnx.ModelProto, name: 
 
 
 def test_a_program_for_no_machine_in_particular_names_none(model: onnx.ModelProto) -> None:
-    assert compile_model(model, Request(["reference"], target="riscv64")).description.targets == ()
+    assert compile_model(model, Request(["reference"], target="generic")).description.targets == ()
     assert graft.compile(model, ["reference"], target="generic").outputs[0].name == "y"
 
 

@@ -1,11 +1,11 @@
 """A linker of WebAssembly objects: kernels into one module with the function that calls them in order.
 
-LLVM's own, ``wasm-ld``, is no part of llvmlite, and there is little to do: kernels import two functions at most, have
+LLVM's own, ``wasm-ld``, is no part of llvmlite, and there is little to do: kernels import a function or two, have
 no writable data and no tables. So a program is exported wherever Graft is installed.
 
 Memory from 0 on: the stack, so that an overflow traps; the record of a failure; constant data of kernels; and what the
-caller adds. The kernels' two imports are made here: ``graft_scratch`` takes memory behind everything else, which grows
-if it must; ``graft_fail_index`` notes its numbers in the record.
+caller adds. What kernels import is made here: ``graft_scratch`` takes memory behind everything else, which grows if it
+must; ``graft_fail_index`` and its like note their numbers in the record.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from graft.runtime.export.wasm_objects import Relocation, Symbol, WasmObject
 
 STACK_BYTES = 256 * 1024
 RECORD = STACK_BYTES
-"""Where a failure is noted: i32 number of the call; 4 bytes; five i64 of an index out of range."""
+"""Where a failure is noted: i32 number of the call; i32 which of `FAILURES`; its numbers as i64."""
 RECORD_BYTES = 64
 ERROR_RUN = 5
-SCRATCH, FAIL_INDEX = "graft_scratch", "graft_fail_index"
+SCRATCH = "graft_scratch"
+FAILURES = {"graft_fail_index": 5, "graft_fail_extent": 3}
+"""The functions that note why a kernel fails, with how many numbers. Their order is what the record holds."""
 _STACK_POINTER, _SCRATCH_POINTER = 0, 1
 _END, _RETURN, _IF = b"\x0b", b"\x0f", b"\x04\x40"
 _ALIGN = 64
@@ -66,7 +68,7 @@ class Linker:
                 self._objects[data] = _Placed(wasm_objects.parse(data))
             self._keys[key] = (self._objects[data], symbol)
         self._imported = {name for one in self._objects.values() for name, _ in one.object.imported}
-        for name in sorted(self._imported - {SCRATCH, FAIL_INDEX}):
+        for name in sorted(self._imported - {SCRATCH, *FAILURES}):
             raise CompileError(
                 f"a kernel needs the function '{name}', which a WebAssembly module of Graft does not have", symbol=name
             )
@@ -86,8 +88,8 @@ class Linker:
         return self._segments[-1][0]
 
     def fails(self, key: str) -> bool:
-        """Whether a function compares indices, so that it may fail."""
-        return any(name == FAIL_INDEX for name, _ in self._keys[key][0].object.imported)
+        """Whether a function checks something, so that it may fail."""
+        return any(name in FAILURES for name, _ in self._keys[key][0].object.imported)
 
     def module(self, steps: Sequence[Step]) -> bytes:
         """Return the module, which exports ``memory`` and ``run``; raise CompileError if it takes more than 4 GiB."""
@@ -99,7 +101,7 @@ class Linker:
                 f"{scratch - _MOST_PAGES * wasm.PAGE} too many",
                 bytes=scratch,
             )
-        own = [(SCRATCH, *_scratch()), (FAIL_INDEX, *_fail_index())]
+        own = [(SCRATCH, *_scratch()), *((name, *_failure(which)) for which, name in enumerate(FAILURES))]
         own = [row for row in own if row[0] in self._imported]
         numbers = {name: number for number, (name, _, _) in enumerate(own)}
         kinds, bodies = [self._type(kind) for _, kind, _ in own], [body for _, _, body in own]
@@ -230,7 +232,9 @@ def _scratch() -> tuple[bytes, bytes]:
     return _kind((I32, I64), (I32,)), b"".join(body)
 
 
-def _fail_index() -> tuple[bytes, bytes]:
-    """Return type and body of ``graft_fail_index(context, five i64)``: they are noted, and that it failed returned."""
-    stores = (b"\x20\0\x20" + bytes((place,)) + b"\x37\3" + unsigned(8 * place) for place in range(1, 6))
-    return _kind((I32, *(I64,) * 5), (I32,)), b"".join((b"\0", *stores, address(ERROR_RUN), _END))
+def _failure(which: int) -> tuple[bytes, bytes]:
+    """Return type and body of a function that notes its numbers and returns that the kernel failed."""
+    count = list(FAILURES.values())[which]
+    code = (b"\x20\0", address(which), b"\x36\2\4")
+    stores = (b"\x20\0\x20" + bytes((place,)) + b"\x37\3" + unsigned(8 * place) for place in range(1, count + 1))
+    return _kind((I32, *(I64,) * count), (I32,)), b"".join((b"\0", *code, *stores, address(ERROR_RUN), _END))

@@ -133,7 +133,9 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
     found: list[tuple[float, Tile]] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar, and one so that the next can be loaded ahead.
-        for height in range(1, min(rows, (registers - 2 - vectors) // vectors) + 1):
+        # Where even the least tile does not fit, registers are saved.
+        fits = max((registers - 2 - vectors) // vectors, int(vectors == 1))
+        for height in range(1, min(rows, fits) + 1):
             across = total // vectors * _cycles_down(rows, height, vectors, costs)
             if total % vectors:
                 across += _cycles_down(rows, height, total % vectors, costs)

@@ -83,8 +83,12 @@ class Model {
     const view = new DataView(memory.buffer, PLAN.record), step = view.getInt32(0, true);
     const nodes = (PLAN.failing[step] ?? []).map((one) => `'${one}'`).join(", ") || `step ${step}`;
     if (status in STATUS) return `${nodes}: ${STATUS[status]}`;
-    const [index, axis, extent, low, high] = [8, 16, 24, 32, 40].map((place) => view.getBigInt64(place, true));
-    return `${nodes}: index ${index} is out of range: axis ${axis} has extent ${extent}, so that ${low} to ${high} are legal`;
+    const [a, b, c, d, e] = [8, 16, 24, 32, 40].map((place) => view.getBigInt64(place, true));
+    const texts = [
+      `index ${a} is out of range: axis ${b} has extent ${c}, so that ${d} to ${e} are legal`,
+      `the operands make the extent ${a} of axis ${b} of the result, but the model states ${c}`,
+    ];
+    return `${nodes}: ${texts[view.getInt32(4, true)]}`;
   }
 }
 

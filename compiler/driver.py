@@ -57,6 +57,7 @@ from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
 from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.files import make_folder, write
+from graft.runtime.objects import require_runtime
 from graft.runtime.procedure import Module, ProgramDescription
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class CompiledModel:
 
     def load(self, load: Callable[[ProgramDescription], Program]) -> Program:
         """Return what ``load`` makes of the program, regions that cannot be loaded here going to the next backend."""
+        require_runtime(self.description)
         try:
             return load(self.description)
         except GraftError:

@@ -19,10 +19,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graft.errors import CompileError
+from graft.plugins.riscv_relocations import Relocation, relocate_riscv64
 
 MAGIC, VERSION, IMPORTS_VERSION, PAGE = b"GRAFTIMG", 1, 2, 4096
 LIBRARY_ROW = 2**64 - 1
-X86_64, AARCH64 = 62, 183
+X86_64, AARCH64, RISCV64 = 62, 183, 243
 _HEADER, _SYMBOL = struct.Struct("<8sIIQQQQ"), struct.Struct("<QQQ")
 
 _SECTION, _ELF_SYMBOL, _RELA = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
@@ -81,17 +82,20 @@ def link(
     parsed = [_parse(data) for data in objects]
     machines = {item.machine for item in parsed}
     if len(machines) != 1 or not machines <= set(_RELOCATE):
-        raise CompileError(f"objects must be of one machine, x86-64 (62) or aarch64 (183); got {sorted(machines)}")
+        raise CompileError(f"objects must be of one machine, {_KNOWN}; got {sorted(machines)}")
     machine = machines.pop()
     image, text_size = _lay_out(parsed)
     addresses = _defined(parsed)
     places = {} if libraries is None else _places(image, [name for one in parsed for name in _imports(one, addresses)])
     for item in parsed:
+        relocations: list[Relocation] = []
         for place, kind, symbol, addend in _relocations(item):
-            if symbol.name in places and kind in _BY_PLACE[machine] and symbol.section == _UNDEFINED:
+            if symbol.name in places and kind in _BY_PLACE.get(machine, ()) and symbol.section == _UNDEFINED:
                 _BY_ADDRESS[machine](image, place, kind, places[symbol.name], addend)
             else:
-                _RELOCATE[machine](image, place, kind, _address(item, symbol, addresses), addend, symbol.name)
+                address = _address(item, symbol, addresses)
+                relocations.append(Relocation(place, kind, address, addend, symbol.name))
+        _RELOCATE[machine](image, relocations)
     if symbols is not None:
         homes = parsed * len(symbols) if len(parsed) == 1 else parsed
         owned = [_defined([item]).get(symbol) for item, symbol in zip(homes, symbols, strict=True)]
@@ -265,10 +269,24 @@ def _relocate_aarch64(image: bytearray, place: int, kind: int, target: int, adde
     struct.pack_into("<I", image, place, word)
 
 
-_RELOCATE: dict[int, Callable[[bytearray, int, int, int, int, str], None]] = {
-    X86_64: _relocate_x86_64,
-    AARCH64: _relocate_aarch64,
+def _each(
+    relocate: Callable[[bytearray, int, int, int, int, str], None],
+) -> Callable[[bytearray, Sequence[Relocation]], None]:
+    """Return what applies relocations that have nothing to do with each other."""
+
+    def every(image: bytearray, relocations: Sequence[Relocation]) -> None:
+        for one in relocations:
+            relocate(image, *one)
+
+    return every
+
+
+_RELOCATE: dict[int, Callable[[bytearray, Sequence[Relocation]], None]] = {
+    X86_64: _each(_relocate_x86_64),
+    AARCH64: _each(_relocate_aarch64),
+    RISCV64: relocate_riscv64,
 }
+_KNOWN = "x86-64 (62), aarch64 (183) or riscv64 (243)"
 
 _BY_ADDRESS: dict[int, Callable[[bytearray, int, int, int, int], None]] = {
     X86_64: _place_x86_64,

@@ -28,6 +28,7 @@ from graft.runtime.arguments import (
 from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
+from graft.runtime.objects import require_runtime
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
 from graft.runtime.tensor_info import TensorInfo, in_order
 
@@ -64,6 +65,7 @@ class Program:
         loader is missing, or if a module cannot be loaded.
         """
         count = check_threads(threads)
+        require_runtime(description)
         registry = LoaderRegistry(loaders)
         found = {
             module.kind: registry.resolve(module.kind, module.plugin, module.install) for module in description.modules

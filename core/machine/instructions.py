@@ -94,7 +94,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     _fused("d", "riscv64"),
     *_roundings("sse4.1", "x86_64"),
     *_roundings("", "aarch64"),
-    *_roundings("simd128", "wasm32"),
+    *_roundings("", "wasm32"),
 )
 
 

@@ -116,6 +116,8 @@ class Machine:
     levels: tuple[Level, ...] = (Level("thread"),)
     instructions: tuple[Instruction, ...] = ()
     costs: Costs = Costs()
+    unroll: int = 2
+    """Terms of a sum that one pass of an innermost loop adds: 1 where an engine compiles it again, as it stands."""
 
     def __post_init__(self) -> None:
         for fault in _faults(self):

@@ -62,10 +62,19 @@ ARMV8_A = Machine(
     "armv8-a", "aarch64", "generic", frozenset({"neon"}), vectors=(64, 128), registers=32, levels=THREADS,
     memories=caches(64 * KIB, 512 * KIB, 4 * MIB), instructions=instructions_of("aarch64", {"neon"}),
 )  # fmt: skip
+WASM32 = Machine(
+    "wasm32", "wasm32", "generic", registers=13, levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
+    instructions=instructions_of("wasm32", ()), costs=Costs(fused=1.5), unroll=1,
+)  # fmt: skip
 WASM32_SIMD128 = Machine(
-    "wasm32+simd128", "wasm32", "generic", frozenset({"simd128"}), vectors=(128,), registers=16,
+    # An x86-64 processor has 16 registers; engines keep one, and a product waits in another to be added.
+    "wasm32+simd128", "wasm32", "generic", frozenset({"simd128"}), vectors=(128,), registers=13,
     levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
-    instructions=instructions_of("wasm32", {"simd128"}),
+    instructions=instructions_of("wasm32", {"simd128"}), costs=Costs(fused=1.5), unroll=1,
+)  # fmt: skip
+THUMBV7EM = Machine(
+    "thumbv7em", "thumb", "cortex-m4", frozenset({"vfp4d16sp"}), registers=16, levels=(Level("thread", 1),),
+    memories=(OWN_MEMORY, Memory("host", bandwidth=4)), instructions=(), costs=Costs(fused=1, loads=1, latency=3),
 )  # fmt: skip
 RISCV64 = Machine(
     "riscv64", "riscv64", "generic-rv64", frozenset({"m", "a", "f", "d", "c"}), registers=32, levels=THREADS,
@@ -76,7 +85,14 @@ GENERIC = Machine(
     "generic", "generic", "generic", registers=16, levels=THREADS, memories=caches(32 * KIB, 256 * KIB)
 )  # fmt: skip
 
-ROWS = {row.name: row for row in (X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, WASM32_SIMD128, RISCV64, GENERIC)}
+ROWS = {
+    row.name: row
+    for row in (
+        X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, RISCV64, THUMBV7EM, WASM32, WASM32_SIMD128, GENERIC,
+    )
+}  # fmt: skip
+ARCHITECTURES = {"aarch64": ARMV8_A, "arm64": ARMV8_A, "x86_64": X86_64, "amd64": X86_64}
+"""The rows that the names of architectures stand for: the least that every processor of these has."""
 COMPILED_FOR = frozenset({
     "sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "popcnt", "lzcnt", "movbe", "bmi", "bmi2", "tbm", "avx", "avx2",
     "f16c", "fma", "fma4", "xop", "gfni", "avxvnni", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16",
@@ -121,11 +137,12 @@ def machine_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict)
     """
     if name in ROWS:
         return ROWS[name]
-    known = {**others(), **ROWS}
+    known = {**others(), **ARCHITECTURES, **ROWS}
     base, *features = name.split("+")
     if name in known or base in known:
         return known[name] if name in known else with_features(known[base], *features)
-    raise MachineError(f"unknown target '{name}'; {_hint(name, (NATIVE, *known))}", machine=name)
+    names = (NATIVE, *(one for one in known if one not in ARCHITECTURES))
+    raise MachineError(f"unknown target '{name}'; {_hint(name, names)}", machine=name)
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
 from graft.plugins.codegen.kernel_source import KernelSource, joined
 from graft.plugins.codegen.region_code import NO_ORIGINS, RegionCode, naming_nodes
 from graft.plugins.native_image import link
+from graft.runtime import objects
 from graft.runtime.procedure import Module
 
 SWITCH_SECONDS = 0.0002
@@ -29,6 +30,12 @@ class Written(NamedTuple):
 
     text: str
     source: KernelSource | None = None
+
+
+def unlinked(names: Sequence[str], symbols: Sequence[str], code: Sequence[bytes]) -> Module:
+    """Return a module of objects, with a function ``names[i]`` that ``code[i]`` has as ``symbols[i]``."""
+    rows = zip(names, symbols, code, strict=True)
+    return Module("", objects.KIND, tuple(names), objects.pack_objects(objects.ObjectFunction(*row) for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,8 @@ class ObjectCompiler:
     """How many texts are compiled at once."""
     symbol: str = "{}"
     """The name of a function in its object."""
+    is_linked: bool = True
+    """Whether the objects become a native image here; else they are linked when the program is exported."""
 
 
 class KernelObjects(RegionCode):
@@ -106,14 +115,20 @@ class KernelObjects(RegionCode):
         entries = [future.result() for _, future in self._objects]
         linking = perf_counter()
         names = tuple(name for name, _ in self._objects)
-        image = link([one.object for one in entries], names, [one.symbol for one in entries])
+        module = self._module(entries, names)
         self.seconds["wait"] += linking - started
         self.seconds["link"] += perf_counter() - linking
         if self._cache is not None and self.seconds["emit"]:
             self._cache.trim()
         sources = {name: one.source for name, one in zip(names, entries, strict=True) if one.source is not None}
         source = replace(joined(sources, origins), compiler=self._said) if len(sources) == len(names) else None
-        return Module("", "native", names, image, source=source)
+        return replace(module, source=source)
+
+    def _module(self, entries: Sequence[Entry], names: tuple[str, ...]) -> Module:
+        symbols = [one.symbol for one in entries]
+        if self._compiler.is_linked:
+            return Module("", "native", names, link([one.object for one in entries], names, symbols))
+        return unlinked(names, symbols, [one.object for one in entries])
 
     def _compile(self, written: Written, function: Function, structure: str | None, shared: Shared | None) -> Entry:
         started = perf_counter()

@@ -38,16 +38,20 @@ class LlvmBackend(TensorIrBackend):
         return llvm_version()
 
     def generates_code(self, machine: Machine) -> bool | str:
-        """Return True for the architectures that there is a linker for."""
+        """Return True for the architectures that LLVM is asked for here."""
         from graft.plugins.llvm.emit_builder import TRIPLES
 
         return machine.arch in TRIPLES or f"it generates code for {', '.join(TRIPLES)}, not for {machine.arch}"
 
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
-        """Return the functions as one native image."""
-        from graft.plugins.llvm.emit import compile_functions
+        """Return the functions as one native image, or as objects where another linker makes the program."""
+        from graft.plugins.codegen.kernel_objects import unlinked
+        from graft.plugins.llvm.emit import compile_functions, compile_object
+        from graft.plugins.llvm.emit_builder import PLAIN
 
         names = tuple(function.name for function in functions)
+        if target.arch in PLAIN:
+            return unlinked(names, names, [compile_object(function, target) for function in functions])
         return Module("", "native", names, compile_functions(functions, target))
 
     def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
@@ -57,6 +61,7 @@ class LlvmBackend(TensorIrBackend):
         """
         from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, Written
         from graft.plugins.llvm.emit import module_ir, object_of, processor_of
+        from graft.plugins.llvm.emit_builder import PLAIN
 
         processor, features = processor_of(target.machine)
         compiler = ObjectCompiler(
@@ -65,5 +70,6 @@ class LlvmBackend(TensorIrBackend):
             self.sources(),
             text=lambda function: Written(module_ir((function,), target)),
             compile=partial(object_of, target=target),
+            is_linked=target.arch not in PLAIN,
         )
         return KernelObjects(compiler, target, options.cache)

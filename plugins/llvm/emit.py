@@ -22,7 +22,7 @@ from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
-from graft.plugins.llvm.emit_builder import TRIPLES, ModuleText
+from graft.plugins.llvm.emit_builder import PLAIN, TRIPLES, ModuleText
 from graft.plugins.llvm.emit_function import emit_function
 from graft.plugins.native_image import link
 
@@ -38,7 +38,8 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
     for function in functions:
         module.is_exact = function.is_exact
         emit_function(module, _expanded(function, target))
-    return f'target triple = "{_triple(target)}"\n\n{module.text()}'
+    layout = f'target datalayout = "{target_machine(target).target_data}"\n' if module.is_plain else ""
+    return f'{layout}target triple = "{_triple(target)}"\n\n{module.text()}'
 
 
 def _expanded(function: Function, target: Target) -> Function:
@@ -133,5 +134,5 @@ def target_machine(target: Target) -> Any:
     if "avx512f" in names:
         features += ",-prefer-256-bit"
     return llvm.Target.from_triple(_triple(target)).create_target_machine(
-        cpu=processor, features=features, opt=2, reloc="pic", codemodel="small"
+        cpu=processor, features=features, opt=2, reloc="static" if target.arch in PLAIN else "pic", codemodel="small"
     )

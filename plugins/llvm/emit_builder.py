@@ -20,8 +20,16 @@ from graft.core.types import Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import Work
 
-TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+TRIPLES = {
+    "x86_64": "x86_64-unknown-linux-gnu",
+    "aarch64": "aarch64-unknown-linux-gnu",
+    "riscv64": "riscv64-unknown-linux-gnu",
+    "wasm32": "wasm32-unknown-unknown",
+    "thumb": "thumbv7em-none-unknown-eabihf",
+}
 """What code is generated for, by architecture."""
+PLAIN = frozenset({"wasm32", "thumb"})
+"""Where no runtime is: a kernel is a plain function of pointers there, and its object is linked by another linker."""
 _IMPURE = ("load", "call")
 
 
@@ -105,10 +113,13 @@ class ModuleText:
     """Whether the function that is emitted `is_exact`."""
     overlapping: set[Buffer] = field(default_factory=set)
     """Parameters that may be the same memory: an output and what it may be written over."""
+    is_plain: bool = field(init=False)
+    """Whether kernels are plain functions of pointers (`PLAIN`)."""
     roundings: frozenset[str] = field(init=False)
     """The target's own instructions for 16-bit floats."""
 
     def __post_init__(self) -> None:
+        self.is_plain = self.target.arch in PLAIN
         self.roundings = frozenset(name for name in ("round_f16", "round_bf16") if self.instruction(name))
 
     def instruction(self, name: str, lanes: int = 0) -> str | None:

@@ -57,7 +57,12 @@ def _narrowed(builder: Builder, value: Value, to: Type) -> Value:
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.dtype in SIGNED else (0, (1 << bits) - 1)
     if low:  # otherwise NaN becomes the lower bound, which is 0
         value = builder.select(builder.compare("fcmp ord", value, value), value, 0.0)
-    bounded = builder.call("minnum", builder.call("maxnum", value, low), high)
+    if builder.module.is_plain:  # where those two are calls of a library
+        least = Value(literal(low, value.type), value.type)
+        raised = builder.select(builder.compare("fcmp ogt", value, low), value, least)
+        bounded = builder.select(builder.compare("fcmp olt", raised, high), raised, high)
+    else:
+        bounded = builder.call("minnum", builder.call("maxnum", value, low), high)
     return builder.convert("trunc", builder.convert("fptosi", bounded, Type("int32", to.lanes)), to)
 
 

@@ -2,6 +2,10 @@
 
 A tensor IR function becomes ``@name``, which takes the tensors apart, and ``@name.body``, whose ``noalias`` pointers
 let LLVM move loads out of loops. The outermost parallel loops become tasks of the same make, run by the runtime.
+
+Where there is no runtime (`graft.plugins.llvm.emit_builder.PLAIN`), ``@name`` is that body: a function of the context,
+a pointer for each tensor, and behind it its extents that vary. It runs its loops itself, and what it asks of its host
+are functions that whoever links it gives: ``graft_scratch``, and ``graft_fail_index`` and its like.
 """
 
 from __future__ import annotations
@@ -189,13 +193,18 @@ class FunctionEmitter(ExpressionEmitter):
 
     def _fail(self, name: str, arguments: list[Value]) -> None:
         """Return the status of the runtime's ``fail`` with the message of ``name`` for int64 numbers."""
-        text = FAILURES[name]
-        constant = f'@{name}_text = private constant [{len(text) + 1} x i8] c"{text}\\00"'
-        self.module.declarations[name] = constant
-        fail = self._of_runtime(_API_FAIL)
         operands = ", ".join(f"i64 {argument.text}" for argument in arguments)
         status = self.fresh("failed")
-        self.emit(f"%{status} = call i32 (ptr, ptr, ...) {fail}(ptr %context, ptr @{name}_text, {operands})")
+        if self.module.is_plain:
+            kinds = ", ".join("i64" for _ in arguments)
+            self.module.declarations[name] = f"declare i32 @graft_{name}(ptr, {kinds})"
+            self.emit(f"%{status} = call i32 @graft_{name}(ptr %context, {operands})")
+        else:
+            text = FAILURES[name]
+            constant = f'@{name}_text = private constant [{len(text) + 1} x i8] c"{text}\\00"'
+            self.module.declarations[name] = constant
+            fail = self._of_runtime(_API_FAIL)
+            self.emit(f"%{status} = call i32 (ptr, ptr, ...) {fail}(ptr %context, ptr @{name}_text, {operands})")
         self.emit(f"ret i32 %{status}")
         self.label(self.fresh("after"))
 
@@ -226,11 +235,18 @@ class FunctionEmitter(ExpressionEmitter):
     def _scratch(self, size: str, at_entry: bool) -> str:
         """Ask the runtime; in the entry block where the size allows, since blocks live until the function returns."""
         name = self.fresh("scratch")
-        lines = [
-            f"  %{name}.api = load ptr, ptr %context, align 8",
-            f"  %{name}.slot = getelementptr inbounds i8, ptr %{name}.api, i64 {_API_SCRATCH}",
-            f"  %{name}.function = load ptr, ptr %{name}.slot, align 8",
-            f"  %{name} = call noalias align 64 ptr %{name}.function(ptr %context, i64 {size})",
+        if self.module.is_plain:
+            self.module.declarations["graft_scratch"] = "declare noalias ptr @graft_scratch(ptr, i64)"
+            function, lines = "@graft_scratch", []
+        else:
+            function = f"%{name}.function"
+            lines = [
+                f"  %{name}.api = load ptr, ptr %context, align 8",
+                f"  %{name}.slot = getelementptr inbounds i8, ptr %{name}.api, i64 {_API_SCRATCH}",
+                f"  {function} = load ptr, ptr %{name}.slot, align 8",
+            ]
+        lines += [
+            f"  %{name} = call noalias align 64 ptr {function}(ptr %context, i64 {size})",
             f"  %{name}.none = icmp eq ptr %{name}, null",
             f"  br i1 %{name}.none, label %{name}.fail, label %{name}.ok",
             f"{name}.fail:",
@@ -338,9 +354,9 @@ class FunctionEmitter(ExpressionEmitter):
         )
         self.finish(f"{self.name}.body", parameters)
 
-    def finish(self, name: str, parameters: list[str]) -> None:
+    def finish(self, name: str, parameters: list[str], linkage: str = "internal ") -> None:
         """Add ``define internal i32 @name(parameters)`` with everything emitted so far to the module."""
-        head = f"define internal i32 @{name}({', '.join(parameters)}) noinline {ATTRIBUTES} {{"
+        head = f"define {linkage}i32 @{name}({', '.join(parameters)}) noinline {ATTRIBUTES} {{"
         start = ["  br label %start", "start:"]
         lines = [head, "entry:", *self.entry, *self.prologue, *start, *self.lines, "  ret i32 0", "}"]
         self.module.functions.append("\n".join(lines))
@@ -363,7 +379,7 @@ def pointer_attributes(buffer: Buffer, writes: bool = True, overlaps: bool = Fal
 
 def emit_function(module: ModuleText, function: Function) -> None:
     """Add the LLVM functions of a tensor IR function to ``module``; ``@function.name`` has the ABI of GraftFunction."""
-    emitter = FunctionEmitter(module, function.name, in_parallel=False)
+    emitter = FunctionEmitter(module, function.name, in_parallel=module.is_plain)
     outer = Builder(module)
     module.overlapping.update(overlapping(function))
     parameters, arguments = ["ptr %context"], ["ptr %context"]
@@ -387,6 +403,9 @@ def emit_function(module: ModuleText, function: Function) -> None:
                 parameters.append(f"i64 {emitter.variables[stride].text}")
                 arguments.append(f"i64 {_stride(outer, tensor, axis, len(buffer.shape))}")
     emitter.statement(function.body)
+    if module.is_plain:
+        emitter.finish(function.name, parameters, linkage="")
+        return
     head = f"define i32 @{function.name}(ptr %context, ptr %state, ptr %inputs, ptr %outputs) {ATTRIBUTES} {{"
     call = f"  %status = call i32 @{function.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
     module.functions.append("\n".join((head, *outer.lines, call)))

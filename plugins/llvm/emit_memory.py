@@ -154,11 +154,16 @@ def pointer(emitter: MemoryBuilder, buffer: Buffer, offset: Linear) -> str:
         known = emitter.find(key)
         if known is None:
             index = scalar(emitter, offset, with_constant=False).text
-            known = emitter.keep(key, emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}"))
+            known = emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}")
+            if emitter.module.target.arch == "wasm32":
+                known = emitter.intrinsic("strip.invariant.group", "ptr", [("ptr", known)], ["ptr"])
+            emitter.keep(key, known)
         base = known
     if not offset.constant:
         return base
-    return emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {offset.constant}")
+    # WebAssembly adds offsets without wrapping: where that is the same, a load or store takes a constant itself.
+    flags = "inbounds nuw" if emitter.module.is_plain and offset.constant > 0 else "inbounds"
+    return emitter.let(f"getelementptr {flags} {element}, ptr {base}, i64 {offset.constant}")
 
 
 def _pointers(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression], lanes: int) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graft.compiler.api import compile, plan
     from graft.compiler.explaining import explain
+    from graft.compiler.exporting import export_wasm
     from graft.core.model.load import load
     from graft.core.reject import Reject, Yield
     from graft.core.tuning.options import TuneOptions
@@ -55,6 +56,7 @@ __all__ = [
     "bench",
     "compile",
     "explain",
+    "export_wasm",
     "hookimpl",
     "load",
     "plan",
@@ -84,6 +86,7 @@ _HOMES = {
     "bench": "graft.measure.latency",
     "compile": "graft.compiler.api",
     "explain": "graft.compiler.explaining",
+    "export_wasm": "graft.compiler.exporting",
     "hookimpl": "graft.plugins.hooks",
     "load": "graft.core.model.load",
     "plan": "graft.compiler.api",

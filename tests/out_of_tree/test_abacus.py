@@ -62,7 +62,8 @@ def test_no_other_backend_takes_its_machine(manager):
     with pytest.raises(graft.GraftError) as caught:
         graft.compile(model(RELU_OF_SUM), ["llvm", "c_source"], target="abacus-4", manager=manager)
     assert caught.value.message == (
-        "no backend generates code for target 'abacus-4'; llvm: it generates code for x86_64, aarch64, not for abacus; "
+        "no backend generates code for target 'abacus-4'; llvm: it generates code for x86_64, aarch64, riscv64, "
+        "wasm32, thumb, not for abacus; "
         f"c_source: it runs a compiler for {host_target().arch}, not for abacus; name one for that in CC"
     )
 

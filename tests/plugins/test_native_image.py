@@ -109,7 +109,9 @@ def test_what_is_no_object_is_refused() -> None:
 
 def test_objects_of_two_machines_are_refused() -> None:
     objects = [compiled(CALLEE, target_named("x86-64")), compiled(CALLEE, target_named("armv8-a"))]
-    assert refused(objects) == "objects must be of one machine, x86-64 (62) or aarch64 (183); got [62, 183]"
+    assert refused(objects) == (
+        "objects must be of one machine, x86-64 (62), aarch64 (183) or riscv64 (243); got [62, 183]"
+    )
 
 
 # ---- Functions of libraries ----

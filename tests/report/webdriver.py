@@ -46,7 +46,10 @@ class Browser:
             raise AssertionError(f"{method} {path}: {json.load(error)['value']['message']}") from error
 
     def open(self, path: Path) -> None:
-        self._send("POST", f"{self._session}/url", {"url": path.as_uri()})
+        self.visit(path.as_uri())
+
+    def visit(self, address: str) -> None:
+        self._send("POST", f"{self._session}/url", {"url": address})
 
     def run(self, script: str, *arguments: object) -> Any:
         return self._send("POST", f"{self._session}/execute/sync", {"script": script, "args": list(arguments)})

@@ -42,7 +42,7 @@ MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
 CUSTOM_REGISTERS = 11
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
 UNROLL = 2
-"""Terms of a sum that one pass of the innermost loop adds."""
+"""Terms of a sum that one pass of the innermost loop adds, where no machine is asked."""
 EXACT_TERMS = 256
 """So many terms are added one after the other; a longer sum is a sum of such sums, for errors grow with the length
 (Higham, "The accuracy of floating point summation", 1993)."""
@@ -129,11 +129,13 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
     lanes, costs = lanes_of(dtype, target), target.machine.costs
     registers = CUSTOM_REGISTERS if is_custom(dtype) else target.machine.registers - busy
     total = -(-columns // lanes)
-    unroll = 1 if is_custom(dtype) else UNROLL
+    unroll = 1 if is_custom(dtype) else target.machine.unroll
     found: list[tuple[float, Tile]] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar, and one so that the next can be loaded ahead.
-        for height in range(1, min(rows, (registers - 2 - vectors) // vectors) + 1):
+        # Where even the least tile does not fit, registers are saved.
+        fits = max((registers - 2 - vectors) // vectors, int(vectors == 1))
+        for height in range(1, min(rows, fits) + 1):
             across = total // vectors * _cycles_down(rows, height, vectors, costs)
             if total % vectors:
                 across += _cycles_down(rows, height, total % vectors, costs)

@@ -154,6 +154,11 @@ static int has_feature(const char *name) {
   return 1; /* what is not in the table is no part of a vector kernel */
 }
 
+#elif defined(__riscv) && __riscv_xlen == 64
+#define ARCHITECTURE "riscv64"
+
+static int has_feature(const char *name) { return name ? 1 : 0; } /* kernels are compiled for rv64gc, the least there is */
+
 #else
 #define ARCHITECTURE "unknown"
 

@@ -14,6 +14,8 @@ enum { IMAGE_ALIGNMENT = 4096, LONGEST_NAME = 255 };
 enum { MACHINE = 62 };
 #elif defined(__aarch64__)
 enum { MACHINE = 183 };
+#elif defined(__riscv) && __riscv_xlen == 64
+enum { MACHINE = 243 };
 #else
 enum { MACHINE = 0 };
 #endif

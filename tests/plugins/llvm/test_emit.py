@@ -32,7 +32,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import CompileError
-from graft.plugins.llvm.emit import compile_functions, emit_ir
+from graft.plugins.llvm.emit import compile_functions, compile_object, emit_ir
 from graft.runtime.dtypes import numpy_dtype
 
 LANES = 8
@@ -480,8 +480,20 @@ def test_code_is_made_for_another_machine() -> None:
 
 def test_an_unknown_machine_is_refused() -> None:
     with pytest.raises(CompileError) as error:
-        compile_functions([big_parallel()], target_named("riscv64"))
-    assert str(error.value) == "the built-in compiler has no code generator for 'riscv64'; it has x86_64, aarch64"
+        compile_functions([big_parallel()], target_named("generic"))
+    assert str(error.value) == (
+        "the built-in compiler has no code generator for 'generic'; it has x86_64, aarch64, riscv64, wasm32, thumb"
+    )
+
+
+@pytest.mark.parametrize("name", ["thumbv7em", "wasm32", "wasm32+simd128"])
+def test_where_no_runtime_is_a_kernel_is_a_function_of_pointers(name: str) -> None:
+    target = target_named(name)
+    text = emit_ir(big_parallel(), target)
+    assert "define i32 @kernel(ptr %context, ptr " in text
+    assert "%state" not in text
+    assert "@kernel.task" not in text
+    assert compile_object(big_parallel(), target)[:4] == (b"\0asm" if target.arch == "wasm32" else b"\x7fELF")
 
 
 def test_a_call_of_an_external_symbol_is_refused() -> None:

@@ -1,0 +1,149 @@
+"""Models as WebAssembly modules beside onnxruntime-web, in turns in one process of Node: SIMD and one thread for both.
+
+onnxruntime-web is installed from npm into a temporary folder, or found in the ``node_modules`` of ``--peer``. Run:
+python -m benchmarks.web [MODEL ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx.helper
+import onnx.numpy_helper
+import onnx_ir as ir
+
+import graft
+from benchmarks.zoo import model
+
+PEER = "onnxruntime-web@1.30.0"
+PEER_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+"""What a page loads of it to run on the processor."""
+BLOCK = "transformer_block"
+MODELS = ("digits", "mobilenet_v2", BLOCK)
+TOKENS, WIDTH, HEADS, INNER = 128, 768, 12, 3072
+SCRIPT = """
+import { readFileSync } from "node:fs";
+const [ours, peer, file, seconds] = process.argv.slice(2);
+const { load } = await import(ours);
+const ort = await import(peer);
+ort.env.wasm.numThreads = 1;
+ort.env.logLevel = "error";
+let begin = performance.now();
+const model = await load();
+const loads = [performance.now() - begin];
+begin = performance.now();
+const session = await ort.InferenceSession.create(readFileSync(file), { executionProviders: ["wasm"] });
+loads.push(performance.now() - begin);
+const feeds = {}, tensors = {};
+for (const { name, shape } of model.inputs) {
+  const data = Float32Array.from({ length: shape.reduce((all, one) => all * one, 1) }, (_, at) => Math.sin(at));
+  feeds[name] = data;
+  tensors[name] = new ort.Tensor("float32", data, shape);
+}
+const times = [[], []];
+const timed = async (row, run) => {
+  const start = performance.now(), result = await run();
+  times[row].push(performance.now() - start);
+  return result;
+};
+let error = 0;
+for (begin = performance.now(); performance.now() - begin < 1000 * seconds || times[0].length < 5;) {
+  const found = await timed(0, () => model.run(feeds)), wanted = await timed(1, () => session.run(tensors));
+  for (const { name } of model.outputs) {
+    const most = wanted[name].data.reduce((all, one) => Math.max(all, Math.abs(one)), 0);
+    const apart = found[name].reduce((all, one, at) => Math.max(all, Math.abs(one - wanted[name].data[at])), 0);
+    error = Math.max(error, apart / most);
+  }
+}
+console.log(JSON.stringify({ loads, times, error }));
+"""
+
+
+def transformer_block(seed: int = 0) -> onnx.ModelProto:
+    """Return one layer of BERT-base for 128 tokens: attention of 12 heads, then two products with Gelu between."""
+    rng = np.random.default_rng(seed)
+    constants: dict[str, np.ndarray] = {}
+    for name, shape in {
+        **dict.fromkeys(("wq", "wk", "wv", "wo"), (WIDTH, WIDTH)),
+        **{"w1": (WIDTH, INNER), "w2": (INNER, WIDTH), "b1": (INNER,)},
+        **dict.fromkeys(("bq", "bk", "bv", "bo", "b2", "s1", "c1", "s2", "c2"), (WIDTH,)),
+    }.items():
+        constants[name] = (rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+    constants["heads"] = np.array([1, TOKENS, HEADS, WIDTH // HEADS], np.int64)
+    constants["whole"] = np.array([1, TOKENS, WIDTH], np.int64)
+    constants["scale"] = np.array(1 / np.sqrt(WIDTH // HEADS), np.float32)
+    lines = []
+    for one, order in (("q", "0, 2, 1, 3"), ("k", "0, 2, 3, 1"), ("v", "0, 2, 1, 3")):
+        lines += [
+            f"{one}0 = MatMul(x, w{one})", f"{one}1 = Add({one}0, b{one})", f"{one}2 = Reshape({one}1, heads)",
+            f"{one} = Transpose<perm = [{order}]>({one}2)",
+        ]  # fmt: skip
+    lines += [
+        "s0 = MatMul(q, k)", "s = Mul(s0, scale)", "p = Softmax<axis = -1>(s)", "a0 = MatMul(p, v)",
+        "a1 = Transpose<perm = [0, 2, 1, 3]>(a0)", "a2 = Reshape(a1, whole)", "a3 = MatMul(a2, wo)", "a4 = Add(a3, bo)",
+        "a5 = Add(a4, x)", "a = LayerNormalization(a5, s1, c1)", "f0 = MatMul(a, w1)", "f1 = Add(f0, b1)",
+        "f = Gelu(f1)", "g0 = MatMul(f, w2)", "g1 = Add(g0, b2)", "g2 = Add(g1, a)",
+        "y = LayerNormalization(g2, s2, c2)",
+    ]  # fmt: skip
+    shape = f"float[1, {TOKENS}, {WIDTH}]"
+    text = f"g ({shape} x) => ({shape} y) {{ {' '.join(lines)} }}"
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
+    return proto
+
+
+def install(folder: Path) -> Path:
+    """Install the peer in a folder and return that of its files."""
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", folder, PEER], check=True)
+    return folder / "node_modules" / "onnxruntime-web" / "dist"
+
+
+def measured(name: str, folder: Path, peer: Path, seconds: float) -> dict[str, float]:
+    """Return load, first and best milliseconds of both, the largest error, and bytes without weights."""
+    network = graft.load(transformer_block()) if name == BLOCK else model(name)
+    files = graft.export_wasm(network.clone(), folder)
+    ir.save(network, folder / "model.onnx")
+    (folder / "run.mjs").write_text(SCRIPT, encoding="utf-8")
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    command = ["node", "run.mjs", "./model.js", str((peer / PEER_FILES[0]).resolve()), "model.onnx", str(seconds)]
+    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    own, other = found["times"]
+    size = sum(one.stat().st_size for one in files if one.suffix in (".wasm", ".js"))
+    return {
+        "load": found["loads"][0], "first": own[0], "best": min(own), "middle": float(np.median(own)),
+        "peer load": found["loads"][1], "peer first": other[0], "peer best": min(other),
+        "peer middle": float(np.median(other)), "error": found["error"], "bytes": size,
+    }  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--peer", type=Path, help="A folder in which npm has installed onnxruntime-web.")
+    parser.add_argument("--seconds", type=float, default=15.0, help="For each model.")
+    wishes = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as room:
+        peer = install(Path(room)) if wishes.peer is None else wishes.peer / "node_modules" / "onnxruntime-web" / "dist"
+        size = sum((peer / one).stat().st_size for one in PEER_FILES)
+        print(f"{'milliseconds':18}{'load':>8}{'first':>8}{'best':>8}{'median':>8}{'bytes':>11}{'error':>9}")
+        for name in wishes.models:
+            folder = Path(room) / name
+            row = measured(name, folder, peer, wishes.seconds)
+            own = "".join(f"{row[key]:8.2f}" for key in ("load", "first", "best", "middle"))
+            other = "".join(f"{row[f'peer {key}']:8.2f}" for key in ("load", "first", "best", "middle"))
+            print(f"{name:18}{own}{row['bytes']:11.0f}{row['error']:9.1e}")
+            print(f"{'  onnxruntime-web':18}{other}{size:11}")
+            best, middle = row["best"] / row["peer best"], row["middle"] / row["peer middle"]
+            print(f"{'  ratio':18}{'':16}{best:8.2f}{middle:8.2f}{100 * row['bytes'] / size:10.2f}%", flush=True)
+
+
+if __name__ == "__main__":
+    main()

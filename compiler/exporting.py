@@ -1,0 +1,46 @@
+"""Models exported to where no runtime of Graft is: compiled for the target and written in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graft.compiler.api import compile_model
+from graft.compiler.request import Request, listed
+from graft.core.model.load import Source
+from graft.runtime.export.wasm import export_wasm as write_wasm
+
+if TYPE_CHECKING:
+    from graft.compiler.request import Backends
+    from graft.core.model.dimensions import Dims
+    from graft.plugins.manager import PluginManager
+
+WEB = "wasm32+simd128"
+
+
+def export_wasm(
+    model: Source,
+    folder: str | os.PathLike[str],
+    *,
+    name: str = "model",
+    target: str = WEB,
+    backends: Backends = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Dims | None = None,
+    precision: str = "float32",
+    without: Collection[str] = (),
+    manager: PluginManager | None = None,
+) -> list[Path]:
+    """Compile a model to a WebAssembly module with its loader, types and weights; return the files.
+
+    The arguments are those of `graft.compile`; dimensions that the model gives no number need one in ``dims``.
+    ``backends`` is ``llvm`` unless others are given; a module has nothing to run but its code. A classifier of digits
+    gets a page to draw on. Raises GraftError for a model that cannot be one module, or if a file cannot be written.
+    """
+    request = Request(
+        ["llvm"] if backends is None else listed(backends), shapes=shapes, threads=1, target=target,
+        precision=precision, strict=True, without=without, manager=manager, dims=dims,
+    )  # fmt: skip
+    return write_wasm(compile_model(model, request).description, folder, name)

@@ -1,0 +1,115 @@
+"""A program for the web: one WebAssembly module, its weights beside it, and a JavaScript loader with types."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from graft.errors import CompileError
+from graft.runtime.export.wasm_link import RECORD
+from graft.runtime.export.wasm_plan import Place, WasmProgram, wasm_program
+from graft.runtime.files import make_folder, write
+from graft.runtime.procedure import ProgramDescription
+
+TEMPLATES = Path(__file__).parent / "web"
+_ARRAYS = {
+    "float32": "Float32Array", "float64": "Float64Array", "int8": "Int8Array", "int16": "Int16Array",
+    "int32": "Int32Array", "int64": "BigInt64Array", "uint8": "Uint8Array", "uint16": "Uint16Array",
+    "uint32": "Uint32Array", "uint64": "BigUint64Array", "bool": "Uint8Array", "float16": "Uint16Array",
+    "bfloat16": "Uint16Array",
+}  # fmt: skip
+"""What JavaScript holds a tensor in; 16-bit floats are their bits."""
+_DIGITS = 10
+
+
+def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str], name: str = "model") -> list[Path]:
+    """Write ``name.wasm``, ``name.js``, ``name.d.ts`` and ``name.weights``; return the files.
+
+    A classifier of digits, one image in and ten numbers out, gets a page to draw on: ``index.html``. Everything is made
+    before the first file is written. Raises CompileError for a program that cannot be a module (`wasm_program`), and
+    GraftError if a file cannot be written.
+    """
+    program = wasm_program(description)
+    for place in (*program.inputs, *program.outputs):
+        if place.dtype not in _ARRAYS:
+            raise CompileError(f"'{place.name}' is {place.dtype}, for which JavaScript has no array; cast it before")
+    features = sorted({str(one) for target in description.targets for one in target.get("features", ())})
+    files: dict[str, bytes | str] = {
+        f"{name}.wasm": program.module,
+        f"{name}.weights": program.weights,
+        f"{name}.js": _loader(program, name, features),
+        f"{name}.d.ts": _types(program),
+    }
+    if _classifies_digits(program):
+        files["index.html"] = _page(program, name)
+    target = make_folder(folder, "the web export")
+    for file, content in files.items():
+        write(target / file, content, "web export")
+    return [target / file for file in files]
+
+
+def _loader(program: WasmProgram, name: str, features: list[str]) -> str:
+    plan = {
+        "module": f"{name}.wasm",
+        "features": features,
+        "weights": {
+            "file": f"{name}.weights",
+            "header": program.digest,
+            "bytes": len(program.weights),
+            "address": program.weights_address,
+        },
+        "inputs": [_row(place) for place in program.inputs],
+        "outputs": [_row(place) for place in program.outputs],
+        "record": RECORD,
+        "failing": {str(step): list(nodes) for step, nodes in program.failing.items()},
+    }
+    return _filled("model.js", {'"@PLAN@"': json.dumps(plan)})
+
+
+def _row(place: Place) -> dict[str, object]:
+    rest = {"address": place.address, "bytes": place.size}
+    return {"name": place.name, "dtype": place.dtype, "shape": list(place.shape), **rest}
+
+
+def _types(program: WasmProgram) -> str:
+    def fields(places: tuple[Place, ...]) -> str:
+        rows = (
+            f"  /** {place.dtype}[{', '.join(map(str, place.shape))}] */\n"
+            f"  {json.dumps(place.name)}: {_ARRAYS[place.dtype]};"
+            for place in places
+        )
+        return "\n".join(rows)
+
+    return _filled("model.d.ts", {"  @INPUTS@": fields(program.inputs), "  @OUTPUTS@": fields(program.outputs)})
+
+
+def _classifies_digits(program: WasmProgram) -> bool:
+    """Whether the one input is a grey image and the one output ten scores."""
+    if (len(program.inputs), len(program.outputs)) != (1, 1):
+        return False
+    (image,), (scores,) = program.inputs, program.outputs
+    is_grey = len(image.shape) == 4 and image.shape[:2] == (1, 1) and image.dtype == "float32"
+    return is_grey and scores.shape == (1, _DIGITS) and scores.dtype == "float32"
+
+
+def _page(program: WasmProgram, name: str) -> str:
+    (image,), (scores,) = program.inputs, program.outputs
+    values: dict[str, object] = {
+        "@MODEL@": f"./{name}.js",
+        '"@IMAGE@"': json.dumps(image.name),
+        '"@SCORES@"': json.dumps(scores.name),
+        '"@HEIGHT@"': image.shape[2],
+        '"@WIDTH@"': image.shape[3],
+    }
+    return _filled("digits.html", values)
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    """Return a template with each of some texts, which stands there once or more, replaced."""
+    text = (TEMPLATES / template).read_text(encoding="utf-8")
+    for key, value in values.items():
+        assert key in text, (template, key)
+        text = text.replace(key, str(value))
+    return text

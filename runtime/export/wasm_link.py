@@ -1,0 +1,240 @@
+"""A linker of WebAssembly objects: kernels into one module with the function that calls them in order.
+
+LLVM's own, ``wasm-ld``, is no part of llvmlite, and there is little to do: kernels import a function or two, have
+no writable data and no tables. So a program is exported wherever Graft is installed.
+
+Memory from 0 on: the stack, so that an overflow traps; the record of a failure; constant data of kernels; and what the
+caller adds. What kernels import is made here: ``graft_scratch`` takes memory behind everything else, which grows if it
+must; ``graft_fail_index`` and its like note their numbers in the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from graft.errors import CompileError
+from graft.runtime.export import wasm_binary as wasm
+from graft.runtime.export import wasm_objects
+from graft.runtime.export.wasm_binary import I32, I64, address, padded, padded_signed, unsigned
+from graft.runtime.export.wasm_objects import Relocation, Symbol, WasmObject
+
+STACK_BYTES = 256 * 1024
+RECORD = STACK_BYTES
+"""Where a failure is noted: i32 number of the call; i32 which of `FAILURES`; its numbers as i64."""
+RECORD_BYTES = 64
+ERROR_RUN = 5
+SCRATCH = "graft_scratch"
+FAILURES = {"graft_fail_index": 5, "graft_fail_extent": 3}
+"""The functions that note why a kernel fails, with how many numbers. Their order is what the record holds."""
+_STACK_POINTER, _SCRATCH_POINTER = 0, 1
+_END, _RETURN, _IF = b"\x0b", b"\x0f", b"\x04\x40"
+_ALIGN = 64
+_MOST_PAGES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the program: call function ``function`` (its key) with addresses, or copy ``size`` bytes."""
+
+    function: str
+    """Empty for a copy from ``addresses[0]`` to ``addresses[1]``."""
+    addresses: tuple[int, ...]
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _Placed:
+    """An object with the numbers of its functions in the module, and the addresses of its segments."""
+
+    object: WasmObject
+    first: int = 0
+    addresses: list[int] = field(default_factory=list)
+
+
+class Linker:
+    """One module under construction: objects first, then data, then the steps."""
+
+    def __init__(self, functions: Iterable[tuple[str, str, bytes]]) -> None:
+        """``functions`` are keys, symbols and objects; equal objects are placed once. Raises CompileError."""
+        self._types: dict[bytes, int] = {}
+        self._segments: list[tuple[int, bytes]] = []
+        self._objects: dict[bytes, _Placed] = {}
+        self._keys: dict[str, tuple[_Placed, str]] = {}
+        self.end = RECORD + RECORD_BYTES
+        """The first byte of memory that is free."""
+        for key, symbol, data in functions:
+            if data not in self._objects:
+                self._objects[data] = _Placed(wasm_objects.parse(data))
+            self._keys[key] = (self._objects[data], symbol)
+        self._imported = {name for one in self._objects.values() for name, _ in one.object.imported}
+        for name in sorted(self._imported - {SCRATCH, *FAILURES}):
+            raise CompileError(
+                f"a kernel needs the function '{name}', which a WebAssembly module of Graft does not have", symbol=name
+            )
+        for placed in self._objects.values():
+            for segment in placed.object.segments:
+                placed.addresses.append(self.place(len(segment.data), segment.alignment))
+
+    def place(self, size: int, alignment: int = _ALIGN) -> int:
+        """Return the address of so many bytes of memory, zero at first."""
+        self.end = (self.end + alignment - 1) // alignment * alignment
+        self.end += size
+        return self.end - size
+
+    def add(self, data: bytes) -> int:
+        """Return the address of constant bytes in the module."""
+        self._segments.append((self.place(len(data)), data))
+        return self._segments[-1][0]
+
+    def fails(self, key: str) -> bool:
+        """Whether a function checks something, so that it may fail."""
+        return any(name in FAILURES for name, _ in self._keys[key][0].object.imported)
+
+    def module(self, steps: Sequence[Step]) -> bytes:
+        """Return the module, which exports ``memory`` and ``run``; raise CompileError if it takes more than 4 GiB."""
+        scratch = self.place(0)
+        pages = -(-scratch // wasm.PAGE)
+        if pages > _MOST_PAGES:
+            raise CompileError(
+                f"the program needs {scratch} bytes of memory, and WebAssembly has 4 GiB ({_MOST_PAGES * wasm.PAGE}): "
+                f"{scratch - _MOST_PAGES * wasm.PAGE} too many",
+                bytes=scratch,
+            )
+        own = [(SCRATCH, *_scratch()), *((name, *_failure(which)) for which, name in enumerate(FAILURES))]
+        own = [row for row in own if row[0] in self._imported]
+        numbers = {name: number for number, (name, _, _) in enumerate(own)}
+        kinds, bodies = [self._type(kind) for _, kind, _ in own], [body for _, _, body in own]
+        for placed in self._objects.values():
+            placed.first = len(kinds)
+            kinds += [self._type(placed.object.types[kind]) for kind in placed.object.functions]
+            bodies += [b""] * len(placed.object.functions)
+        for placed in self._objects.values():
+            code = self._relocated(placed, wasm.CODE, numbers)
+            bodies[placed.first : placed.first + len(code)] = code
+            segments = self._relocated(placed, wasm.DATA, numbers)
+            self._segments += zip(placed.addresses, segments, strict=True)
+        kinds.append(self._type(_kind((), (I32,))))
+        bodies.append(_run(steps, {key: _number(*owner, numbers) for key, owner in self._keys.items()}, scratch))
+        limit = _MOST_PAGES if SCRATCH in self._imported else pages
+        return b"".join((
+            wasm.HEADER,
+            wasm.section(wasm.TYPES, wasm.vector(list(self._types))),
+            wasm.section(wasm.FUNCTIONS, wasm.vector([unsigned(kind) for kind in kinds])),
+            wasm.section(wasm.MEMORIES, wasm.vector([b"\1" + unsigned(pages) + unsigned(limit)])),
+            wasm.section(wasm.GLOBALS, wasm.vector([_global(STACK_BYTES), _global(scratch)])),
+            wasm.section(wasm.EXPORTS, wasm.vector([
+                wasm.name("memory") + b"\2\0", wasm.name("run") + b"\0" + unsigned(len(kinds) - 1)
+            ])),
+            wasm.section(wasm.CODE, wasm.vector([unsigned(len(body)) + body for body in bodies])),
+            wasm.section(wasm.DATA, wasm.vector([
+                b"\0" + address(place) + _END + unsigned(len(data)) + data for place, data in sorted(self._segments)
+            ])),
+        ))  # fmt: skip
+
+    def _type(self, kind: bytes) -> int:
+        return self._types.setdefault(kind, len(self._types))
+
+    def _relocated(self, placed: _Placed, section: int, numbers: dict[str, int]) -> list[bytes]:
+        """Return the bodies or segments of an object with everything that they refer to."""
+        item = placed.object
+        parts = item.bodies if section == wasm.CODE else item.segments
+        relocations = sorted(item.relocations.get(section, []), key=lambda one: one.offset)
+        found, next_one = [], 0
+        for part in parts:
+            data = bytearray(part.data)
+            while next_one < len(relocations) and relocations[next_one].offset < part.offset + len(data):
+                one = relocations[next_one]
+                value = self._value(one, placed, numbers)
+                data[one.offset - part.offset : one.offset - part.offset + len(value)] = value
+                next_one += 1
+            found.append(bytes(data))
+        return found
+
+    def _value(self, one: Relocation, placed: _Placed, numbers: dict[str, int]) -> bytes:
+        if one.kind == wasm_objects.TYPE_LEB:
+            return padded(self._type(placed.object.types[one.index]))
+        symbol = placed.object.symbols[one.index]
+        match one.kind:
+            case wasm_objects.FUNCTION_LEB:
+                return padded(_function(placed, symbol, numbers))
+            case wasm_objects.GLOBAL_LEB:
+                return padded(_STACK_POINTER)
+            case wasm_objects.MEMORY_LEB:
+                return padded(_address(placed, symbol) + one.addend)
+            case wasm_objects.MEMORY_SLEB:
+                return padded_signed(_address(placed, symbol) + one.addend)
+            case wasm_objects.MEMORY_I32:
+                return (_address(placed, symbol) + one.addend).to_bytes(4, "little")
+        raise CompileError(
+            f"WebAssembly relocation {one.kind} against '{symbol.name}' is not supported", relocation=one.kind
+        )
+
+
+def _function(placed: _Placed, symbol: Symbol, numbers: dict[str, int]) -> int:
+    if symbol.is_defined:
+        return placed.first + symbol.index - len(placed.object.imported)
+    return numbers[symbol.name]
+
+
+def _number(placed: _Placed, name: str, numbers: dict[str, int]) -> int:
+    """Return the number of the function that an object calls so."""
+    for symbol in placed.object.symbols:
+        if symbol.kind == 0 and symbol.is_defined and symbol.name == name:
+            return _function(placed, symbol, numbers)
+    raise CompileError(f"no object defines '{name}'")
+
+
+def _address(placed: _Placed, symbol: Symbol) -> int:
+    if not symbol.is_defined:
+        raise CompileError(f"native code needs the external symbol '{symbol.name}'", symbol=symbol.name)
+    return placed.addresses[symbol.index] + symbol.offset
+
+
+def _kind(parameters: Sequence[int], results: Sequence[int]) -> bytes:
+    """Return a function type."""
+    rows = (bytes((len(row), *row)) for row in (parameters, results))
+    return bytes((wasm.FUNCTION,)) + b"".join(rows)
+
+
+def _global(value: int) -> bytes:
+    """Return a mutable i32 with its first value."""
+    return bytes((I32, 1)) + address(value) + _END
+
+
+def _run(steps: Sequence[Step], numbers: dict[str, int], scratch: int) -> bytes:
+    """Return the body of ``run``: the steps, until one fails; its number is noted, its status returned."""
+    code: list[bytes] = [b"\1\1", bytes((I32,))]
+    for number, step in enumerate(steps):
+        if not step.function:
+            source, target = step.addresses
+            code += [address(target), address(source), address(step.size), b"\xfc\x0a\0\0"]
+            continue
+        code += [address(scratch), b"\x24", unsigned(_SCRATCH_POINTER)]
+        code += map(address, (RECORD, *step.addresses))  # the record stands for the context
+        code += [b"\x10", unsigned(numbers[step.function]), b"\x22\0", _IF]
+        code += [address(RECORD), address(number), b"\x36\2\0", b"\x20\0", _RETURN, _END]
+    return b"".join((*code, address(0), _END))
+
+
+def _scratch() -> tuple[bytes, bytes]:
+    """Return type and body of ``graft_scratch(context, i64 bytes)``: an address, 0 where memory runs out."""
+    old, new = b"\2", b"\3"
+    pages = b"\x20" + new + address(16) + b"\x76" + address(1) + b"\x6a"
+    body = (
+        b"\1\2", bytes((I32,)),
+        b"\x23", unsigned(_SCRATCH_POINTER), b"\x22" + old, b"\x20\1\xa7", b"\x6a", address(63), b"\x6a",
+        b"\x41\x40\x71", b"\x22" + new, b"\x24", unsigned(_SCRATCH_POINTER),  # old + bytes, up to a multiple of 64
+        pages, b"\x3f\0", b"\x4b", _IF,  # more than there are
+        pages, b"\x3f\0", b"\x6b", b"\x40\0", b"\x41\x7f", b"\x46", _IF, address(0), _RETURN, _END,
+        _END, b"\x20" + old, _END,
+    )  # fmt: skip
+    return _kind((I32, I64), (I32,)), b"".join(body)
+
+
+def _failure(which: int) -> tuple[bytes, bytes]:
+    """Return type and body of a function that notes its numbers and returns that the kernel failed."""
+    count = list(FAILURES.values())[which]
+    code = (b"\x20\0", address(which), b"\x36\2\4")
+    stores = (b"\x20\0\x20" + bytes((place,)) + b"\x37\3" + unsigned(8 * place) for place in range(1, count + 1))
+    return _kind((I32, *(I64,) * count), (I32,)), b"".join((b"\0", *code, *stores, address(ERROR_RUN), _END))

@@ -57,7 +57,14 @@ class Memory(IntEnum):
 
 
 class Operation(IntEnum):
-    """What the ALU does to each lane of a destination, ``x``, given the source or the immediate number, ``y``."""
+    """What the ALU does to each lane of a destination, ``x``, given the source or the immediate number, ``y``.
+
+    Integers are of 32 bits and wrap; a negative shift goes left, and none beyond 31. Floats are of 32 bits in the
+    format of IEEE 754, rounded to nearest even. SCALE turns x into a float and multiplies it by the float y; FLOAT_ADD
+    adds floats; QUANTIZE divides the float x by y, rounds half to even and adds the zero point, as ONNX's
+    QuantizeLinear does; REQUANTIZE is SCALE by y and QUANTIZE by the entry behind y, or (``WIDE``) one product in 64
+    bits, as QLinearConv and QLinearMatMul define it. Both read the zero point and two flags in the immediate number.
+    """
 
     MIN = 0
     MAX = 1
@@ -69,6 +76,14 @@ class Operation(IntEnum):
     FLOAT_ADD = 7
     QUANTIZE = 8
     REQUANTIZE = 9
+
+
+QUANTIZING = (Operation.QUANTIZE, Operation.REQUANTIZE)
+FLOATING = (Operation.SCALE, Operation.FLOAT_ADD, *QUANTIZING)
+FLOOR = 1 << 8
+"""In the immediate number of QUANTIZING operations: nothing below the zero point, which is what Relu does."""
+WIDE = 1 << 9
+"""Likewise, of REQUANTIZE: one product of doubles, the zero point added before it is rounded."""
 
 
 class Field(NamedTuple):
@@ -296,6 +311,10 @@ def fault(instruction: Instruction) -> str | None:
             return f"the range of micro-ops from {begin} to {end} is empty"
         case Gemm(outer=outer, inner=inner) | Alu(outer=outer, inner=inner) if not outer or not inner:
             return f"{outer} x {inner} trips do nothing"
+        case Alu(operation=operation, use_immediate=True) if operation in FLOATING:
+            return f"{operation.name.lower()} takes its number from accumulators, not from the instruction"
+        case Alu(operation=operation, immediate=flags) if operation in QUANTIZING and flags >> 8 not in (0, 1, 2, 3):
+            return f"the flags of {operation.name.lower()} are {flags >> 8}, and only 0 to 3 mean something"
         case _:
             return None
 

@@ -20,6 +20,7 @@ from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
 from graft.core.model.dimensions import Dims
 from graft.core.model.load import SOURCE, Source, load
+from graft.core.model.met_symbols import met_symbols
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
@@ -231,14 +232,14 @@ def program_of(
 
 def compile_model(model: Source, request: Request) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
-    if not request.specialize:
-        return _compile_one(model, request)
     started = perf_counter()
     loaded = load(model, shapes=request.shapes, dims=request.dims)
-    wanted = combinations(model, loaded, request.specialize)
+    wanted = combinations(model, loaded, request.specialize or {}) if request.specialize else []
     seconds = perf_counter() - started
     general = _compile_one(loaded, replace(request, shapes=None, dims=None))
     general = replace(general, seconds={**general.seconds, "load": general.seconds["load"] + seconds})
+    if "equal-dimensions" not in request.without and (equal := met_symbols(general.normalized)):
+        wanted.append(equal)
     variants: dict[str, CompiledModel] = {}
     for dims in wanted:
         spent = sum(one.tuning.spent for one in (general, *variants.values()) if one.tuning is not None)

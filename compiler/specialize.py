@@ -81,7 +81,9 @@ def narrowed(dims: Dims | None, chosen: Dims) -> Dims:
 
 def label_of(dims: Dims) -> str:
     """Return what a version is for, as text: ``batch=1, seq=1..64``."""
-    return ", ".join(f"{name}={_shown(_bounds(wish))}" for name, wish in dims.items())
+    return ", ".join(
+        f"{name}={wish if isinstance(wish, str) else _shown(_bounds(wish))}" for name, wish in dims.items()
+    )
 
 
 def _symbols(model: ir.Model) -> list[str]:

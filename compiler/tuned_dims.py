@@ -34,7 +34,7 @@ def without_numbers(options: TuneOptions, dims: Dims) -> Mapping[str, tuple[int,
     left: dict[str, tuple[int, ...]] = {}
     for name, values in options.dims.items():
         wish = dims.get(name, (0, None))
-        if not isinstance(wish, int):
+        if not isinstance(wish, int | str):
             low, high = wish
             inside = tuple(value for value in values if low <= value and (high is None or value <= high))
             left |= {name: inside} if inside else {}

@@ -127,7 +127,9 @@ def _is_dimension(value: Any) -> bool:
 
 
 def _are_dims(value: object) -> bool:
-    return isinstance(value, Mapping) and all(_is_text(name) and _is_dimension(one) for name, one in value.items())
+    return isinstance(value, Mapping) and all(
+        _is_text(name) and (_is_text(one) or _is_dimension(one)) for name, one in value.items()
+    )
 
 
 def _are_choices(value: object) -> bool:

@@ -17,6 +17,7 @@ from graft.errors import GraftError, MachineError
 OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
     "channels-last": "parts of a convolutional network stored with channels last",
+    "equal-dimensions": "a version for dimensions of two names that meet in an operator and are equal",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
     "horizontal": "products and convolutions of one input side by side in one kernel",
     "index-checks": "indices compared with the extent of their axis, before Gather, Scatter and their like use them",

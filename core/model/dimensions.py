@@ -17,11 +17,10 @@ from graft.core.model.symbols import Range, Ranges, names_in, substituted
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Operation, Symbol
 
-Dims: TypeAlias = Mapping[str, "int | tuple[int, int | None]"]
-"""By symbol: the number that it is, or the least and the greatest that it may be (None: open).
-
-A sum such as ``past + seq`` may have a range, too.
-"""
+Wish: TypeAlias = "int | tuple[int, int | None] | str"
+"""What is said of a symbol: its number, the least and the greatest that it may be (None: open), or another's name."""
+Dims: TypeAlias = Mapping[str, Wish]
+"""By symbol what is said of it. A sum such as ``past + seq`` may have a range, too."""
 RANGES = "graft.dimensions"
 """The key of a model's metadata for the ranges of its symbols."""
 
@@ -115,26 +114,29 @@ def check_given(dims: Dims, name: str, number: int, where: str) -> None:
     )
 
 
-def _bounds(wish: int | tuple[int, int | None]) -> tuple[int, int | None]:
+def _bounds(wish: Wish) -> tuple[int, int | None]:
+    if isinstance(wish, str):
+        return 0, None
     return (wish[0], wish[1]) if isinstance(wish, tuple | list) else (wish, wish)
 
 
 def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str]) -> Ranges:
-    """Give symbols of the inputs their numbers, in place; return the ranges of the others.
+    """Give symbols of the inputs their numbers, and one name to those that are equal; return the ranges of all others.
 
-    ``names`` are those in the file, with what they are called now. Raises ModelError for a symbol that no input has,
-    a negative number and an empty range.
+    The graph is changed in place. ``names`` are those in the file, with what they are called now. Raises ModelError for
+    a symbol that no input has, a negative number, an empty range, and a symbol that is to be itself.
     """
     known = sorted({one for _, _, dimension in _symbolic(graph) for one in names_in([parsed(dimension.dim_param)])})
-    numbers: dict[str, int] = {}
+    equal = _equal({one: other for one, other in dims.items() if isinstance(other, str)}, names, known)
+    numbers: dict[str, Extent] = {}
     ranges: dict[Extent, Range] = {}
     for given, wish in dims.items():
+        if isinstance(wish, str):
+            continue
         name = names.get(given, given)
         extent = parsed(name)
         if name not in known and (not isinstance(extent, Operation) or not names_in([extent]) <= set(known)):
-            near = difflib.get_close_matches(given, known, 1)
-            hint = f"did you mean '{near[0]}'" if near else f"it has {', '.join(map(repr, known)) or 'none'}"
-            raise ModelError(f"the model has no dimension '{given}'; {hint}", dimension=given)
+            raise _unknown(given, known)
         low, high = _bounds(wish)
         if low < 0 or (high is not None and high < low):
             raise ModelError(
@@ -148,6 +150,7 @@ def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str
             numbers[name] = low
         else:
             ranges[Symbol(name)] = Range(low, high)
+    numbers = {**numbers, **{name: substituted(other, numbers) for name, other in equal.items()}}
     for text, _, dimension in _symbolic(graph):
         extent = parsed(text)
         if extent is not None and names_in([extent]) & numbers.keys():
@@ -155,7 +158,32 @@ def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str
     return ranges
 
 
-def _put(dimension: onnx.TensorShapeProto.Dimension, text: str, numbers: Mapping[str, int]) -> None:
+def _equal(wishes: Mapping[str, str], names: Mapping[str, str], known: Sequence[str]) -> dict[str, Extent]:
+    """Return, by symbol that is to be another, that other one: the last, where that is to be another in its turn."""
+    one_by_one: dict[str, str] = {}
+    for given, other in wishes.items():
+        for one in (given, other):
+            if names.get(one, one) not in known:
+                raise _unknown(one, known)
+        one_by_one[names.get(given, given)] = names.get(other, other)
+    found: dict[str, Extent] = {}
+    for name in one_by_one:
+        last, steps = name, 0
+        while last in one_by_one and steps <= len(one_by_one):
+            last, steps = one_by_one[last], steps + 1
+        if last in one_by_one:
+            raise ModelError(f"dimension '{name}' is said to be itself (dims); leave it out", dimension=name)
+        found[name] = Symbol(last)
+    return found
+
+
+def _unknown(given: str, known: Sequence[str]) -> ModelError:
+    near = difflib.get_close_matches(given, known, 1)
+    hint = f"did you mean '{near[0]}'" if near else f"it has {', '.join(map(repr, known)) or 'none'}"
+    return ModelError(f"the model has no dimension '{given}'; {hint}", dimension=given)
+
+
+def _put(dimension: onnx.TensorShapeProto.Dimension, text: str, numbers: Mapping[str, Extent]) -> None:
     extent = parsed(text)
     assert extent is not None, text
     result = substituted(extent, dict(numbers))

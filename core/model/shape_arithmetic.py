@@ -40,6 +40,23 @@ def shape_arithmetic(graph: ir.Graph) -> Mapping[ir.Value, Contents]:
     return known
 
 
+def comes_from_shapes(value: ir.Value) -> bool:
+    """Whether a value is computed from constants and shapes alone: no contents of an input decide it."""
+    seen: set[ir.Value] = set()
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if one in seen or constant_tensor(one) is not None:
+            continue
+        seen.add(one)
+        node = one.producer()
+        if node is None:
+            return False
+        if node.op_type not in ("Shape", "Size"):
+            todo += [source for source in node.inputs if source is not None]
+    return True
+
+
 def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | None:
     """Return the elements of a node's one result where shape arithmetic computes it."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in RULES or len(node.outputs) != 1:

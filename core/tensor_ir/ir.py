@@ -325,7 +325,8 @@ class CallExtern:
 
     ``prefetch(address, level)`` has no effect but on time: the address, which may be outside the buffer, is soon read;
     level 3 is the first-level cache, 2 the second, 0 a stream. Backends may leave it out.
-    ``fail_index(index, axis, extent, low, high)`` ends the function: the index is not in ``[low, high]``.
+    ``fail_index(index, axis, extent, low, high)`` ends the function: the index is not in ``[low, high]``;
+    ``fail_extent(computed, axis, stated)`` does because the operands make another extent than was stated of a result.
     """
 
     name: str

@@ -111,6 +111,15 @@ def _fail_index(index: int, axis: int, extent: int, low: int, high: int) -> None
     )
 
 
+def _fail_extent(computed: int, axis: int, stated: int) -> None:
+    raise IndexError(
+        f"the operands make the extent {computed} of axis {axis} of the result, but the model states {stated}"
+    )
+
+
+_FAILURES: Mapping[str, Callable[..., None]] = {"fail_index": _fail_index, "fail_extent": _fail_extent}
+
+
 def poisoned(dtype: str, shape: tuple[int, ...]) -> Array:
     """Return an array of undefined contents: NaN for floats, the byte 0xA5 for integers, True for bool."""
     kind = numerics.storage(dtype)
@@ -341,9 +350,9 @@ class _Machine:
     def _call(self, name: str, arguments: tuple[Expression, ...]) -> _Action:
         if name == "prefetch":
             return lambda: None
-        if name == "fail_index":
-            values = [self.expression(argument) for argument in arguments]
-            return lambda: _fail_index(*(int(value()) for value in values))
+        if name in _FAILURES:
+            values, fail = [self.expression(argument) for argument in arguments], _FAILURES[name]
+            return lambda: fail(*(int(value()) for value in values))
         assert name in self.externs, f"no extern '{name}' was given"
         function = self.externs[name]
         getters: list[Callable[[], Any]] = []

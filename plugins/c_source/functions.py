@@ -126,9 +126,9 @@ class _Writer(ExpressionWriter):
                     self.statement(inner)
             case ir.CallExtern("prefetch"):
                 pass  # no effect but on time
-            case ir.CallExtern("fail_index", arguments):
+            case ir.CallExtern(name, arguments) if name in emit_analysis.FAILURES:
                 numbers = ", ".join(f"(long long){self.value(argument)}" for argument in arguments)
-                self.line(f'return context->api->fail(context, "{emit_analysis.INDEX_TEXT}", {numbers});')
+                self.line(f'return context->api->fail(context, "{emit_analysis.FAILURES[name]}", {numbers});')
             case ir.CallExtern(name):
                 raise self.refused(f"a call of '{name}'")
             case ir.Barrier() | ir.Issue() | ir.Push() | ir.Pop():

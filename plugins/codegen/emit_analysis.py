@@ -14,8 +14,11 @@ from graft.core.tensor_ir.visit import walk_statements
 
 SERIAL_WORK = 16 * 1024
 """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
-INDEX_TEXT = "index %lld is out of range: axis %lld has extent %lld, so that %lld to %lld are legal"
-"""The message of ``fail_index``, for its arguments as C's long long."""
+FAILURES = {
+    "fail_index": "index %lld is out of range: axis %lld has extent %lld, so that %lld to %lld are legal",
+    "fail_extent": "the operands make the extent %lld of axis %lld of the result, but the model states %lld",
+}
+"""By external function that ends a kernel, its message for arguments as C's long long."""
 UNKNOWN_EXTENT = 16
 """The number of iterations assumed of a loop whose extent is not a constant."""
 

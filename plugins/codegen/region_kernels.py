@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -14,12 +14,14 @@ from graft.core.machine.target import Target
 from graft.core.model.extent_text import parsed
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.control_loops import Lanes
+from graft.core.operators.extent_check import extent_check
 from graft.core.operators.table import OperatorTable
 from graft.core.operators.varying import is_static
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.strategies.fused_elementwise import overwritable
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
+from graft.core.tensor_ir.printer import print_function
 from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import workload_key
 from graft.core.types import storage_dtype
@@ -94,6 +96,8 @@ class RegionKernels:
     _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
     _index_checks: IndexChecks = field(init=False)
+    _extent_checks: dict[str, str] = field(default_factory=dict)
+    """Functions by what they check."""
 
     def __post_init__(self) -> None:
         self._index_checks = IndexChecks(symbol(self.region.name), Lanes.of(self.target))
@@ -102,6 +106,7 @@ class RegionKernels:
             self._add(value, "input", index=number)
         for number, group in enumerate(self.groups.groups):
             if group.is_view:
+                self._check(group.nodes)
                 self._view(group)
             elif group.appends is not None:
                 self._append(group.anchor, group.appends)
@@ -116,9 +121,7 @@ class RegionKernels:
         """Call the kernels of a group, behind the checks of the indices that they read."""
         with self._timed("lower"):
             lowered = self.groups.kernels(number)
-        if "index-checks" not in self.target.without:
-            for node in (node for one in (group, *group.beside) for node in (*one.before, *one.nodes)):
-                self._check_indices(node)
+        self._check([node for one in (group, *group.beside) for node in (*one.before, *one.nodes)])
         for one in lowered:
             self._call(one, *self._schedule(one))
         for part, begin in group.parts:
@@ -240,6 +243,27 @@ class RegionKernels:
         started = perf_counter()
         yield
         self.seconds[stage] += perf_counter() - started
+
+    def _check(self, nodes: Sequence[NodeView]) -> None:
+        """Call the checks of what nodes read and of the shapes that are stated of their results."""
+        for node in nodes if "index-checks" not in self.target.without else ():
+            self._check_indices(node)
+            self._check_extents(node)
+
+    def _check_extents(self, node: NodeView) -> None:
+        """Call the check of a stated shape, which comes before what is computed for it."""
+        found = extent_check("extents", node)
+        if found is None:
+            return
+        function, numbers = found
+        structure = print_function(function)
+        if structure not in self._extent_checks:
+            name = f"{symbol(self.region.name)}_extents_{len(self._extent_checks)}"
+            self._extent_checks[structure] = name
+            if self.code is None or self.code.find(structure, name) is None:
+                self._define(replace(function, name=name), structure, Shared(name, {}))
+        read = tuple(self._index(value.value) for number in numbers if (value := node.inputs[number]) is not None)
+        self._calls.append(Call("call", read, (), 0, self._extent_checks[structure], origin=(node.name,)))
 
     def _check_indices(self, node: NodeView) -> None:
         """Call the checks of a node's indices, which come before what reads them."""

@@ -31,7 +31,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.verifier import machine_fault
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import INDEX_TEXT, captured, collapsed, element_count, overlapping, used
+from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, used
 from graft.plugins.llvm import emit_memory
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
@@ -178,8 +178,8 @@ class FunctionEmitter(ExpressionEmitter):
                 address = ("ptr", emit_memory.address_of(self, place))
                 self.intrinsic("prefetch", "void", [address, *(("i32", str(n)) for n in (0, level, 1))], ["ptr"])
                 return
-            case CallExtern("fail_index", arguments):
-                self._fail(INDEX_TEXT, [self.value(argument) for argument in arguments])
+            case CallExtern(name, arguments) if name in FAILURES:
+                self._fail(name, [self.value(argument) for argument in arguments])
                 return
         raise CompileError(
             f"function '{self.name}' calls the external symbol '{call.name}'; native code of the built-in compiler "
@@ -187,14 +187,15 @@ class FunctionEmitter(ExpressionEmitter):
             symbol=call.name,
         )
 
-    def _fail(self, text: str, arguments: list[Value]) -> None:
-        """Return the status of the runtime's ``fail`` with a message: a format and int64 numbers."""
-        size = len(text) + 1
-        self.module.declarations[text] = f'@index_text = private constant [{size} x i8] c"{text}\\00"'
+    def _fail(self, name: str, arguments: list[Value]) -> None:
+        """Return the status of the runtime's ``fail`` with the message of ``name`` for int64 numbers."""
+        text = FAILURES[name]
+        constant = f'@{name}_text = private constant [{len(text) + 1} x i8] c"{text}\\00"'
+        self.module.declarations[name] = constant
         fail = self._of_runtime(_API_FAIL)
         operands = ", ".join(f"i64 {argument.text}" for argument in arguments)
         status = self.fresh("failed")
-        self.emit(f"%{status} = call i32 (ptr, ptr, ...) {fail}(ptr %context, ptr @index_text, {operands})")
+        self.emit(f"%{status} = call i32 (ptr, ptr, ...) {fail}(ptr %context, ptr @{name}_text, {operands})")
         self.emit(f"ret i32 %{status}")
         self.label(self.fresh("after"))
 

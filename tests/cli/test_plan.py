@@ -114,7 +114,7 @@ def test_a_symbolic_dimension_may_have_a_number_or_a_range_and_needs_none(graft,
         assert graft("plan", symbolic, "-b", "reference", *option).code == 0
 
 
-@pytest.mark.parametrize("text", ["N", "N=", "=3", "N=x", "N=1,2", "N=..4", "N=-1"])
+@pytest.mark.parametrize("text", ["N", "N=", "=3", "N=1x", "N=1,2", "N=..4", "N=-1"])
 def test_what_is_no_dimension_is_a_usage_error(graft, symbolic, text):
     outcome = graft("plan", symbolic, "--dim", text)
     assert outcome.code == 2

@@ -19,6 +19,7 @@ from graft.core.model.passes.node_rewrite import (
     sole_use,
     static_shape,
 )
+from graft.core.model.shape_arithmetic import comes_from_shapes
 from graft.core.model.shape_rules.facts import Shape
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import Ranges, is_at_least
@@ -28,7 +29,8 @@ from graft.core.model.symbols import Ranges, is_at_least
 class CanonicalizeShapes:
     """Give shape operands as literal constants.
 
-    1. Reshape and Expand whose output shape is known take it as a constant, without 0 and -1
+    1. Reshape and Expand whose output shape is known take it as a constant, without 0 and -1: not where data decide it
+       and the shape is only stated
     2. so does Reshape whose output shape has symbols, where 0 says that an extent is kept and -1 what is left: not if
        that would divide by an extent that may be 0
     3. a Reshape of a view (Flatten, Squeeze, another Reshape) that nobody else reads takes that one's input
@@ -55,6 +57,8 @@ def _write_shape(node: ir.Node, names: Names) -> bool:  # case 1
     if stated is not None and tuple(stated.tolist()) == shape:
         return False
     if node.op_type == "Expand" and stated is not None:
+        return False
+    if node.inputs[1] is None or not comes_from_shapes(node.inputs[1]):
         return False
     name = names.fresh(f"{node.outputs[0].name}_shape")
     node.replace_input_with(1, add_constant(graph, name, np.array(shape, np.int64)))

@@ -173,15 +173,24 @@ def _gather(facts: Facts) -> Contents | None:
 def _slice(facts: Facts) -> Contents | None:
     source, starts, ends = facts.content(0), facts.numbers(1, "starts"), facts.numbers(2, "ends")
     axes, steps = facts.numbers(3, "axes"), facts.numbers(4)
-    if source is None or len(source.shape) != 1 or starts is None or ends is None or (facts.has(4) and steps is None):
+    if source is None or starts is None or ends is None or (facts.has(4) and steps is None):
         return None
-    if len(starts) != 1 or (axes or (0,))[0] not in (0, -1):
+    if facts.has(3) and axes is None:
         return None
-    step, end = (steps or (1,))[0], ends[0]
-    if step < 0 and end <= -len(source.elements) - 1:
-        end = None  # type: ignore[assignment]
-    part = source.elements[starts[0] : end : step]
-    return Contents((len(part),), part)
+    array = source.array()
+    places: list[slice] = [slice(None)] * array.ndim
+    for number, axis in enumerate(axes if axes is not None else range(len(starts))):
+        if not -array.ndim <= axis < array.ndim:
+            return None
+        extent, start, end, step = (
+            array.shape[axis],
+            starts[number],
+            ends[number],
+            (steps or (1,) * len(starts))[number],
+        )
+        is_whole = step < 0 and end < -extent
+        places[axis] = slice(max(start, -extent), None if is_whole else end, step)
+    return Contents.of(array[tuple(places)])
 
 
 def _concat(facts: Facts) -> Contents | None:
@@ -280,7 +289,7 @@ def split_contents(facts: Facts) -> Sequence[Contents]:
 
 def _transpose(facts: Facts) -> Contents | None:
     source = facts.content(0)
-    return source if source is not None and len(source.shape) < 2 else None
+    return None if source is None else Contents.of(source.array().transpose(facts.attribute("perm")))
 
 
 def _clip(facts: Facts) -> Contents | None:

@@ -27,6 +27,7 @@ from graft.cli.programs import load_artifact, open_program
 from graft.report.quantities import size
 
 if TYPE_CHECKING:
+    from graft.core.model.dimensions import Wish
     from graft.measure.latency import BenchReport
 
 
@@ -66,7 +67,7 @@ def command(
     seconds: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: tuple[tuple[str, int | tuple[int, int | None] | list[int]], ...],
+    dims: tuple[tuple[str, Wish | list[int]], ...],
     precision: str,
 ) -> int:
     """Measure the latency of FILE, an artifact or a model."""

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from graft.core.model.dimensions import Wish
     from graft.partition.policy import Policy
     from graft.plugins.manager import PluginManager
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
-DimWishes = Sequence[tuple[str, "int | tuple[int, int | None]"]]
+DimWishes = Sequence[tuple[str, "Wish"]]
 ARTIFACT_MAGIC = b"PK\x03\x04"
 
 
@@ -65,17 +66,19 @@ def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(part) for part in parts)
 
 
-def dim_argument(text: str) -> tuple[str, int | tuple[int, int | None]]:
-    """Return name and number, or name and range, of ``seq=128``, ``seq=1..512``, ``seq=1..``."""
+def dim_argument(text: str) -> tuple[str, Wish]:
+    """Return name and number, name and range, or two names, of ``seq=128``, ``seq=1..512``, ``seq=1..``, ``m=seq``."""
     name, separator, wish = text.rpartition("=")
     low, dots, high = wish.partition("..")
+    if separator and name and wish.isidentifier():
+        return name, wish
     numbers = low.isdecimal() and (high.isdecimal() or (dots and not high) or not dots)
     if not (separator and name and numbers):
         raise click.BadParameter(f"'{text}' is not a dimension; write seq=128 or seq=1..512")
     return name, (int(low), int(high) if high else None) if dots else int(low)
 
 
-def dims_argument(text: str) -> tuple[str, int | tuple[int, int | None] | list[int]]:
+def dims_argument(text: str) -> tuple[str, Wish | list[int]]:
     """Return what `dim_argument` does, or name and several numbers of ``seq=16,32``."""
     name, _, wish = text.rpartition("=")
     numbers = wish.split(",")
@@ -88,7 +91,10 @@ def choices_argument(text: str) -> tuple[str, list[int | tuple[int, int | None]]
     """Return name and numbers, or ranges, of ``seq=128,384`` or ``seq=128,1..64``."""
     name, _, wishes = text.rpartition("=")
     try:
-        return name, [dim_argument(f"{name}={wish}")[1] for wish in wishes.split(",")]
+        found = [dim_argument(f"{name}={wish}")[1] for wish in wishes.split(",")]
+        if any(isinstance(one, str) for one in found):
+            raise click.BadParameter(text)
+        return name, [one for one in found if not isinstance(one, str)]
     except click.BadParameter:
         raise click.BadParameter(f"'{text}' names no versions; write seq=128,384 or seq=128,1..64") from None
 
@@ -104,19 +110,19 @@ def numbers_argument(text: str) -> tuple[str, list[int]]:
 
 def values_and_ranges(
     dims: DimWishes,
-) -> tuple[dict[str, int], dict[str, int | tuple[int, int | None]]]:
+) -> tuple[dict[str, int], dict[str, Wish]]:
     """Return, of what a verb that runs something is given, the numbers to run with and the ranges to compile for."""
     values = {name: wish for name, wish in dims if isinstance(wish, int)}
     return values, {name: wish for name, wish in dims if not isinstance(wish, int)}
 
 
 def bindings_and_ranges(
-    dims: Sequence[tuple[str, int | tuple[int, int | None] | list[int]]],
-) -> tuple[list[dict[str, int]], dict[str, int | tuple[int, int | None]]]:
+    dims: Sequence[tuple[str, Wish | list[int]]],
+) -> tuple[list[dict[str, int]], dict[str, Wish]]:
     """Return the values of dimensions to run with, each with each, and the ranges to compile for."""
-    lists = {name: [wish] if isinstance(wish, int) else wish for name, wish in dims if not isinstance(wish, tuple)}
+    lists = {name: wish if isinstance(wish, list) else [wish] for name, wish in dims if isinstance(wish, int | list)}
     bindings = [dict(zip(lists, numbers, strict=True)) for numbers in product(*lists.values())]
-    return bindings, {name: wish for name, wish in dims if isinstance(wish, tuple)}
+    return bindings, {name: wish for name, wish in dims if isinstance(wish, tuple | str)}
 
 
 def names_argument(text: str) -> tuple[str, ...]:
@@ -194,8 +200,8 @@ def backend_options(command: Command) -> Command:
 def dim_option(command: Command) -> Command:
     """Add what says of dimensions which numbers they have: ``--dim``."""
     return click.option(
-        "--dim", "dims", metavar="NAME=128|1..512", type=dim_argument, multiple=True,
-        help="The number or the range of a symbolic dimension; without, every shape is possible.",
+        "--dim", "dims", metavar="NAME=128|1..512|OTHER", type=dim_argument, multiple=True,
+        help="The number or range of a symbolic dimension, or one that it is; without, every shape is possible.",
     )(command)  # fmt: skip
 
 

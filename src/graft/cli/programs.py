@@ -12,6 +12,7 @@ import click
 from graft.cli.common import State, is_artifact, names_or_none
 
 if TYPE_CHECKING:
+    from graft.core.model.dimensions import Wish
     from graft.runtime.loaders import Loader
     from graft.runtime.program import Program
 
@@ -44,7 +45,7 @@ def open_program(
     threads: int | None,
     strict: bool,
     precision: str = "float32",
-    ranges: Mapping[str, int | tuple[int, int | None]] | None = None,
+    ranges: Mapping[str, Wish] | None = None,
 ) -> Program:
     """Return the program of an artifact, or of a model compiled now; raise what the API raises."""
     if not is_artifact(path):

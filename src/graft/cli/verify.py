@@ -23,6 +23,7 @@ from graft.cli.output import print_json, print_table
 from graft.cli.programs import load_artifact
 
 if TYPE_CHECKING:
+    from graft.core.model.dimensions import Wish
     from graft.measure.verification import VerifyReport
 
 
@@ -54,7 +55,7 @@ def command(
     atol: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: tuple[tuple[str, int | tuple[int, int | None] | list[int]], ...],
+    dims: tuple[tuple[str, Wish | list[int]], ...],
     threads: int | None,
     strict: bool,
 ) -> int:

@@ -98,17 +98,17 @@ def accesses(instruction: Instruction, configuration: Configuration, micro_ops: 
 def _step_accesses(instruction: Gemm | Alu, configuration: Configuration, micro_ops: Indices) -> Iterator[Access]:
     destination, source, weight = steps(instruction, micro_ops)
     match instruction:
-        case Gemm(reset=True):
-            pass
-        case Gemm(lanes=lanes):
+        case Gemm(lanes=lanes, reset=reset):
             yield Access("input", source, False)
             yield Access("weight", weight // configuration.block_out if lanes else weight, False)
-            yield Access("accumulator", destination, False)
+            if not reset:
+                yield Access("accumulator", destination, False)
         case Alu(operation=operation, use_immediate=use_immediate):
             if not use_immediate:
                 yield Access("accumulator", source, False)
             if operation is Operation.REQUANTIZE:
                 yield Access("accumulator", source + 1, False)
+                yield Access("accumulator", source + 2, False)
             if operation is not Operation.COPY:
                 yield Access("accumulator", destination, False)
     yield Access("accumulator", destination, True)

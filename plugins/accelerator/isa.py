@@ -62,7 +62,8 @@ class Operation(IntEnum):
     Integers are of 32 bits and wrap; a negative shift goes left, and none beyond 31. Floats are of 32 bits in the
     format of IEEE 754, rounded to nearest even. SCALE turns x into a float and multiplies it by the float y; FLOAT_ADD
     adds floats; QUANTIZE divides the float x by y, rounds half to even and adds the zero point, as ONNX's
-    QuantizeLinear does; REQUANTIZE is SCALE by y and QUANTIZE by the entry behind y, or (``WIDE``) one product in 64
+    QuantizeLinear does. REQUANTIZE reads three entries: the multiplier y, the divisor and the bias. It adds the bias to
+    x, which SCALE and QUANTIZE then take by the multiplier and the divisor, or (``WIDE``) it computes one product in 64
     bits, as QLinearConv and QLinearMatMul define it. Both read the zero point and two flags in the immediate number.
     """
 
@@ -178,8 +179,8 @@ class Store(Tokens):
 class Gemm(Tokens):
     """Products of blocks, added up: for each trip and each micro-op, one block a cycle.
 
-    With ``reset`` the destinations become zero instead. With ``lanes`` the inputs are multiplied lane by lane with one
-    row of weights (the index counts rows then, not blocks): a depthwise convolution's product.
+    With ``reset`` the product replaces what was in the destination. With ``lanes`` the inputs are multiplied lane by
+    lane with one row of weights (the index counts rows then, not blocks): a depthwise convolution's product.
     """
 
     opcode: ClassVar[int] = 2

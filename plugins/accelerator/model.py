@@ -104,23 +104,23 @@ class _Machine:
         inputs, weights, accumulators = (self.memories[name] for name in ("input", "weight", "accumulator"))
         rows = weights.reshape(-1, weights.shape[-1])
         for destination, source, weight in zip(*steps(gemm, self._micro_ops()), strict=True):
-            if gemm.reset:
-                accumulators[destination] = 0
-            elif gemm.lanes:
-                accumulators[destination] += inputs[source].astype(np.int32) * rows[weight]
-            else:
-                accumulators[destination] += inputs[source].astype(np.int32) @ weights[weight].astype(np.int32).T
+            x = inputs[source].astype(np.int32)
+            product = x * rows[weight] if gemm.lanes else x @ weights[weight].astype(np.int32).T
+            accumulators[destination] = product if gemm.reset else accumulators[destination] + product
 
     def _operate(self, alu: Alu) -> None:
         accumulators = self.memories["accumulator"]
         for destination, source, _ in zip(*steps(alu, self._micro_ops()), strict=True):
             y = np.int32(alu.immediate) if alu.use_immediate else accumulators[source]
-            behind = accumulators[source + 1] if alu.operation is Operation.REQUANTIZE else None
+            behind = accumulators[source + 1 : source + 3] if alu.operation is Operation.REQUANTIZE else None
             accumulators[destination] = operate(alu, accumulators[destination], y, behind)
 
 
 def operate(alu: Alu, x: Lanes, y: Lanes | np.int32, behind: Lanes | None) -> Lanes:
-    """Return the lanes that an operation gives: int32, floats as their bits; ``behind`` is the entry behind ``y``."""
+    """Return the lanes that an operation gives: int32, floats as their bits.
+
+    ``behind`` are the two entries behind ``y``, which REQUANTIZE alone reads: the divisor and the bias.
+    """
     with np.errstate(all="ignore"):
         match alu.operation:
             case Operation.MIN:
@@ -143,10 +143,13 @@ def operate(alu: Alu, x: Lanes, y: Lanes | np.int32, behind: Lanes | None) -> La
             case Operation.QUANTIZE:
                 return _quantized(_float(x) / _float(y), alu.immediate)
             case Operation.REQUANTIZE if alu.immediate & WIDE:
-                return _bounded(_whole(x * _float(y).astype(np.float64) + _point(alu.immediate)), alu.immediate)
+                assert behind is not None
+                return _bounded(
+                    _whole((x + behind[1]) * _float(y).astype(np.float64) + _point(alu.immediate)), alu.immediate
+                )
             case Operation.REQUANTIZE:
                 assert behind is not None
-                return _quantized(x.astype(np.float32) * _float(y) / _float(behind), alu.immediate)
+                return _quantized((x + behind[1]).astype(np.float32) * _float(y) / _float(behind[0]), alu.immediate)
             case _:
                 assert_never(alu.operation)
 

@@ -118,10 +118,7 @@ static void multiply(Accelerator *self, const Instruction *i, Step step) {
   const AcceleratorConfiguration *c = &self->configuration;
   int64_t lanes = c->batch * c->block_out;
   int32_t *to = self->accumulator + step.destination * lanes;
-  if (i->reset) {
-    memset(to, 0, (size_t)lanes * sizeof *to);
-    return;
-  }
+  if (i->reset) memset(to, 0, (size_t)lanes * sizeof *to);
   for (int64_t b = 0; b < c->batch; b++, to += c->block_out) {
     const int8_t *x = self->input + (step.source * c->batch + b) * c->block_in;
     if (i->lanes) {
@@ -161,7 +158,7 @@ static int32_t shifted(int32_t x, int64_t by) {
   return x >> (by > 31 ? 31 : by);
 }
 
-static int32_t operate(const Instruction *i, int32_t x, int32_t y, int32_t behind) {
+static int32_t operate(const Instruction *i, int32_t x, int32_t y, int32_t divisor, int32_t bias) {
   switch (i->operation) {
     case OPERATION_MIN:
       return x < y ? x : y;
@@ -182,10 +179,11 @@ static int32_t operate(const Instruction *i, int32_t x, int32_t y, int32_t behin
     case OPERATION_QUANTIZE:
       return bounded(as_float(x) / as_float(y), i->immediate, true);
     case OPERATION_REQUANTIZE:
+      x = (int32_t)((uint32_t)x + (uint32_t)bias);
       if (i->immediate >> 9 & 1)
         return bounded((double)x * (double)as_float(y) + (double)(((i->immediate & 255) ^ 128) - 128), i->immediate,
                        false);
-      return bounded((float)x * as_float(y) / as_float(behind), i->immediate, true);
+      return bounded((float)x * as_float(y) / as_float(divisor), i->immediate, true);
     default:
       return 0;
   }
@@ -195,10 +193,10 @@ static bool check_step(Accelerator *self, int64_t index, const Instruction *i, S
   int64_t rows = i->lanes ? self->configuration.block_out : 1;
   bool good = step.destination < self->accumulator_entries;
   if (i->opcode == OPCODE_GEMM)
-    good = good && (i->reset || (step.source < self->input_entries && step.weight < self->weight_entries * rows));
+    good = good && step.source < self->input_entries && step.weight < self->weight_entries * rows;
   else
     good = good && (i->use_immediate ||
-                    step.source + (i->operation == OPERATION_REQUANTIZE) < self->accumulator_entries);
+                    step.source + 2 * (i->operation == OPERATION_REQUANTIZE) < self->accumulator_entries);
   if (good && !(i->lanes && self->configuration.block_in != self->configuration.block_out)) return true;
   return accelerator_fail(self, "instruction %lld takes a step outside of its memories: %lld, %lld, %lld",
                           (long long)index, (long long)step.destination, (long long)step.source,
@@ -221,7 +219,7 @@ static bool take_steps(Accelerator *self, int64_t index, const Instruction *i) {
         int64_t wide = i->operation == OPERATION_REQUANTIZE ? lanes : 0;
         for (int64_t lane = 0; lane < lanes; lane++) {
           const int32_t *y = self->accumulator + (i->use_immediate ? 0 : step.source * lanes + lane);
-          x[lane] = operate(i, x[lane], i->use_immediate ? (int32_t)i->immediate : *y, y[wide]);
+          x[lane] = operate(i, x[lane], i->use_immediate ? (int32_t)i->immediate : *y, y[wide], y[2 * wide]);
         }
       }
   return true;

@@ -67,7 +67,7 @@ END = "load accumulator signal=store\n" + STORE + "finish wait=store"
     ("body", "text"),
     [
         (
-            "load input columns=2\nload micro_op dram=256 columns=1\ngemm reset signal=store\n" + STORE
+            "load input columns=2\nload micro_op dram=256 columns=1\nload accumulator signal=store\n" + STORE
             + "finish wait=store",
             "instruction 4 'finish wait=store' does not wait for instruction 0 'load input columns=2'",
         ),

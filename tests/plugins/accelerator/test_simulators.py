@@ -29,9 +29,9 @@ def test_a_random_program_means_the_same_everywhere(seed):
 
 def test_an_unordered_program_gives_different_answers_to_some_seeds():
     program, inputs = assemble(next(one.text for one in UNIT_PROGRAMS if one.name == "gemm")), {"x": X.tobytes()}
-    gemm, load = program.instructions[4], program.instructions[2]
-    raced = (*program.instructions[:2], replace(load, push_next=False), program.instructions[3])
-    raced = (*raced, replace(gemm, pop_previous=False), *program.instructions[5:])
+    load, gemm = program.instructions[2:4]
+    raced = (*program.instructions[:2], replace(load, push_next=False), replace(gemm, pop_previous=False))
+    raced = (*raced, *program.instructions[4:])
     racing = replace(program, instructions=raced)
     found = {run_functional(racing, inputs, seed).outputs["y"] for seed in range(20)}
     assert len(found) > 1

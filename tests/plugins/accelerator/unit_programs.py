@@ -16,6 +16,7 @@ Array = npt.NDArray[Any]
 X = np.random.default_rng(1).integers(-128, 128, (64, 16)).astype(np.int8)
 W = np.random.default_rng(2).integers(-128, 128, (2, 16, 16)).astype(np.int8)
 SCALES = np.random.default_rng(3).uniform(0.0001, 0.001, 16).astype(np.float32)
+BIAS = np.random.default_rng(4).integers(-9999, 9999, 16).astype(np.int32)
 DIVISOR = np.full(16, 0.05, np.float32)
 
 
@@ -60,8 +61,8 @@ GEMM = _program(
     f"""{MICRO.format(2)}
 load weight dram=16 columns=2
 load input columns=8 signal=compute
-gemm reset begin=0 end=1 outer=4 destination_outer=1
-gemm begin=0 end=2 outer=4 destination_outer=1 source_outer=2 wait=load
+gemm reset begin=0 end=1 outer=4 destination_outer=1 source_outer=2 wait=load
+gemm begin=1 end=2 outer=4 destination_outer=1 source_outer=2
 alu shift_right begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=9
 alu min begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=127
 alu max begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=-128 signal=store
@@ -75,8 +76,8 @@ LANES = _program(
     f"""{MICRO.format(3)}
 load weight dram=16 columns=2
 load input columns=10 signal=compute
-gemm reset outer=8 destination_outer=1
-gemm lanes begin=0 end=3 outer=8 destination_outer=1 source_outer=1 wait=load
+gemm reset lanes begin=0 end=1 outer=8 destination_outer=1 source_outer=1 wait=load
+gemm lanes begin=1 end=3 outer=8 destination_outer=1 source_outer=1
 alu shift_right outer=8 destination_outer=1 use_immediate immediate=8 signal=store
 {STORE.format(8)}""",
     8,
@@ -112,14 +113,14 @@ alu min outer=2 destination_outer=1 source_outer=1 signal=store
 REQUANTIZED = _program(
     f"""{MICRO.format(1)}
 load accumulator_8 columns=8
-load accumulator sram=8 dram=64 columns=2
+load accumulator sram=8 dram=64 columns=3
 alu multiply outer=8 destination_outer=1 use_immediate immediate=499
 alu requantize outer=4 destination_outer=1 immediate=13
 alu requantize outer=2 destination_outer=1 immediate=269 begin=0
 alu shift_right outer=4 destination_outer=0 use_immediate immediate=0 signal=store
 {STORE.format(8)}""",
     8,
-    _constant(SCALES, DIVISOR),
+    _constant(SCALES, DIVISOR, BIAS),
     "source=8",
 )
 
@@ -151,7 +152,7 @@ def _requantized() -> Array:
     x = X[:8].astype(np.int32) * 499
 
     def quantized(one: Array, least: int) -> Array:
-        scaled = one.astype(np.float32) * SCALES / DIVISOR
+        scaled = (one + BIAS).astype(np.float32) * SCALES / DIVISOR
         return np.clip(np.rint(scaled).astype(np.int64) + 13, least, 127).astype(np.int32)
 
     x[:4] = quantized(x[:4], -128)

@@ -26,8 +26,12 @@ def with_tokens(program: Program) -> Program:
     Raise ProofError where an access is wrong in any order. Load and store never exchange tokens: between them an
     instruction of the compute unit is used, or put in.
     """
-    program = replace(program, instructions=_bridged(program))
-    needs = _relayed(program, _needs(program))
+    needs = _needs(program)
+    bridged = _bridged(program, needs)
+    if len(bridged) > len(program.instructions):
+        program = replace(program, instructions=bridged)
+        needs = _needs(program)
+    needs = _relayed(program, needs)
     return replace(program, instructions=_tokens(program.instructions, needs))
 
 
@@ -49,11 +53,11 @@ def _needs(program: Program) -> Needs:
     return needs
 
 
-def _bridged(program: Program) -> tuple[Instruction, ...]:
+def _bridged(program: Program, needs: Needs) -> tuple[Instruction, ...]:
     """Put an instruction of the compute unit between those of load and store that depend on each other without one."""
     units = [unit_of(instruction) for instruction in program.instructions]
     result: list[Instruction] = []
-    for index, need in enumerate(_needs(program)):
+    for index, need in enumerate(needs):
         far = _far(need, units[index])
         if far is not None and Unit.COMPUTE not in units[far + 1 : index]:
             result.append(NOTHING)

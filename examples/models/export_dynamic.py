@@ -19,6 +19,7 @@ from pathlib import Path
 import onnx
 import torch
 from export import FirstOutput, Tagger, saved
+from small_networks import Detector, RelativePositions, ShiftedWindows, SpeechEncoder, UNet
 from transformers import (
     BertConfig,
     BertModel,
@@ -120,6 +121,7 @@ def _decoder(build: Callable[[], torch.nn.Module], heads: int) -> Export:
 
 TOKENS = torch.arange(10).reshape(2, 5)
 TEXT = {0: "batch", 1: "seq"}
+IMAGES = {"pixel_values": {0: "batch", 2: "height", 3: "width"}}
 EXPORTS = {
     "bert": Export(
         bert, {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS)},
@@ -130,9 +132,25 @@ EXPORTS = {
     "vit": Export(vit, {"pixel_values": torch.randn(2, 3, 32, 32)}, {"pixel_values": {0: "batch"}}, ("logits",)),
     "mobilenet": Export(
         mobilenet, {"pixel_values": torch.randn(2, 3, 70, 90)},
-        {"pixel_values": {0: "batch", 2: "height", 3: "width"}}, ("logits",), names_axes=False,
+        IMAGES, ("logits",), names_axes=False,
     ),
     "lstm": Export(Tagger, {"tokens": TOKENS}, {"tokens": TEXT}, ("scores",)),
+    "unet": Export(UNet, {"pixel_values": torch.randn(2, 3, 37, 50)}, IMAGES, ("classes",), names_axes=False),
+    "detector": Export(
+        Detector, {"pixel_values": torch.randn(2, 3, 64, 96)}, IMAGES, ("scores", "boxes"), names_axes=False
+    ),
+    "windows": Export(
+        ShiftedWindows, {"patches": torch.randn(2, 13, 18, 32)},
+        {"patches": {0: "batch", 1: "height", 2: "width"}}, ("mixed",), names_axes=False,
+    ),
+    "speech": Export(
+        SpeechEncoder, {"spectrum": torch.randn(2, 16, 40)}, {"spectrum": {0: "batch", 2: "frames"}}, ("encoded",),
+        names_axes=False,
+    ),
+    "relative": Export(
+        RelativePositions, {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS)},
+        {"input_ids": TEXT, "attention_mask": TEXT}, ("mean",), names_axes=False,
+    ),
 }  # fmt: skip
 
 
@@ -149,7 +167,7 @@ def export(row: Export, exporter: str) -> onnx.ModelProto:
             }
             for name in row.inputs
         )
-        named = {Decoder: 1, FirstOutput: 0, Tagger: 1}[type(module)]  # arguments before the variadic ones
+        named = {Decoder: 1, FirstOutput: 0}.get(type(module), len(shapes))  # arguments before the variadic ones
         program = torch.onnx.export(
             module, inputs, dynamo=True, opset_version=OPSETS[exporter], verbose=False, **names,
             dynamic_shapes=shapes[:named] + ((shapes[named:],) if shapes[named:] else ()),

@@ -34,6 +34,8 @@ def extent(value: str, axis: int, binding: tuple[int, int, int]) -> int:
         return batch
     if value == "pixel_values":
         return 40 + 8 * new if axis == 2 else 48 + 9 * cached
+    if value in ("patches", "spectrum"):
+        return 5 + 7 * new if axis == 1 else 6 + 5 * cached
     return cached if value.startswith("past.") else new
 
 
@@ -68,8 +70,13 @@ def test_a_model_of_either_exporter_runs_every_shape_as_onnxruntime_does(name: s
 
 
 @pytest.mark.parametrize(
-    "name", ["bert_dynamo", "bert_trace", "gpt2_dynamo", "gpt2_trace", "llama_dynamo", "llama_trace"]
-)
+    "name",
+    [
+        "bert_dynamo", "bert_trace", "detector_dynamo", "detector_trace", "gpt2_dynamo", "gpt2_trace", "llama_dynamo",
+        "llama_trace", "mobilenet_dynamo", "relative_dynamo", "relative_trace", "speech_dynamo", "speech_trace",
+        "unet_dynamo", "unet_trace", "windows_dynamo", "windows_trace",
+    ],
+)  # fmt: skip
 def test_a_model_of_either_exporter_is_native(name: str) -> None:
     plan = graft.plan(model_of(name))
     assert {row.op_type: row.backend for row in plan.placements if row.backend not in ("llvm", "runtime")} == {}

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch])
+NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/accelerator/native/*.[ch])
 
 .PHONY: setup demo test test-slow test-targets check format bench native-check clean
 
@@ -45,7 +45,8 @@ bench: $(STAMP)
 native-check:
 	$(MAKE) -C runtime/native check
 	$(MAKE) -C plugins/onednn/native check
+	$(MAKE) -C plugins/accelerator/native check
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/*.egg-info runtime/native/build plugins/onednn/native/build
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info runtime/native/build plugins/*/native/build
 	find . -name '*.so' -not -path './$(VENV)/*' -delete

@@ -1,0 +1,125 @@
+/* The accelerator: configuration, instructions, and the machine whose memories they change. */
+#ifndef GRAFT_ACCELERATOR_H
+#define GRAFT_ACCELERATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* In the order of the fields of `Configuration` in configuration.py. */
+typedef struct {
+  int64_t batch, block_in, block_out;
+  int64_t input_bytes, weight_bytes, accumulator_bytes, micro_op_bytes;
+  int64_t queue_depth, token_depth;
+  int64_t port_bytes, burst_bytes, latency, pipeline, alu_interval;
+} AcceleratorConfiguration;
+
+enum { ACCELERATOR_CONFIGURATION_FIELDS = 14, ACCELERATOR_INSTRUCTION_BYTES = 16 };
+
+typedef enum { OPCODE_LOAD, OPCODE_STORE, OPCODE_GEMM, OPCODE_FINISH, OPCODE_ALU } Opcode;
+typedef enum {
+  MEMORY_MICRO_OP,
+  MEMORY_WEIGHT,
+  MEMORY_INPUT,
+  MEMORY_ACCUMULATOR,
+  MEMORY_OUTPUT,
+  MEMORY_ACCUMULATOR_8,
+  MEMORY_KINDS
+} MemoryKind;
+typedef enum {
+  OPERATION_MIN,
+  OPERATION_MAX,
+  OPERATION_ADD,
+  OPERATION_SHIFT_RIGHT,
+  OPERATION_MULTIPLY,
+  OPERATION_COPY,
+  OPERATION_SCALE,
+  OPERATION_FLOAT_ADD,
+  OPERATION_QUANTIZE,
+  OPERATION_REQUANTIZE,
+  OPERATIONS
+} Operation;
+typedef enum { UNIT_LOAD, UNIT_COMPUTE, UNIT_STORE, UNITS } Unit;
+/* A queue of tokens by where it leads from: see `pop_queue` and `push_queue`. */
+typedef enum { QUEUE_LOAD_COMPUTE, QUEUE_COMPUTE_LOAD, QUEUE_COMPUTE_STORE, QUEUE_STORE_COMPUTE, QUEUES, NO_QUEUE } Queue;
+
+typedef struct {
+  Opcode opcode;
+  Unit unit;
+  bool pop_previous, pop_next, push_previous, push_next;
+  MemoryKind memory;
+  int64_t sram, dram, rows, columns, stride;
+  int64_t pad_top, pad_bottom, pad_left, pad_right, pad_value;
+  bool reset, lanes, use_immediate;
+  Operation operation;
+  int64_t begin, end, outer, inner;
+  int64_t destination_outer, destination_inner, source_outer, source_inner, weight_outer, weight_inner;
+  int64_t immediate;
+} Instruction;
+
+typedef struct {
+  AcceleratorConfiguration configuration;
+  int64_t input_entries, weight_entries, accumulator_entries, micro_op_entries;
+  int destination_bits, source_bits, weight_bits;
+  uint8_t *dram;
+  int64_t dram_bytes;
+  int8_t *input, *weight;
+  int32_t *accumulator;
+  uint32_t *micro_op;
+  Instruction *instructions;
+  int64_t count;
+  int64_t steps_left;
+  char message[256];
+} Accelerator;
+
+/* What a unit does with its time. */
+typedef enum {
+  TIME_BUSY,
+  TIME_DRAM,
+  TIME_TOKEN_PREVIOUS,
+  TIME_TOKEN_NEXT,
+  TIME_ROOM,
+  TIME_INSTRUCTIONS,
+  TIMES
+} TimeKind;
+
+typedef struct {
+  int64_t cycles, gemm_steps, alu_steps, port_cycles, fetch_bytes;
+  int64_t bytes[MEMORY_KINDS];
+  int64_t times[UNITS][TIMES];
+} AcceleratorCounters;
+
+/* Functions that return false left a message. */
+bool accelerator_open(Accelerator *self, const AcceleratorConfiguration *configuration, const uint8_t *stream,
+                      size_t size, uint8_t *dram, int64_t dram_bytes, int64_t most_steps);
+void accelerator_close(Accelerator *self);
+/* Fills the memories with numbers that depend on the seed, so that nothing relies on what it did not write. */
+void accelerator_poison(Accelerator *self, uint64_t seed);
+bool accelerator_decode(Accelerator *self, const uint8_t *bytes, Instruction *instruction);
+/* Carries out one instruction. */
+bool accelerator_execute(Accelerator *self, int64_t index);
+/* Runs the program with its queues interleaved in an order that the seed chooses, as unfair as it likes. */
+bool accelerator_run_functional(Accelerator *self, uint64_t seed, AcceleratorCounters *counters);
+/* Runs the program with its time; `starts` and `ends` have a place for every instruction. */
+bool accelerator_run_cycles(Accelerator *self, AcceleratorCounters *counters, int64_t *starts, int64_t *ends);
+
+bool accelerator_fail(Accelerator *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
+uint64_t accelerator_random(uint64_t *state);
+int64_t accelerator_steps(const Instruction *instruction);
+int64_t accelerator_dram_entry(const Accelerator *self, MemoryKind memory);
+
+static inline Queue pop_queue(const Instruction *instruction, bool next) {
+  if (!(next ? instruction->pop_next : instruction->pop_previous)) return NO_QUEUE;
+  if (instruction->unit == UNIT_LOAD) return QUEUE_COMPUTE_LOAD;
+  if (instruction->unit == UNIT_STORE) return QUEUE_COMPUTE_STORE;
+  return next ? QUEUE_STORE_COMPUTE : QUEUE_LOAD_COMPUTE;
+}
+
+static inline Queue push_queue(const Instruction *instruction, bool next) {
+  if (!(next ? instruction->push_next : instruction->push_previous)) return NO_QUEUE;
+  if (instruction->unit == UNIT_LOAD) return QUEUE_LOAD_COMPUTE;
+  if (instruction->unit == UNIT_STORE) return QUEUE_STORE_COMPUTE;
+  return next ? QUEUE_COMPUTE_STORE : QUEUE_COMPUTE_LOAD;
+}
+
+#endif

@@ -1,0 +1,236 @@
+/* The machine: its memories, and its instructions from their bits. The table of fields is that of isa.py. */
+#include "accelerator.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_INSTRUCTIONS = 1 << 24 };
+
+bool accelerator_fail(Accelerator *self, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(self->message, sizeof self->message, format, arguments);
+  va_end(arguments);
+  return false;
+}
+
+/* xorshift64*: small, and the same everywhere. */
+uint64_t accelerator_random(uint64_t *state) {
+  uint64_t x = *state;
+  x ^= x >> 12;
+  x ^= x << 25;
+  x ^= x >> 27;
+  *state = x;
+  return x * UINT64_C(0x2545F4914F6CDD1D);
+}
+
+static int index_bits(int64_t entries) {
+  int bits = 1;
+  while (((entries - 1) >> bits) > 0) bits++;
+  return bits;
+}
+
+static bool set_sizes(Accelerator *self) {
+  const AcceleratorConfiguration *c = &self->configuration;
+  const int64_t *fields = (const int64_t *)c;
+  for (int i = 0; i < ACCELERATOR_CONFIGURATION_FIELDS; i++)
+    if (fields[i] < 1 || fields[i] > INT32_MAX)
+      return accelerator_fail(self, "field %d of the configuration is %lld", i, (long long)fields[i]);
+  if (c->batch > 1 << 16 || c->block_in > 1 << 16 || c->block_out > 1 << 16)
+    return accelerator_fail(self, "a block of the configuration is too large");
+  self->input_entries = c->input_bytes / (c->batch * c->block_in);
+  self->weight_entries = c->weight_bytes / (c->block_out * c->block_in);
+  self->accumulator_entries = c->accumulator_bytes / (c->batch * c->block_out * 4);
+  self->micro_op_entries = c->micro_op_bytes / 4;
+  if (!self->input_entries || !self->weight_entries || !self->accumulator_entries || !self->micro_op_entries)
+    return accelerator_fail(self, "a memory of the configuration has no entries");
+  self->destination_bits = index_bits(self->accumulator_entries);
+  self->source_bits = index_bits(self->input_entries);
+  if (self->source_bits < self->destination_bits) self->source_bits = self->destination_bits;
+  self->weight_bits = index_bits(self->weight_entries);
+  if (self->destination_bits + self->source_bits + self->weight_bits > 32)
+    return accelerator_fail(self, "the configuration's micro-ops have more than 32 bits");
+  return true;
+}
+
+static bool decode_all(Accelerator *self, const uint8_t *stream, size_t size) {
+  if (size % ACCELERATOR_INSTRUCTION_BYTES || size / ACCELERATOR_INSTRUCTION_BYTES > MOST_INSTRUCTIONS)
+    return accelerator_fail(self, "a stream of %zu bytes is damaged or too long", size);
+  self->count = (int64_t)(size / ACCELERATOR_INSTRUCTION_BYTES);
+  self->instructions = calloc((size_t)self->count + 1, sizeof *self->instructions);
+  if (!self->instructions) return accelerator_fail(self, "out of memory");
+  for (int64_t i = 0; i < self->count; i++)
+    if (!accelerator_decode(self, stream + i * ACCELERATOR_INSTRUCTION_BYTES, &self->instructions[i]))
+      return accelerator_fail(self, "instruction %lld is damaged", (long long)i);
+  if (!self->count || self->instructions[self->count - 1].opcode != OPCODE_FINISH)
+    return accelerator_fail(self, "the program does not end with 'finish'");
+  return true;
+}
+
+bool accelerator_open(Accelerator *self, const AcceleratorConfiguration *configuration, const uint8_t *stream,
+                      size_t size, uint8_t *dram, int64_t dram_bytes, int64_t most_steps) {
+  *self = (Accelerator){.configuration = *configuration, .dram = dram, .dram_bytes = dram_bytes};
+  self->steps_left = most_steps;
+  if (!set_sizes(self) || !decode_all(self, stream, size)) return false;
+  self->input = calloc(1, (size_t)configuration->input_bytes);
+  self->weight = calloc(1, (size_t)configuration->weight_bytes);
+  self->accumulator = calloc(1, (size_t)configuration->accumulator_bytes);
+  self->micro_op = calloc(1, (size_t)configuration->micro_op_bytes);
+  if (!self->input || !self->weight || !self->accumulator || !self->micro_op)
+    return accelerator_fail(self, "out of memory");
+  return true;
+}
+
+void accelerator_close(Accelerator *self) {
+  free(self->input);
+  free(self->weight);
+  free(self->accumulator);
+  free(self->micro_op);
+  free(self->instructions);
+}
+
+static void poison(void *memory, int64_t size, uint64_t *state) {
+  uint8_t *bytes = memory;
+  for (int64_t i = 0; i < size; i++) bytes[i] = (uint8_t)(accelerator_random(state) >> 56);
+}
+
+void accelerator_poison(Accelerator *self, uint64_t seed) {
+  const AcceleratorConfiguration *c = &self->configuration;
+  uint64_t state = seed * 2 + 1;
+  poison(self->input, c->input_bytes, &state);
+  poison(self->weight, c->weight_bytes, &state);
+  poison(self->accumulator, c->accumulator_bytes, &state);
+  /* Poisoned micro-ops could make every index invalid: all ones are the least likely to be meant. */
+  memset(self->micro_op, 0xff, (size_t)c->micro_op_bytes);
+}
+
+/* ---- Bits -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  uint64_t low, high;
+} Word;
+
+static int64_t take(Word *word, int width) {
+  int64_t value = (int64_t)(word->low & ((UINT64_C(1) << width) - 1));
+  word->low = word->low >> width | word->high << (64 - width);
+  word->high >>= width;
+  return value;
+}
+
+static int64_t take_signed(Word *word, int width) {
+  int64_t value = take(word, width);
+  return value >> (width - 1) ? value - (INT64_C(1) << width) : value;
+}
+
+static void decode_transfer(const Accelerator *self, Word *word, Instruction *i) {
+  int64_t most = self->input_entries;
+  if (most < self->weight_entries) most = self->weight_entries;
+  if (most < self->accumulator_entries) most = self->accumulator_entries;
+  if (most < self->micro_op_entries) most = self->micro_op_entries;
+  i->memory = (MemoryKind)take(word, 3);
+  i->sram = take(word, index_bits(most));
+  i->dram = take(word, 32);
+  i->rows = take(word, 16);
+  i->columns = take(word, 16);
+  i->stride = take(word, 16);
+  if (i->opcode == OPCODE_STORE) return;
+  i->pad_top = take(word, 4);
+  i->pad_bottom = take(word, 4);
+  i->pad_left = take(word, 4);
+  i->pad_right = take(word, 4);
+  i->pad_value = take_signed(word, 8);
+}
+
+static void decode_loop(const Accelerator *self, Word *word, Instruction *i) {
+  int micro_op = index_bits(self->micro_op_entries);
+  i->begin = take(word, micro_op);
+  i->end = take(word, micro_op + 1);
+  i->outer = take(word, 14);
+  i->inner = take(word, 14);
+  i->destination_outer = take(word, self->destination_bits);
+  i->destination_inner = take(word, self->destination_bits);
+  i->source_outer = take(word, self->source_bits);
+  i->source_inner = take(word, self->source_bits);
+}
+
+static bool has_meaning(const Instruction *i) {
+  if (i->unit == UNIT_LOAD && (i->pop_previous || i->push_previous)) return false;
+  if (i->unit == UNIT_STORE && (i->pop_next || i->push_next)) return false;
+  switch (i->opcode) {
+    case OPCODE_LOAD:
+      if (i->memory == MEMORY_MICRO_OP) return !(i->pad_top || i->pad_bottom || i->pad_left || i->pad_right);
+      return i->memory != MEMORY_OUTPUT && i->memory < MEMORY_KINDS;
+    case OPCODE_STORE:
+      return i->memory == MEMORY_OUTPUT || i->memory == MEMORY_ACCUMULATOR;
+    case OPCODE_ALU:
+      if (i->operation >= OPERATIONS || (i->operation >= OPERATION_SCALE && i->use_immediate)) return false;
+      if (i->operation >= OPERATION_QUANTIZE && (i->immediate < 0 || i->immediate >> 8 > 3)) return false;
+      return i->begin < i->end && i->outer && i->inner;
+    case OPCODE_GEMM:
+      return i->begin < i->end && i->outer && i->inner;
+    case OPCODE_FINISH:
+      return true;
+  }
+  return false;
+}
+
+bool accelerator_decode(Accelerator *self, const uint8_t *bytes, Instruction *instruction) {
+  Word word = {0, 0};
+  for (int i = 7; i >= 0; i--) {
+    word.low = word.low << 8 | bytes[i];
+    word.high = word.high << 8 | bytes[i + 8];
+  }
+  Instruction i = {.opcode = (Opcode)take(&word, 3), .unit = UNIT_COMPUTE};
+  i.pop_previous = take(&word, 1);
+  i.pop_next = take(&word, 1);
+  i.push_previous = take(&word, 1);
+  i.push_next = take(&word, 1);
+  switch (i.opcode) {
+    case OPCODE_LOAD:
+    case OPCODE_STORE:
+      decode_transfer(self, &word, &i);
+      if (i.opcode == OPCODE_STORE) i.unit = UNIT_STORE;
+      else if (i.memory == MEMORY_INPUT || i.memory == MEMORY_WEIGHT) i.unit = UNIT_LOAD;
+      break;
+    case OPCODE_GEMM:
+      i.reset = take(&word, 1);
+      i.lanes = take(&word, 1);
+      decode_loop(self, &word, &i);
+      i.weight_outer = take(&word, self->weight_bits);
+      i.weight_inner = take(&word, self->weight_bits);
+      break;
+    case OPCODE_ALU:
+      i.operation = (Operation)take(&word, 4);
+      decode_loop(self, &word, &i);
+      i.use_immediate = take(&word, 1);
+      i.immediate = take_signed(&word, 16);
+      break;
+    case OPCODE_FINISH:
+      break;
+  }
+  *instruction = i;
+  return !word.low && !word.high && i.opcode <= OPCODE_ALU && has_meaning(&i);
+}
+
+int64_t accelerator_steps(const Instruction *i) {
+  bool steps = i->opcode == OPCODE_GEMM || i->opcode == OPCODE_ALU;
+  return steps ? i->outer * i->inner * (i->end - i->begin) : 0;
+}
+
+int64_t accelerator_dram_entry(const Accelerator *self, MemoryKind memory) {
+  const AcceleratorConfiguration *c = &self->configuration;
+  switch (memory) {
+    case MEMORY_MICRO_OP:
+      return 4;
+    case MEMORY_WEIGHT:
+      return c->block_in * c->block_out;
+    case MEMORY_INPUT:
+      return c->batch * c->block_in;
+    case MEMORY_ACCUMULATOR:
+      return c->batch * c->block_out * 4;
+    default:
+      return c->batch * c->block_out;
+  }
+}

@@ -22,7 +22,7 @@ from benchmarks.zoo import TINY, model
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.core.model.sample_inputs import sample_inputs
-from graft.plugins.c_source.backend import CSourceBackend
+from graft.plugins.c_source.backend import CBackend
 from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project
 
@@ -60,7 +60,7 @@ def measured(name: str, folder: Path, *, without: Collection[str] = ()) -> Measu
     source, short = model(f"int8_{name}"), name.removeprefix("tiny_")
     feeds = sample_inputs(source)
     wanted = graft.compile(source, ["llvm"], threads=1)(**feeds)
-    backend = CSourceBackend(compiles=False, without=without)
+    backend = CBackend(compiles=False, without=without)
     description = compile_model(source, Request([backend], threads=1)).description
     recorded = Recorded(list(feeds.values()), [wanted])
     written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")

@@ -42,7 +42,7 @@ FLAGS = (
 """No library is called, and every operation is rounded where the tensor IR has it."""
 
 
-class CSourceBackend(TensorIrBackend):
+class CBackend(TensorIrBackend):
     """Writes scalar portable C11 and compiles it with ``CC``, or else cc, gcc or clang."""
 
     name: ClassVar[str] = "c_source"

@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 @hookimpl
 def graft_backends() -> list[type[Backend]]:
     """Return the backend."""
-    from graft.plugins.c_source.backend import CSourceBackend
+    from graft.plugins.c_source.backend import CBackend
 
-    return [CSourceBackend]
+    return [CBackend]

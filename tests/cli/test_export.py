@@ -92,3 +92,11 @@ def test_an_operator_without_c_is_told(graft, tmp_path):
     assert outcome.code == 1
     assert outcome.err.startswith("graft: no backend takes Unique (node 'y'): c_source: no-pattern: ")
     assert not (tmp_path / "p").exists()
+
+
+def test_a_model_becomes_a_module_for_the_web(graft, model, tmp_path):
+    outcome = graft("export", model, "--json", "-o", str(tmp_path / "web"), "--format", "wasm")
+    assert outcome.code == 0, outcome.err
+    assert {"model.wasm", "model.js", "model.d.ts", "model.weights"} <= set(json.loads(outcome.out)["files"])
+    assert (tmp_path / "web" / "model.wasm").read_bytes()[:4] == b"\0asm"
+    assert graft("export", model, "-o", str(tmp_path / "scalar"), "--target", "wasm32").code == 0

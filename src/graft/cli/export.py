@@ -1,4 +1,4 @@
-"""`graft export`: a model, or a compiled program, as one shared library or one C project."""
+"""`graft export`: a model, or a compiled program, as one shared library, one C project, or a module for the web."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 
-FORMATS = ("library", "c-project")
-NATIVE = "native"
+FORMATS = ("library", "c-project", "wasm")
+NATIVE, WEB = "native", "wasm32+simd128"
 _EPILOG = """\b
 Examples:
   graft export model.onnx -o model.so             one shared library: code, weights, runtime
@@ -43,6 +43,7 @@ Examples:
   graft export model.onnx -o project              sources, header, Makefile, CMakeLists.txt
   make -C project check                           builds it and runs it on a recorded input
   graft export model.onnx -o project --dim batch=1..8   C whose functions take `batch`
+  graft export model.onnx -o web --format wasm    a WebAssembly module, its loader and weights
 
 A library exports graft_model_NAME_load, _run and so on (graft/model.h; C++: graft/graft.hpp);
 a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 compiler."""
@@ -55,7 +56,7 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
 )
 @click.option(
     "--format", "form", type=click.Choice(FORMATS),
-    help="By default `library` for an output that ends in .so, else `c-project`.",
+    help="By default `library` for an output that ends in .so, `wasm` for a wasm32 target, else `c-project`.",
 )  # fmt: skip
 @click.option("--name", metavar="NAME", help="What the names in C carry; made of the output's name by default.")
 @click.option(
@@ -91,20 +92,24 @@ def command(
     given: Sequence[tuple[str, str]],
     **wishes: Any,
 ) -> int:
-    """Write MODEL, or a compiled FILE, as one shared library or one C project.
+    """Write MODEL, or a compiled FILE, as one shared library, one C project, or a WebAssembly module.
 
     A model is compiled first: for a library by the backends of -b; for a project by c_source, which then only writes C
-    and needs no compiler. --input arrays are what a project's check runs on, with the outputs that other backends give
-    for them here; those not given are random.
+    and needs no compiler; for the web by llvm, for wasm32+simd128 unless --target says wasm32. --input arrays are what
+    a project's check runs on, with the outputs that other backends give for them here; those not given are random.
     """
-    chosen = form or ("library" if output.suffix == ".so" else "c-project")
-    if chosen == "library" and (named := _of_projects(profile, ram, given)):
+    chosen = form or ("library" if output.suffix == ".so" else _folder_form(wishes["target"]))
+    if chosen != "c-project" and (named := _of_projects(profile, ram, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
     description, runs = _program(state, model, chosen, wishes)
     if chosen == "library":
         from graft.runtime.export.library import export_library
 
         _tell_library(state, export_library(description, output, name=name))
+    elif chosen == "wasm":
+        from graft.runtime.export.wasm import export_wasm
+
+        _tell_web(state, output, export_wasm(description, output, name or "model"))
     else:
         from graft.runtime.export.c_check import Recorded
         from graft.runtime.export.c_project import export_c_project
@@ -115,6 +120,10 @@ def command(
         done = export_c_project(description, output, recorded, name=name, profile=profile, ram=ram)
         _tell_project(state, done, profile)
     return ExitCode.OK
+
+
+def _folder_form(target: str) -> str:
+    return "wasm" if target.partition("+")[0] == "wasm32" else "c-project"
 
 
 def _of_projects(profile: Profile, ram: int | None, given: Sequence[tuple[str, str]]) -> str:
@@ -142,15 +151,20 @@ def _program(
     from graft.runtime.program import Program
 
     is_project = form == "c-project"
+    if form == "wasm":
+        wishes |= {
+            "target": WEB if wishes["target"] == NATIVE else wishes["target"],
+            "backends": wishes["backends"] or "llvm",
+        }
     memory: Memory = wishes["memory"] or ("maximum" if is_project and _bounded(wishes["dims"]) else "binding")
     request = Request(
         names_or_none(wishes["backends"]), shapes=dict(wishes["shapes"]), dims=dict(wishes["dims"]),
         target=wishes["target"], memory=memory, without=state.switched_off, manager=state.manager(),
     )  # fmt: skip
     if is_project and request.backends is None:
-        from graft.plugins.c_source.backend import CSourceBackend
+        from graft.plugins.c_source.backend import CBackend
 
-        request = replace(request, backends=[CSourceBackend(compiles=False)])
+        request = replace(request, backends=[CBackend(compiles=False)])
     here = replace(request, backends=None, target=NATIVE, memory="binding")
     return (
         compile_model(str(path), request).description,
@@ -171,6 +185,14 @@ def _tell_library(state: State, done: ExportedLibrary) -> None:
     click.echo(f"{done.path}: {size(done.bytes)}, functions graft_model_{done.name}_load, _run, ... (graft/model.h)")
     for need in done.needs:
         click.echo(f"a program that opens it in C has to bring {need} in GraftLoadOptions.loaders")
+
+
+def _tell_web(state: State, folder: Path, files: Sequence[Path]) -> None:
+    if state.json:
+        print_json({"folder": str(folder), "files": {file.name: file.stat().st_size for file in files}})
+        return
+    for file in files:
+        click.echo(f"{file}: {size(file.stat().st_size)}")
 
 
 def _tell_project(state: State, done: ExportedProject, profile: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from graft.core.machine.target import host_target
 from graft.core.tensor_ir.ir import Function
-from graft.plugins.c_source.backend import CSourceBackend
+from graft.plugins.c_source.backend import CBackend
 from tests.plugins.conftest import Image
 from tests.plugins.llvm.test_emit import (  # noqa: F401 - collected here with this file's `run`
     test_a_bitcast_keeps_the_bits,
@@ -42,7 +42,7 @@ from tests.plugins.llvm.test_emit import (  # noqa: F401 - collected here with t
 @pytest.fixture
 def run() -> Callable[[Function, Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """Compile a function by the system's compiler and run it on arrays."""
-    backend = CSourceBackend()
+    backend = CBackend()
 
     def call(function: Function, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         image = Image(backend.emit([function], backend.machine(host_target())).data)

@@ -37,7 +37,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.types import FLOAT32
 from graft.errors import CompileError, GraftError, UnsupportedError
-from graft.plugins.c_source.backend import FLAGS, CSourceBackend, flags_for
+from graft.plugins.c_source.backend import FLAGS, CBackend, flags_for
 from graft.plugins.c_source.functions import function_source
 from graft.plugins.codegen.region_code import naming_nodes
 from graft.runtime import artifact
@@ -98,8 +98,8 @@ def tool(folder: Path, script: str) -> str:
 def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "nowhere-cc -O1")
     text = "CC names the C compiler 'nowhere-cc', which is not found; install it, or unset CC"
-    assert CSourceBackend().available() == text
-    assert CSourceBackend().version() == ""
+    assert CBackend().available() == text
+    assert CBackend().version() == ""
     assert text in refusal()
 
 
@@ -108,14 +108,14 @@ def test_a_machine_without_any_compiler_is_told_what_to_install(
 ) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert CSourceBackend().available() == ("there is no C compiler (cc, gcc, clang); install one, or name it in CC")
+    assert CBackend().available() == ("there is no C compiler (cc, gcc, clang); install one, or name it in CC")
 
 
 def test_what_the_compiler_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tool(tmp_path, "echo 'kernel.c:1: no licence' >&2; exit 3")
     monkeypatch.setenv("CC", path)
     with pytest.raises(CompileError) as caught:
-        CSourceBackend().emit([relu()], CSourceBackend().machine(host_target()))
+        CBackend().emit([relu()], CBackend().machine(host_target()))
     assert caught.value.message == (
         f"the C compiler '{path}' refused the code of 'relu' (exit 3): kernel.c:1: no licence"
     )
@@ -126,7 +126,7 @@ def test_the_line_of_c_and_its_nodes_are_in_the_error(tmp_path: Path, monkeypatc
     monkeypatch.setenv("CC", path)
     other = replace(relu(), name="other", origin=("another node",))
     with pytest.raises(CompileError) as caught, naming_nodes(other, relu()):
-        CSourceBackend().emit([other, relu()], CSourceBackend().machine(host_target()))
+        CBackend().emit([other, relu()], CBackend().machine(host_target()))
     assert caught.value.message == (
         f"'a node': the C compiler '{path}' refused the code of 'other, relu' (exit 1): relu.c:4:5: error: no licence\n"
         "the line is: for (int64_t i = 0; i < 5; ++i) {"
@@ -137,7 +137,7 @@ def test_a_compiler_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pyte
     path = tool(tmp_path, "echo '#define __GNUC__ 4'")
     monkeypatch.setenv("CC", path)
     text = f"the C compiler '{path}' is GCC 4; GCC 9 or newer is needed; install one, or name another compiler in CC"
-    assert CSourceBackend().available() == text
+    assert CBackend().available() == text
     assert text in refusal()
 
 
@@ -160,7 +160,7 @@ def test_a_program_says_what_compiled_it(tmp_path: Path, capsys: pytest.CaptureF
 def test_c_is_written_without_a_compiler_for_any_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    request = Request([CSourceBackend(compiles=False)], target="riscv64", strict=True)
+    request = Request([CBackend(compiles=False)], target="riscv64", strict=True)
     (module,) = compile_model(onnx.parser.parse_model(TEXT), request).description.modules
     assert module.source is not None
     assert "tanh" in next(iter(module.source.functions))
@@ -168,7 +168,7 @@ def test_c_is_written_without_a_compiler_for_any_machine(tmp_path: Path, monkeyp
 
 
 def test_what_was_only_written_is_not_saved_as_a_program(tmp_path: Path) -> None:
-    request = Request([CSourceBackend(compiles=False)], strict=True)
+    request = Request([CBackend(compiles=False)], strict=True)
     description = compile_model(onnx.parser.parse_model(TEXT), request).description
     with pytest.raises(GraftError) as caught:
         artifact.save(description, tmp_path / "model.graft")
@@ -182,7 +182,7 @@ def test_a_compiler_that_writes_nothing_is_refused(tmp_path: Path, monkeypatch: 
     path = tool(tmp_path, "exit 0")
     monkeypatch.setenv("CC", path)
     with pytest.raises(CompileError) as caught:
-        CSourceBackend().emit([relu()], CSourceBackend().machine(host_target()))
+        CBackend().emit([relu()], CBackend().machine(host_target()))
     assert caught.value.message == f"the C compiler '{path}' refused the code of 'relu' (no object file): "
 
 
@@ -192,7 +192,7 @@ def test_a_compiler_that_cannot_be_run_is_named(tmp_path: Path, monkeypatch: pyt
     path.chmod(0o755)
     monkeypatch.setenv("CC", str(path))
     with pytest.raises(CompileError, match=r"cannot be run: .*Exec format error"):
-        CSourceBackend().emit([relu()], CSourceBackend().machine(host_target()))
+        CBackend().emit([relu()], CBackend().machine(host_target()))
 
 
 def test_the_nodes_of_the_model_are_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_a_machine_that_the_compiler_is_not_for_is_refused(monkeypatch: pytest.M
     assert caught.value.message == f"no backend generates code for target 'riscv64'; c_source: {reason}"
     options = CompileOptions(target_named("riscv64"))
     with pytest.raises(CompileError) as caught:
-        CSourceBackend().compile(region_of("g (float[4] x) => (float[4] y) { y = Relu(x) }"), options)
+        CBackend().compile(region_of("g (float[4] x) => (float[4] y) { y = Relu(x) }"), options)
     assert caught.value.message == f"c_source does not compile for 'riscv64': {reason}"
 
 
@@ -317,15 +317,15 @@ def test_the_text_of_a_kernel_with_vectors(golden: Any) -> None:
 
 def test_vector_types_are_off_by_a_switch() -> None:
     target = host_target()
-    assert CSourceBackend().machine(target) == target
+    assert CBackend().machine(target) == target
     without = replace(target, without=frozenset({"vector-types"}))
-    assert CSourceBackend().machine(without).machine.vectors == ()
+    assert CBackend().machine(without).machine.vectors == ()
 
 
 def test_a_compiler_without_shuffles_gets_scalars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", tool(tmp_path, "echo '#define __GNUC__ 11'"))
-    assert CSourceBackend().available() is None
-    assert CSourceBackend().machine(host_target()).machine.vectors == ()
+    assert CBackend().available() is None
+    assert CBackend().machine(host_target()).machine.vectors == ()
 
 
 def test_lanes_that_no_vector_type_has_are_taken_apart() -> None:

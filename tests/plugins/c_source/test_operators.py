@@ -14,12 +14,12 @@ from graft.core.operators.all import OPERATORS
 from graft.core.tensor_ir.ir import Function
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
-from graft.plugins.c_source.backend import CSourceBackend
+from graft.plugins.c_source.backend import CBackend
 from graft.plugins.codegen.region_kernels import RegionKernels
 from tests.core.operators.node_cases import Case, all_cases, make_constant, node_of
 from tests.plugins.llvm.execute import execute
 
-BACKEND = CSourceBackend()
+BACKEND = CBackend()
 
 
 def by_operator() -> dict[str, list[str]]:

@@ -154,7 +154,7 @@ def _program(
     if form == "wasm":
         wishes |= {
             "target": WEB if wishes["target"] == NATIVE else wishes["target"],
-            "backends": wishes["backends"] or "llvm",
+            "backends": wishes["backends"] or ("llvm",),
         }
     memory: Memory = wishes["memory"] or ("maximum" if is_project and _bounded(wishes["dims"]) else "binding")
     request = Request(

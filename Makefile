@@ -27,7 +27,8 @@ test-slow: $(STAMP)
 # Other machines, emulated: installs emulators and compilers where it may, tests skip and say what is missing otherwise.
 test-targets: $(STAMP)
 	.ci/install_targets
-	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/test_aarch64.py tests/examples/test_cortex_m.py
+	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/test_aarch64.py \
+	  tests/end_to_end/test_riscv64.py tests/end_to_end/test_wasm.py tests/examples/test_cortex_m.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request, listed
-from graft.core.model.load import Source
+from graft.core.model.load import SOURCE, Source
+from graft.plugins.manager import MANAGER
+from graft.runtime.arguments import DIMS, PATH, SHAPES, TEXT, TEXTS, optional, takes
 from graft.runtime.export.wasm import export_wasm as write_wasm
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 WEB = "wasm32+simd128"
 
 
+@takes(
+    model=SOURCE, folder=PATH, name=TEXT, target=TEXT, shapes=optional(SHAPES), dims=optional(DIMS), precision=TEXT,
+    without=TEXTS, manager=optional(MANAGER),
+)  # fmt: skip
 def export_wasm(
     model: Source,
     folder: str | os.PathLike[str],

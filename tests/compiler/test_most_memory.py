@@ -153,4 +153,7 @@ def test_the_command_line_says_when_memory_is_planned(tmp_path: Path, capsys: py
         with pytest.raises(SystemExit) as caught:
             main(command)
         assert not caught.value.code
-    assert "arena      18.0 KiB (lower bound 18.0 KiB), planned for the largest shapes" in capsys.readouterr().out
+    assert (
+        "arena      18.0 KiB (lower bound 18.0 KiB, ratio 1.000), planned for the largest shapes"
+        in capsys.readouterr().out
+    )

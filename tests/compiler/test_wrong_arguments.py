@@ -69,6 +69,7 @@ def public(place: Path) -> dict[str, Public]:
         "load": Public(graft.load, {"source": MODEL}),
         "plan": Public(graft.plan, {"model": MODEL, **number}),
         "compile": Public(graft.compile, {"model": MODEL, "cache": False, **number}),
+        "export_wasm": Public(graft.export_wasm, {"model": MODEL, "folder": place / "web"}),
         "bench": Public(graft.bench, {"model": MODEL, "seconds": 0.001, "warmup": 0.0, **number}),
         "verify": Public(graft.verify, {"model": MODEL, **number}),
         "sweep": Public(graft.sweep, {"model": MODEL, "types": ["posit8"], "threads": 1}),
@@ -114,8 +115,8 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 
 NAMES = (
-    "load", "plan", "compile", "bench", "verify", "sweep", "explain", "supports", "Policy", "TuneOptions", "Reject",
-    "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why", "Plan.with_precision",
+    "load", "plan", "compile", "bench", "export_wasm", "verify", "sweep", "explain", "supports", "Policy", "TuneOptions",
+    "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why", "Plan.with_precision",
     "Plan.__getitem__", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
     "Program.bind", "Program.profile", "Program.timed", "Program.save", "datatypes.convert",
     "datatypes.create_lower_func", "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via",

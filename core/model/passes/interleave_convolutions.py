@@ -22,8 +22,8 @@ from graft.core.model.passes.node_rewrite import (
     replace_node,
 )
 from graft.core.model.shapes import infer_shapes
+from graft.core.types import FLOATS
 
-FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 MOST_PARTS = 16
 """Convolutions that one transposed convolution becomes at most, where their kernels differ."""
 THE_END = np.iinfo(np.int64).max

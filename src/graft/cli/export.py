@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from graft.runtime.program import Program
 
 FORMATS = ("library", "c-project", "wasm")
-NATIVE, WEB = "native", "wasm32+simd128"
+NATIVE, WEB, BOARD = "native", "wasm32+simd128", "generic"
 _EPILOG = """\b
 Examples:
   graft export model.onnx -o model.so             one shared library: code, weights, runtime
@@ -61,7 +61,7 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
 @click.option("--name", metavar="NAME", help="What the names in C carry; made of the output's name by default.")
 @click.option(
     "--profile", type=click.Choice(["hosted", "bare-metal"]), default="hosted", show_default=True,
-    help="Of a project: with bare-metal, weights are C arrays and its main program prints nothing.",
+    help="Of a project: with bare-metal, weights are C arrays, main prints nothing, and no vectors are assumed.",
 )  # fmt: skip
 @click.option(
     "--ram", metavar="BYTES", type=click.IntRange(min=0),
@@ -101,6 +101,8 @@ def command(
     chosen = form or ("library" if output.suffix == ".so" else _folder_form(wishes["target"]))
     if chosen != "c-project" and (named := _of_projects(profile, ram, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
+    if profile == "bare-metal" and wishes["target"] == NATIVE and not is_artifact(model):
+        wishes |= {"target": BOARD}  # whatever it is, it has not this machine's vectors
     description, runs = _program(state, model, chosen, wishes)
     if chosen == "library":
         from graft.runtime.export.library import export_library

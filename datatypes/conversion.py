@@ -87,7 +87,7 @@ def convert(
     if accumulate not in (EACH, QUIRE) and accumulate not in FLOATS:
         _require_type(accumulate, registry, f"accumulate='{accumulate}' is neither 'each' nor 'quire'")
     converted = load(model, shapes=shapes).clone()
-    normalize(converted)
+    normalize(converted, disable=["interleave-convolutions"])  # a ConvTranspose sums in an order of its own
     _require_patterns((*keep, *(types or {})), converted)
     work = _Conversion(converted, dtype, tuple(keep), dict(types or {}), accumulate, registry, backend)
     work.run()

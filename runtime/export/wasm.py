@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str],
     before the first file is written. Raises CompileError for a program that cannot be a module (`wasm_program`), and
     GraftError if a file cannot be written.
     """
+    if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+        raise CompileError(f"files cannot be called {name!r}; give a name of letters, digits, '_', '.' and '-'")
     program = wasm_program(description)
     for place in (*program.inputs, *program.outputs):
         if place.dtype not in _ARRAYS:

@@ -115,8 +115,9 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 
 NAMES = (
-    "load", "plan", "compile", "bench", "export_wasm", "verify", "sweep", "explain", "supports", "Policy", "TuneOptions",
-    "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why", "Plan.with_precision",
+    "load", "plan", "compile", "bench", "export_wasm", "verify", "sweep", "explain", "supports", "Policy",
+    "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
+    "Plan.with_precision",
     "Plan.__getitem__", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
     "Program.bind", "Program.profile", "Program.timed", "Program.save", "datatypes.convert",
     "datatypes.create_lower_func", "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via",

@@ -22,6 +22,7 @@ from graft.core.model.passes.node_rewrite import (
     replace_node,
 )
 from graft.core.model.shapes import infer_shapes
+from graft.core.model.view import ValueView
 from graft.core.types import FLOATS
 
 MOST_PARTS = 16
@@ -99,7 +100,7 @@ def _wish(node: ir.Node) -> _Wish | None:
     if (
         weights is None
         or source is None
-        or source.dtype not in FLOATS
+        or ValueView(source).dtype not in FLOATS
         or known_shape(source) is None
         or not weights.size
     ):

@@ -41,7 +41,7 @@ SHARES = {
     "end_to_end/test_switches.py": 6,
     "end_to_end/test_symbolic_zoo.py": 2,
     "plugins/c_source/test_arithmetic.py": 20,
-    "plugins/c_source/test_models.py": 6,
+    "plugins/c_source/test_models.py": 10,
     "plugins/c_source/test_operators.py": 8,
     "plugins/codegen/test_varying_extents.py": 8,
     "plugins/llvm/test_conformance.py": 3,
@@ -54,6 +54,8 @@ SHARES = {
 """By file whose cases compile much, or run whole kernels in the interpreter: one of so many cases runs every time, the
 same ones always; the rest is slow."""
 ALWAYS_SLOW = ("c_source/test_operators.py::Attention", "c_source/test_models.py::gpt2")
+SLOW_FILES = ("docs/test_cortex_m.py", "examples/test_deploy.py")
+"""They build the runtime, or kernels for a board, anew."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         file, (_, _, case) = item.path.relative_to(tests).as_posix(), item.name.partition("[")
         takes_long = f"{file}::{case.removesuffix(']')}".endswith(ALWAYS_SLOW)
-        if case and (takes_long or zlib.crc32(item.name.encode()) % SHARES.get(file, 1)):
+        if file in SLOW_FILES or (case and (takes_long or zlib.crc32(item.name.encode()) % SHARES.get(file, 1))):
             item.add_marker(pytest.mark.slow)
 
 

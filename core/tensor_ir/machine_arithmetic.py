@@ -44,7 +44,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.machine_operations import INDEX_OPERATIONS, active_lanes, as_array, as_python, elements, pure
 from graft.core.tensor_ir.numerics import Array
-from graft.core.tensor_ir.visit import children, statement_children, unknown, walk_statements
+from graft.core.tensor_ir.visit import chain_of_lets, children, statement_children, unknown, walk_statements
 from graft.core.types import BOOL, INT64, Type
 
 Extern: TypeAlias = Callable[..., Any]
@@ -192,8 +192,8 @@ class _Machine:
                 test, then_action = self.expression(condition), self.statement(then_body)
                 else_action = self.statement(else_body) if else_body is not None else lambda: None
                 return lambda: then_action() if test() else else_action()
-            case Let(variable, value, body):
-                return self._let(variable, value, body)
+            case Let():
+                return self._lets(statement)
             case Allocate(buffer, body):
                 return self._allocate(buffer, body)
             case Block(statements):
@@ -306,12 +306,15 @@ class _Machine:
 
         return run
 
-    def _let(self, variable: Variable, value: Expression, body: Statement) -> _Action:
-        registers, home = self.registers, self.home(variable)
-        compute, inner = self.expression(value), self.statement(body)
+    def _lets(self, statement: Statement) -> _Action:
+        registers = self.registers
+        chain, body = chain_of_lets(statement)
+        steps = [(self.home(one.variable), self.expression(one.value)) for one in chain]
+        inner = self.statement(body)
 
         def run() -> None:
-            registers[home] = compute()
+            for home, compute in steps:
+                registers[home] = compute()
             inner()
 
         return run

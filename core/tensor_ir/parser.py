@@ -339,19 +339,28 @@ class _Parser:
 
     def sequence(self) -> Statement:
         """Read statements up to a closing brace; one statement stands for itself."""
+        outer: list[tuple[list[Statement], Variable, Expression]] = []  # what stands before a `let` of all the rest
         statements: list[Statement] = []
         while self.peek() not in ("}", ""):
-            statements.append(self.statement())
-        return statements[0] if len(statements) == 1 else Block(tuple(statements))
+            if not self.accept("let"):
+                statements.append(self.statement())
+                continue
+            variable, value = self.binding()
+            if self.peek() == "{":
+                statements.append(Let(variable, value, self.block()))
+            else:
+                outer.append((statements, variable, value))
+                statements = []
+        body = _sequence(statements)
+        for before, variable, value in reversed(outer):
+            body = _sequence([*before, Let(variable, value, body)])
+        return body
 
     def statement(self) -> Statement:
         """Read one statement."""
         word = self.peek()
         if word in _LOOP_KINDS:
             return self.loop()
-        if self.accept("let"):
-            variable, value = self.binding()
-            return Let(variable, value, self.scope())
         if self.accept("allocate"):
             buffer = self.buffer()
             return Allocate(buffer, self.scope())
@@ -523,3 +532,7 @@ class _Parser:
 
 def _plain(text: str) -> str:
     return str(json.loads(f'"{text[1:-1]}"')) if text.startswith("`") else text
+
+
+def _sequence(statements: list[Statement]) -> Statement:
+    return statements[0] if len(statements) == 1 else Block(tuple(statements))

@@ -65,7 +65,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.ordered_stages import stage_expressions
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.visit import chain_of_lets, loads
 from graft.core.types import BOOL, INT64
 
 INFIX = {
@@ -200,9 +200,12 @@ class _Printer:
                 if else_body is None:
                     return lines
                 return [*lines[:-1], *self.braces("} else", else_body, indent)]
-            case Let(variable, value, body):
-                bound = self.expression(value)
-                return self._scope(f"let {self.name(variable)}: {variable.type} = {bound}", body, indent, is_last)
+            case Let(body=body):
+                if not is_last:
+                    return self.braces(self._let(statement), body, indent)
+                chain, inner = chain_of_lets(statement)
+                heads = [f"{indent}{self._let(one)}" for one in chain]
+                return [*heads, *self.body(inner, indent)]
             case Allocate(buffer, body):
                 return self._scope(f"allocate {self.declare(buffer)}", body, indent, is_last)
             case Block():
@@ -219,6 +222,10 @@ class _Printer:
                 return [f"{indent}pop {json.dumps(source)} -> {json.dumps(target)}"]
             case _:
                 assert_never(statement)
+
+    def _let(self, let: Let) -> str:
+        bound = self.expression(let.value)
+        return f"let {self.name(let.variable)}: {let.variable.type} = {bound}"
 
     def _scope(self, head: str, body: Statement, indent: str, is_last: bool) -> list[str]:
         return [f"{indent}{head}", *self.body(body, indent)] if is_last else self.braces(head, body, indent)

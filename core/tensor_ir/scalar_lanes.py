@@ -34,7 +34,14 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions, walk_statements, with_children
+from graft.core.tensor_ir.visit import (
+    chain_of_lets,
+    children,
+    statement_expressions,
+    walk_expressions,
+    walk_statements,
+    with_children,
+)
 from graft.core.types import INT64, element_bits
 from graft.errors import CompileError
 
@@ -68,20 +75,16 @@ class _Lanes:
         """Return the statement in scalars."""
         if isinstance(statement, Store) and any(one.type.lanes > 1 for one in statement_expressions(statement)):
             return self._store(statement)
-        if isinstance(statement, Let) and statement.value.type.lanes > 1:
-            lanes, variable = statement.value.type.lanes, statement.variable
-            kind = variable.type.with_lanes(1)
-            self.variables[variable] = tuple(Variable(f"{variable.name}_{lane}", kind) for lane in range(lanes))
-            values = (self.lane(statement.value, lane) for lane in range(lanes))
-            return _bound(zip(self.variables[variable], values, strict=True), self.statement(statement.body))
         match statement:
             case Store(buffer, indices, value, mask):
                 on = None if mask is None else self.lane(mask)
                 return Store(buffer, tuple(map(self.lane, indices)), self.lane(value), on)
             case For() | Allocate() | Issue():
                 return replace(statement, body=self.statement(statement.body))
-            case Let(variable, value, body):
-                return Let(variable, self.lane(value), self.statement(body))
+            case Let():
+                chain, inner = chain_of_lets(statement)
+                bound = [one for let in chain for one in self._let(let)]
+                return _bound(bound, self.statement(inner))
             case If(condition, then_body, else_body):
                 other = None if else_body is None else self.statement(else_body)
                 return If(self.lane(condition), self.statement(then_body), other)
@@ -91,6 +94,14 @@ class _Lanes:
                 return statement  # what they name are scalars
             case _:
                 assert_never(statement)
+
+    def _let(self, let: Let) -> Iterable[tuple[Variable, Expression]]:
+        variable, lanes = let.variable, let.value.type.lanes
+        if lanes == 1:
+            return [(variable, self.lane(let.value))]
+        kind = variable.type.with_lanes(1)
+        self.variables[variable] = tuple(Variable(f"{variable.name}_{lane}", kind) for lane in range(lanes))
+        return zip(self.variables[variable], [self.lane(let.value, lane) for lane in range(lanes)], strict=True)
 
     def _store(self, store: Store) -> Statement:
         """All lanes are computed before the first is written."""

@@ -34,6 +34,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.linear import Interval, Linear, divide
 from graft.core.tensor_ir.visit import (
     ExpressionMap,
+    chain_of_lets,
     children,
     free_variables,
     map_statement,
@@ -108,12 +109,8 @@ def _simplify_statement(statement: Statement, simplifier: Simplifier) -> Stateme
             if isinstance(test, Constant):
                 return walk(then_body) if test.value else Block(()) if else_body is None else walk(else_body)
             return If(test, walk(then_body), None if else_body is None else walk(else_body))
-        case Let(variable, value, body):
-            bound = simplifier(value)
-            if isinstance(bound, Constant | Variable):
-                return _simplify_statement(body, simplifier.with_value(variable, bound))
-            bounds = simplifier.interval(bound) if bound.type == INT64 else None
-            return Let(variable, bound, _simplify_statement(body, simplifier.with_range(variable, bounds)))
+        case Let():
+            return _simplify_lets(statement, simplifier)
         case Block(statements):
             flat: list[Statement] = []
             for new in map(walk, statements):
@@ -128,6 +125,23 @@ def _simplify_statement(statement: Statement, simplifier: Simplifier) -> Stateme
             return Store(buffer, tuple(map(simplifier, indices)), simplifier(value), switch)
         case _:
             return map_statement(statement, simplifier)
+
+
+def _simplify_lets(statement: Statement, simplifier: Simplifier) -> Statement:
+    chain, inner = chain_of_lets(statement)
+    kept = []
+    for one in chain:
+        bound = simplifier(one.value)
+        if isinstance(bound, Constant | Variable):
+            simplifier = simplifier.with_value(one.variable, bound)
+            continue
+        kept.append((one.variable, bound))
+        bounds = simplifier.interval(bound) if bound.type == INT64 else None
+        simplifier = simplifier.with_range(one.variable, bounds)
+    simplified = _simplify_statement(inner, simplifier)
+    for variable, bound in reversed(kept):
+        simplified = Let(variable, bound, simplified)
+    return simplified
 
 
 def access_is_vector(indices: tuple[Expression, ...], simplifier: Simplifier) -> bool:

@@ -55,7 +55,7 @@ from graft.core.tensor_ir.ordered_stages import (
 from graft.core.tensor_ir.printer import print_expression, print_stages, print_statement
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.type_rules import access_fault, is_foreign, layout_fault, type_fault
-from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions
+from graft.core.tensor_ir.visit import chain_of_lets, free_variables, loads, walk_expressions
 from graft.core.types import BOOL, INT64, element_bits
 from graft.errors import CompileError
 
@@ -208,15 +208,11 @@ class _Verifier:
                 self.statement(then_body, replace(inner, reached=inner.reached and truth is not False))
                 if else_body is not None:
                     self.statement(else_body, replace(inner, reached=inner.reached and truth is not True))
-            case Let(variable, value, body):
-                self.expressions(statement, scope, value)
-                if variable.type != value.type:
-                    self.fail(
-                        f"'{variable.name}' is {variable.type}, its value {value.type}", print_statement(statement)
-                    )
-                sources = self.depends(scope, value)
-                derived = (*scope.derived, (variable, sources))
-                self.statement(body, replace(self.bind(variable, statement, scope), derived=derived))
+            case Let():
+                chain, inner_statement = chain_of_lets(statement)
+                for let in chain:
+                    scope = self.let(let, scope)
+                self.statement(inner_statement, scope)
             case Allocate(buffer, body):
                 self.expressions(statement, scope, *buffer.shape)
                 if buffer in scope.buffers:
@@ -268,6 +264,15 @@ class _Verifier:
             self.fail(f"variable '{variable.name}' is bound twice", print_statement(statement))
         self.bound.add(variable)
         return replace(scope, variables=scope.variables | {variable})
+
+    def let(self, let: Let, scope: _Scope) -> _Scope:
+        """Check what a variable is bound to and return the scope inside."""
+        self.expressions(let, scope, let.value)
+        variable, value = let.variable, let.value
+        if variable.type != value.type:
+            self.fail(f"'{variable.name}' is {variable.type}, its value {value.type}", print_statement(let))
+        derived = (*scope.derived, (variable, self.depends(scope, value)))
+        return replace(self.bind(variable, let, scope), derived=derived)
 
     def loop(self, loop: For, scope: _Scope) -> None:
         """Check a loop."""

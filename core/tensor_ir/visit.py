@@ -164,8 +164,13 @@ def map_statement(
             return rule(replace(statement, extent=expression(statement.extent), body=walk(statement.body)))
         case If(condition, then_body, else_body):
             return rule(If(expression(condition), walk(then_body), None if else_body is None else walk(else_body)))
-        case Let(variable, value, body):
-            return rule(Let(variable, expression(value), walk(body)))
+        case Let():
+            bound, inner = chain_of_lets(statement)
+            values = [expression(one.value) for one in bound]
+            mapped = walk(inner)
+            for one, value in zip(reversed(bound), reversed(values), strict=True):
+                mapped = rule(Let(one.variable, value, mapped))
+            return mapped
         case Allocate(buffer, body):
             return rule(Allocate(buffer, walk(body)))
         case Block(statements):
@@ -236,6 +241,18 @@ def statement_children(statement: Statement) -> tuple[Statement, ...]:
             return ()
         case _:
             assert_never(statement)
+
+
+def chain_of_lets(statement: Statement) -> tuple[list[Let], Statement]:
+    """Return the `Let`s that a statement begins with, outermost first, and the statement inside the last.
+
+    Unrolled loops make chains of hundreds: what goes through statements takes a chain in one step, without recursion.
+    """
+    chain = []
+    while isinstance(statement, Let):
+        chain.append(statement)
+        statement = statement.body
+    return chain, statement
 
 
 def walk_statements(statement: Statement) -> Iterator[Statement]:

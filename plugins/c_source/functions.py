@@ -36,10 +36,11 @@ def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSo
 
     Raises CompileError for a node that C cannot say, naming it.
     """
-    body = function.body if vectors and has_vector_types(function) else without_vectors(function).body
     for rule in (expansion(), unfused(is_exact=function.is_exact), widening()):
-        body = map_statement(body, rule)
-    return _Program(replace(function, body=body)).source()
+        function = replace(function, body=map_statement(function.body, rule))
+    if not (vectors and has_vector_types(function)):
+        function = without_vectors(function)
+    return _Program(function).source()
 
 
 class _Program:
@@ -114,6 +115,14 @@ class _Writer(VectorWriter):
 
     def statement(self, statement: ir.Statement) -> None:
         """Write a statement and what is inside."""
+        while isinstance(statement, ir.Let):  # not by recursion: unrolled loops make chains of hundreds
+            self.begin(statement)
+            variable, value = statement.variable, statement.value
+            if value.type.lanes > 1 and value.type.dtype == "int64":
+                self.forms[variable] = self.form(value)
+            text = self.value(value)
+            self.line(f"const {self.type_of(variable)} {self.bind(variable)} = {text};")
+            statement = statement.body
         self.begin(statement)
         match statement:
             case ir.Store(_, indices, _, mask) if ir.access_lanes(indices, mask) > 1:
@@ -128,12 +137,6 @@ class _Writer(VectorWriter):
                 self._block(f"if ({self.value(condition)}) {{", then_body)
                 if else_body is not None:
                     self._block("else {", else_body)
-            case ir.Let(variable, value, body):
-                if value.type.lanes > 1 and value.type.dtype == "int64":
-                    self.forms[variable] = self.form(value)
-                text = self.value(value)
-                self.line(f"const {self.type_of(variable)} {self.bind(variable)} = {text};")
-                self.statement(body)
             case ir.Allocate(buffer, body):
                 self._allocate(buffer)
                 self.statement(body)

@@ -80,6 +80,13 @@ class FunctionEmitter(ExpressionEmitter):
 
     def statement(self, statement: Statement) -> None:
         """Emit a statement and what is inside."""
+        while isinstance(statement, Let):  # not by recursion: unrolled loops make chains of hundreds
+            self.begin_statement()
+            value = statement.value
+            if value.type.dtype == "int64" and value.type.lanes > 1:
+                self.forms[statement.variable] = emit_memory.linear(self, value)
+            self.variables[statement.variable] = self.value(value)
+            statement = statement.body
         self.begin_statement()
         match statement:
             case Store(buffer, indices, value, mask):
@@ -88,11 +95,6 @@ class FunctionEmitter(ExpressionEmitter):
                 self._for(statement)
             case If(condition, then_body, else_body):
                 self._if(self.value(condition), then_body, else_body)
-            case Let(variable, value, body):
-                if value.type.dtype == "int64" and value.type.lanes > 1:
-                    self.forms[variable] = emit_memory.linear(self, value)
-                self.variables[variable] = self.value(value)
-                self.statement(body)
             case Allocate(buffer, body):
                 self._check(statement)
                 self.pointers[buffer] = self._allocate(buffer)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from graft.errors import CompileError
-from graft.runtime.export.wasm_link import RECORD
+from graft.runtime.export.wasm_link import RECORD, Word
 from graft.runtime.export.wasm_plan import Place, WasmProgram, wasm_program
+from graft.runtime.export.wasm_shapes import Bindings
+from graft.runtime.extents import Extent
 from graft.runtime.files import make_folder, write
-from graft.runtime.procedure import ProgramDescription
+from graft.runtime.procedure import Procedure, ProgramDescription
 
 TEMPLATES = Path(__file__).parent / "web"
 _ARRAYS = {
@@ -54,38 +56,98 @@ def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str],
 
 
 def _loader(program: WasmProgram, name: str, features: list[str]) -> str:
-    plan = {
+    weights = {
+        "file": f"{name}.weights",
+        "header": program.digest,
+        "bytes": len(program.weights),
+        "address": program.weights_address,
+    }
+    plan: dict[str, object] = {
         "module": f"{name}.wasm",
         "features": features,
-        "weights": {
-            "file": f"{name}.weights",
-            "header": program.digest,
-            "bytes": len(program.weights),
-            "address": program.weights_address,
-        },
-        "inputs": [_row(place) for place in program.inputs],
-        "outputs": [_row(place) for place in program.outputs],
+        "weights": weights,
+        "inputs": [_row(place, program.bindings) for place in program.inputs],
+        "outputs": [_row(place, program.bindings) for place in program.outputs],
         "record": RECORD,
         "failing": {str(step): list(nodes) for step, nodes in program.failing.items()},
     }
-    return _filled("model.js", {'"@PLAN@"': json.dumps(plan)})
+    shapes = "fixed_shapes.js"
+    if program.bindings is not None:
+        plan |= _bindings(program.bindings, program.free)
+        shapes = "varying_shapes.js"
+    text = (TEMPLATES / shapes).read_text(encoding="utf-8")
+    return _filled("model.js", {'"@PLAN@"': json.dumps(plan), "// @SHAPES@\n": text})
 
 
-def _row(place: Place) -> dict[str, object]:
-    rest = {"address": place.address, "bytes": place.size}
-    return {"name": place.name, "dtype": place.dtype, "shape": list(place.shape), **rest}
+def _row(place: Place, bindings: Bindings | None) -> dict[str, object]:
+    row: dict[str, object] = {"name": place.name, "dtype": place.dtype, "shape": list(place.shape)}
+    if bindings is None:
+        return row | {"address": place.address, "bytes": place.size}
+    row["shape"] = bindings.writer.shape(place.shape)
+    row["says"] = f"{place.dtype}[{','.join(map(str, place.shape))}]"
+    where = {"word": place.address.address} if isinstance(place.address, Word) else {"address": place.address}
+    return row | where | ({} if place.static_shape is None else {"is_fixed": True})
+
+
+def _bindings(bindings: Bindings, begin: int) -> dict[str, object]:
+    """Return what the loader needs to bind symbols; everything that has extents comes before their table."""
+    procedure, writer = bindings.procedure, bindings.writer
+    symbols = [
+        {
+            "name": one.name,
+            "low": one.low,
+            "high": one.high,
+            "input": procedure.inputs.index(one.tensor),
+            "axis": one.axis,
+        }
+        for one in procedure.symbols
+    ]
+    bounds = [
+        {"says": str(one.extent), "extent": writer.dimension(one.extent), "low": one.low, "high": one.high}
+        for one in procedure.bounds
+    ]
+    return {
+        "symbols": symbols,
+        "bounds": bounds,
+        "extents": writer.rows,
+        "texts": {str(writer.dimension(one)): str(one) for one in _varying(procedure)},
+        "rooms": [[room.bytes, room.first, room.last] for room in bindings.rooms],
+        "addresses": bindings.addresses,
+        "numbers": [[place, dimension, 8 if is_long else 4] for place, dimension, is_long in bindings.numbers],
+        "free": bindings.free.address,
+        "begin": begin,
+    }
+
+
+def _varying(procedure: Procedure) -> Iterator[Extent]:
+    """Yield the extents of inputs and outputs that are no numbers."""
+    for number in (*procedure.inputs, *procedure.outputs):
+        yield from (one for one in procedure.tensors[number].shape or () if not isinstance(one, int))
 
 
 def _types(program: WasmProgram) -> str:
-    def fields(places: tuple[Place, ...]) -> str:
+    def kind(place: Place, is_input: bool) -> str:
+        array = _ARRAYS[place.dtype]
+        if place.static_shape is not None:
+            return array
+        shaped = f"{{ data: {array}; shape: {'readonly ' if is_input else ''}number[] }}"
+        return f"{array} | {shaped}" if is_input else shaped
+
+    def fields(places: tuple[Place, ...], is_input: bool) -> str:
         rows = (
             f"  /** {place.dtype}[{', '.join(map(str, place.shape))}] */\n"
-            f"  {json.dumps(place.name)}: {_ARRAYS[place.dtype]};"
+            f"  {json.dumps(place.name)}: {kind(place, is_input)};"
             for place in places
         )
         return "\n".join(rows)
 
-    return _filled("model.d.ts", {"  @INPUTS@": fields(program.inputs), "  @OUTPUTS@": fields(program.outputs)})
+    extent = "number" if program.bindings is None else "number | string"
+    values = {
+        "  @INPUTS@": fields(program.inputs, True),
+        "  @OUTPUTS@": fields(program.outputs, False),
+        "@EXTENT@": extent if extent == "number" else f"({extent})",
+    }
+    return _filled("model.d.ts", values)
 
 
 def _classifies_digits(program: WasmProgram) -> bool:

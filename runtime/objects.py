@@ -4,9 +4,9 @@ Where Graft has no runtime (a browser, a board), a kernel is a plain function in
 whatever makes the final program links them. The layout (little endian): ``GRAFTOBJ``; u32 version 1; u32 count; per
 function u32 lengths of its name, of the symbol it has in its object, and of the object; then, per function, the three.
 
-A kernel takes the context, a pointer for each tensor, and behind a pointer those extents of that tensor that vary and were
-not taken before, as 64-bit integers. One that takes any has beside it the constant ``<symbol>.extents``: for each of them
-u16 number of the tensor, u8 axis, and u8 `EXTENT`, or `STRIDE` for the elements from one row to the next.
+A kernel takes the context, a pointer for each tensor, and behind a pointer those extents of that tensor that vary and
+were not taken before, as 64-bit integers. One that takes any has beside it the constant ``<symbol>.extents``: for each
+of them u16 number of the tensor, u8 axis, and u8 `EXTENT`, or `STRIDE` for the elements from one row to the next.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from graft.errors import CompileError
+from graft.runtime.export.folder import Parts, write_files
 from graft.runtime.export.wasm_link import RECORD, Word
 from graft.runtime.export.wasm_plan import Place, WasmProgram, wasm_program
 from graft.runtime.export.wasm_shapes import Bindings
 from graft.runtime.extents import Extent
-from graft.runtime.files import make_folder, write
 from graft.runtime.procedure import Procedure, ProgramDescription
 
 TEMPLATES = Path(__file__).parent / "web"
@@ -30,9 +30,9 @@ _DIGITS = 10
 def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str], name: str = "model") -> list[Path]:
     """Write ``name.wasm``, ``name.js``, ``name.d.ts`` and ``name.weights``; return the files.
 
-    A classifier of digits, one image in and ten numbers out, gets a page to draw on: ``index.html``. Everything is made
-    before the first file is written. Raises CompileError for a program that cannot be a module (`wasm_program`), and
-    GraftError if a file cannot be written.
+    A classifier of digits, one image in and ten numbers out, gets a page to draw on: ``index.html``. All files
+    are written or none (`write_files`). Raises CompileError for a program that cannot be a module (`wasm_program`), and
+    ArtifactError if a file cannot be written.
     """
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise CompileError(f"files cannot be called {name!r}; give a name of letters, digits, '_', '.' and '-'")
@@ -41,7 +41,7 @@ def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str],
         if place.dtype not in _ARRAYS:
             raise CompileError(f"'{place.name}' is {place.dtype}, for which JavaScript has no array; cast it before")
     features = sorted({str(one) for target in description.targets for one in target.get("features", ())})
-    files: dict[str, bytes | str] = {
+    files: dict[str, Parts] = {
         f"{name}.wasm": program.module,
         f"{name}.weights": program.weights,
         f"{name}.js": _loader(program, name, features),
@@ -49,10 +49,7 @@ def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str],
     }
     if _classifies_digits(program):
         files["index.html"] = _page(program, name)
-    target = make_folder(folder, "the web export")
-    for file, content in files.items():
-        write(target / file, content, "web export")
-    return [target / file for file in files]
+    return write_files(folder, files)
 
 
 def _loader(program: WasmProgram, name: str, features: list[str]) -> str:

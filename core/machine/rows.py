@@ -148,9 +148,11 @@ def machine_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict)
     if name in ROWS:
         return ROWS[name]
     known = {**others(), **ARCHITECTURES, **ROWS}
-    base, *features = name.split("+")
-    if name in known or base in known:
-        return known[name] if name in known else with_features(known[base], *features)
+    words = name.split("+")
+    for count in range(len(words), 0, -1):  # names of rows may have features, too
+        row = known.get("+".join(words[:count]))
+        if row is not None:
+            return with_features(row, *words[count:]) if words[count:] else row
     names = (NATIVE, *(one for one in known if one not in ARCHITECTURES))
     raise MachineError(f"unknown target '{name}'; {_hint(name, names)}", machine=name)
 

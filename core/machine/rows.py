@@ -66,16 +66,18 @@ WASM32 = Machine(
     "wasm32", "wasm32", "generic", registers=13, levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
     instructions=instructions_of("wasm32", ()), costs=Costs(fused=1.5), unroll=1,
 )  # fmt: skip
+_WEB_MEMORIES = caches(16 * KIB, 1 * MIB)
+"""Of usual phones and desktops, half of the first level: panels of narrow vectors then stay there beside the rows."""
 WASM32_SIMD128 = Machine(
     # An x86-64 processor has 16 registers; engines keep one, and a product waits in another to be added.
     "wasm32+simd128", "wasm32", "generic", frozenset({"simd128"}), vectors=(128,), registers=13,
-    levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
+    levels=(Level("thread", 1),), memories=_WEB_MEMORIES,
     instructions=instructions_of("wasm32", {"simd128"}), costs=Costs(fused=1.5), unroll=1,
 )  # fmt: skip
 WASM32_RELAXED_SIMD = Machine(
     # A multiply-add is one instruction, fused or not as the engine likes, so no product waits in a register.
     "wasm32+relaxed-simd", "wasm32", "generic", frozenset({"simd128", "relaxed-simd"}), vectors=(128,), registers=14,
-    levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
+    levels=(Level("thread", 1),), memories=_WEB_MEMORIES,
     instructions=instructions_of("wasm32", {"simd128", "relaxed-simd"}), unroll=1,
 )  # fmt: skip
 WASM32_THREADS = replace(

@@ -4,12 +4,14 @@ A tensor IR function becomes ``@name``, which takes the tensors apart, and ``@na
 let LLVM move loads out of loops. The outermost parallel loops become tasks of the same make, run by the runtime.
 
 Where there is no runtime (`graft.plugins.llvm.emit_builder.PLAIN`), ``@name`` is that body: a function of the context,
-a pointer for each tensor, and behind it its extents that vary. It runs its loops itself, and what it asks of its host
-are functions that whoever links it gives: ``graft_scratch``, and ``graft_fail_index`` and its like.
+a pointer for each tensor, and behind it its extents that vary; which these are, `@name.extents` says
+(`graft.runtime.objects`). It runs its loops itself, and what it asks of its host are functions that whoever links it
+gives: ``graft_scratch``, and ``graft_fail_index`` and its like.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -40,6 +42,7 @@ from graft.plugins.llvm import emit_memory
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
 from graft.plugins.llvm.emit_expression import ExpressionEmitter
+from graft.runtime.objects import EXTENT, EXTENTS_SUFFIX, STRIDE, taken_extent
 
 STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
@@ -385,6 +388,7 @@ def emit_function(module: ModuleText, function: Function) -> None:
     outer = Builder(module)
     module.overlapping.update(overlapping(function))
     parameters, arguments = ["ptr %context"], ["ptr %context"]
+    passed = bytearray()
     for number, buffer in enumerate(function.parameters):
         is_output = number >= len(function.parameters) - function.outputs
         tensors = "%outputs" if is_output else "%inputs"
@@ -399,19 +403,29 @@ def emit_function(module: ModuleText, function: Function) -> None:
                 emitter.variables[extent] = Value(f"%{_identifier(extent.name)}.{number}.{axis}", INT64)
                 parameters.append(f"i64 {emitter.variables[extent].text}")
                 arguments.append(f"i64 {_extent(outer, tensor, axis)}")
+                passed += taken_extent(number, axis, EXTENT)
         for axis, stride in enumerate(buffer.strides or ()):
             if isinstance(stride, Variable) and stride not in emitter.variables:
                 emitter.variables[stride] = Value(f"%{_identifier(stride.name)}.{number}.{axis}.stride", INT64)
                 parameters.append(f"i64 {emitter.variables[stride].text}")
                 arguments.append(f"i64 {_stride(outer, tensor, axis, len(buffer.shape))}")
+                passed += taken_extent(number, axis, STRIDE)
     emitter.statement(function.body)
     if module.is_plain:
         emitter.finish(function.name, parameters, linkage="")
+        if passed:
+            module.functions.append(extents_constant(function.name, passed))
         return
     head = f"define i32 @{function.name}(ptr %context, ptr %state, ptr %inputs, ptr %outputs) {ATTRIBUTES} {{"
     call = f"  %status = call i32 @{function.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
     module.functions.append("\n".join((head, *outer.lines, call)))
     emitter.finish(f"{function.name}.body", parameters)
+
+
+def extents_constant(name: str, passed: Sequence[int]) -> str:
+    """Return the constant that says which extents a plain function takes."""
+    content = "".join(f"\\{byte:02X}" for byte in passed)
+    return f'@{name}{EXTENTS_SUFFIX} = constant [{len(passed)} x i8] c"{content}", align 1'
 
 
 def _field(builder: Builder, structure: str, place: int, kind: str, of: str = "i8") -> str:

@@ -10,7 +10,7 @@ must; ``graft_fail_index`` and its like note their numbers in the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graft.errors import CompileError
@@ -18,6 +18,7 @@ from graft.runtime.export import wasm_binary as wasm
 from graft.runtime.export import wasm_objects
 from graft.runtime.export.wasm_binary import I32, I64, address, padded, padded_signed, unsigned
 from graft.runtime.export.wasm_objects import Relocation, Symbol, WasmObject
+from graft.runtime.objects import EXTENTS_SUFFIX, taken_extents
 
 STACK_BYTES = 256 * 1024
 RECORD = STACK_BYTES
@@ -27,6 +28,9 @@ ERROR_RUN = 5
 SCRATCH = "graft_scratch"
 FAILURES = {"graft_fail_index": 5, "graft_fail_extent": 3}
 """The functions that note why a kernel fails, with how many numbers. Their order is what the record holds."""
+APPEND = "graft_append"
+"""A step of this function puts blocks of rows of two tensors one behind the other: addresses of the result and of both,
+how many blocks, and the bytes of a block of each."""
 _STACK_POINTER, _SCRATCH_POINTER = 0, 1
 _END, _RETURN, _IF = b"\x0b", b"\x0f", b"\x04\x40"
 _ALIGN = 64
@@ -34,13 +38,25 @@ _MOST_PAGES = 65536
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """What stands at an address when a step begins, as i32 or i64: whoever runs the program has written it there."""
+
+    address: int
+    is_long: bool = False
+
+
+Operand = int | Word
+"""An i32 that is known, or a word."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the program: call function ``function`` (its key) with addresses, or copy ``size`` bytes."""
+    """A step of the program: a call of function ``function`` (its key, or `APPEND`), or a copy of ``size`` bytes."""
 
     function: str
-    """Empty for a copy from ``addresses[0]`` to ``addresses[1]``."""
-    addresses: tuple[int, ...]
-    size: int = 0
+    """Empty for a copy from ``operands[0]`` to ``operands[1]``."""
+    operands: tuple[Operand, ...]
+    size: Operand = 0
 
 
 @dataclass(slots=True)
@@ -73,8 +89,9 @@ class Linker:
                 f"a kernel needs the function '{name}', which a WebAssembly module of Graft does not have", symbol=name
             )
         for placed in self._objects.values():
-            for segment in placed.object.segments:
-                placed.addresses.append(self.place(len(segment.data), segment.alignment))
+            notes = {symbol.index for symbol in placed.object.symbols if _is_note(symbol)}
+            for number, segment in enumerate(placed.object.segments):
+                placed.addresses.append(-1 if number in notes else self.place(len(segment.data), segment.alignment))
 
     def place(self, size: int, alignment: int = _ALIGN) -> int:
         """Return the address of so many bytes of memory, zero at first."""
@@ -87,12 +104,23 @@ class Linker:
         self._segments.append((self.place(len(data)), data))
         return self._segments[-1][0]
 
+    def extents(self, key: str) -> tuple[tuple[int, int, int], ...]:
+        """Return the extents that a function takes: tensor, axis and kind of each (`graft.runtime.objects`)."""
+        placed, name = self._keys[key]
+        for symbol in placed.object.symbols:
+            if _is_note(symbol) and symbol.name == name + EXTENTS_SUFFIX:
+                return taken_extents(placed.object.segments[symbol.index].data)
+        return ()
+
     def fails(self, key: str) -> bool:
         """Whether a function checks something, so that it may fail."""
         return any(name in FAILURES for name, _ in self._keys[key][0].object.imported)
 
-    def module(self, steps: Sequence[Step]) -> bytes:
-        """Return the module, which exports ``memory`` and ``run``; raise CompileError if it takes more than 4 GiB."""
+    def module(self, steps: Sequence[Step], free: Word | None = None) -> bytes:
+        """Return the module, which exports ``memory`` and ``run``; raise CompileError if it takes more than 4 GiB.
+
+        Scratch memory begins behind what is placed, or where the word ``free`` says, for memory that the caller plans.
+        """
         scratch = self.place(0)
         pages = -(-scratch // wasm.PAGE)
         if pages > _MOST_PAGES:
@@ -101,8 +129,9 @@ class Linker:
                 f"{scratch - _MOST_PAGES * wasm.PAGE} too many",
                 bytes=scratch,
             )
-        own = [(SCRATCH, *_scratch()), *((name, *_failure(which)) for which, name in enumerate(FAILURES))]
-        own = [row for row in own if row[0] in self._imported]
+        appends = [(APPEND, *_append())] if any(step.function == APPEND for step in steps) else []
+        own = [*appends, (SCRATCH, *_scratch()), *((name, *_failure(which)) for which, name in enumerate(FAILURES))]
+        own = [row for row in own if row[0] in self._imported or row[0] == APPEND]
         numbers = {name: number for number, (name, _, _) in enumerate(own)}
         kinds, bodies = [self._type(kind) for _, kind, _ in own], [body for _, _, body in own]
         for placed in self._objects.values():
@@ -113,10 +142,11 @@ class Linker:
             code = self._relocated(placed, wasm.CODE, numbers)
             bodies[placed.first : placed.first + len(code)] = code
             segments = self._relocated(placed, wasm.DATA, numbers)
-            self._segments += zip(placed.addresses, segments, strict=True)
+            self._segments += (row for row in zip(placed.addresses, segments, strict=True) if row[0] >= 0)
         kinds.append(self._type(_kind((), (I32,))))
-        bodies.append(_run(steps, {key: _number(*owner, numbers) for key, owner in self._keys.items()}, scratch))
-        limit = _MOST_PAGES if SCRATCH in self._imported else pages
+        called = {**numbers, **{key: _number(*owner, numbers) for key, owner in self._keys.items()}}
+        bodies.append(_run(steps, called, free or scratch))
+        limit = _MOST_PAGES if SCRATCH in self._imported or free is not None else pages
         return b"".join((
             wasm.HEADER,
             wasm.section(wasm.TYPES, wasm.vector(list(self._types))),
@@ -171,6 +201,11 @@ class Linker:
         )
 
 
+def _is_note(symbol: Symbol) -> bool:
+    """Whether a symbol is of what an object says to its linker, which has no place in memory."""
+    return symbol.kind == 1 and symbol.is_defined and symbol.name.endswith(EXTENTS_SUFFIX)
+
+
 def _function(placed: _Placed, symbol: Symbol, numbers: dict[str, int]) -> int:
     if symbol.is_defined:
         return placed.first + symbol.index - len(placed.object.imported)
@@ -202,19 +237,46 @@ def _global(value: int) -> bytes:
     return bytes((I32, 1)) + address(value) + _END
 
 
-def _run(steps: Sequence[Step], numbers: dict[str, int], scratch: int) -> bytes:
+def _run(steps: Sequence[Step], numbers: Mapping[str, int], scratch: Operand) -> bytes:
     """Return the body of ``run``: the steps, until one fails; its number is noted, its status returned."""
     code: list[bytes] = [b"\1\1", bytes((I32,))]
     for number, step in enumerate(steps):
         if not step.function:
-            source, target = step.addresses
-            code += [address(target), address(source), address(step.size), b"\xfc\x0a\0\0"]
+            source, target = step.operands
+            code += [*map(_pushed, (target, source, step.size)), b"\xfc\x0a\0\0"]
             continue
-        code += [address(scratch), b"\x24", unsigned(_SCRATCH_POINTER)]
-        code += map(address, (RECORD, *step.addresses))  # the record stands for the context
-        code += [b"\x10", unsigned(numbers[step.function]), b"\x22\0", _IF]
-        code += [address(RECORD), address(number), b"\x36\2\0", b"\x20\0", _RETURN, _END]
+        call = [b"\x10", unsigned(numbers[step.function])]
+        if step.function == APPEND:
+            code += [*map(_pushed, step.operands), *call]
+            continue
+        code += [_pushed(scratch), b"\x24", unsigned(_SCRATCH_POINTER)]
+        code += map(_pushed, (RECORD, *step.operands))  # the record stands for the context
+        code += [*call, b"\x22\0", _IF, address(RECORD), address(number), b"\x36\2\0", b"\x20\0", _RETURN, _END]
     return b"".join((*code, address(0), _END))
+
+
+def _pushed(operand: Operand) -> bytes:
+    """Return the code that puts an operand onto the stack."""
+    if isinstance(operand, Word):
+        load = b"\x29\3" if operand.is_long else b"\x28\2"
+        return address(0) + load + unsigned(operand.address)
+    return address(operand)
+
+
+def _append() -> tuple[bytes, bytes]:
+    """Return type and body of ``graft_append`` (`APPEND`); it has no result."""
+    target, old, new, blocks, old_bytes, new_bytes = (bytes((0x20, number)) for number in range(6))
+    copies = [
+        part
+        for number, source, size in ((1, old, old_bytes), (2, new, new_bytes))
+        for part in (
+            target, source, size, b"\xfc\x0a\0\0",
+            source, size, b"\x6a\x21", bytes((number,)),
+            target, size, b"\x6a\x21\0",
+        )
+    ]  # fmt: skip
+    loop = [b"\x03\x40", *copies, blocks, address(1), b"\x6b\x22\3\x0d\0", _END]
+    return _kind((I32,) * 6, ()), b"".join((b"\0", blocks, _IF, *loop, _END, _END))
 
 
 def _scratch() -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ export interface Outputs {
 export interface Tensor {
   readonly name: string;
   readonly dtype: string;
-  readonly shape: readonly number[];
+  readonly shape: readonly @EXTENT@[];
 }
 
 export interface Model {

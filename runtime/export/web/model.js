@@ -32,16 +32,20 @@ function checked(weights) {
   return weights;
 }
 
+// @SHAPES@
 class Model {
   #instance;
+  #shapes;
   #fault = null;
   constructor(instance) {
     this.#instance = instance;
-    this.inputs = Object.freeze(PLAN.inputs.map(({ name, dtype, shape }) => ({ name, dtype, shape })));
-    this.outputs = Object.freeze(PLAN.outputs.map(({ name, dtype, shape }) => ({ name, dtype, shape })));
+    this.#shapes = new Shapes(instance.exports.memory);
+    const told = ({ name, dtype, shape }) => ({ name, dtype, shape: shape.map((one) => PLAN.texts?.[one] ?? one) });
+    this.inputs = Object.freeze(PLAN.inputs.map(told));
+    this.outputs = Object.freeze(PLAN.outputs.map(told));
   }
 
-  /** Compute on a typed array for each input; return one for each output, in row-major order. */
+  /** Compute on a typed array for each input, or { data, shape } where the shape varies; return the like for outputs. */
   async run(feeds) {
     return this.runSync(feeds);
   }
@@ -54,15 +58,12 @@ class Model {
       }
     }
     const { memory, run } = this.#instance.exports;
-    for (const input of PLAN.inputs) {
-      const Kind = ARRAYS[input.dtype], given = feeds[input.name], count = input.bytes / Kind.BYTES_PER_ELEMENT;
-      if (!(given instanceof Kind) || given.length !== count) {
-        const found = given === undefined ? "nothing" : `${given?.constructor?.name} of ${given?.length}`;
-        throw new TypeError(`input '${input.name}' is ${input.dtype}[${input.shape}]: `
-          + `give a ${Kind.name} of ${count}, not ${found}`);
-      }
-      new Kind(memory.buffer, input.address, count).set(given);
-    }
+    const shapes = this.#shapes, given = PLAN.inputs.map((input) => shapes.taken(input, feeds[input.name]));
+    shapes.bind(given);
+    PLAN.inputs.forEach((input, at) => {
+      const { data } = given[at];
+      new ARRAYS[input.dtype](memory.buffer, shapes.address(input), data.length).set(data);
+    });
     let status;
     try {
       status = run();
@@ -73,8 +74,8 @@ class Model {
     if (status) throw new Error(this.#failure(status, memory));
     const results = {};
     for (const output of PLAN.outputs) {
-      const Kind = ARRAYS[output.dtype], count = output.bytes / Kind.BYTES_PER_ELEMENT;
-      results[output.name] = new Kind(memory.buffer, output.address, count).slice();
+      const count = shapes.shape(output).reduce((all, one) => all * one, 1);
+      results[output.name] = shapes.result(output, new ARRAYS[output.dtype](memory.buffer, shapes.address(output), count).slice());
     }
     return results;
   }

@@ -228,8 +228,8 @@ def _shown(tensor: TensorSpec, program: CProgram) -> str:
     return f"{role} '{tensor.name}', {tensor.dtype}[{shape}]"
 
 
-def program_text(program: CProgram) -> str:
-    """Return the C file with the entry points: checks, shapes, calls."""
+def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
+    """Return the C file with the entry points: checks, shapes, calls; ``included`` are headers behind the kernels'."""
     name, big = program.name, program.name.upper()
     names = ", ".join([*program.symbols.values(), *program.parameters.values()])
     body = "\n".join(f"  {line}" for line in _lines(program))
@@ -237,12 +237,13 @@ def program_text(program: CProgram) -> str:
     arrays = (f"{c_type(dtype_of(program, key), 'a constant')} {own}" for key, own in program.constants.items())
     declared = [f"unsigned char {name}_weights"] if program.blob else arrays
     weights = "\n".join(f"extern const {one}[];" for one in declared)
+    headers = "\n".join(f'#include "{one}"' for one in (f"{name}_kernels.h", *included))
     return f"""/* {name}: the calls of the model in order, over one arena. */
 #include "{name}.h"
 
 #include <string.h>
 
-#include "{name}_kernels.h"
+{headers}
 
 {weights}
 

@@ -210,7 +210,7 @@ def manifest_of(description: ProgramDescription) -> bytes:
     """Return the manifest that the native runtime reads, for a program whose modules and constants are in memory."""
     data = {
         "abi": ABI_VERSION,
-        **procedures_to_json(description),
+        **procedures_to_json(description, schedules=False),
         "modules": [
             {
                 "name": module.name,

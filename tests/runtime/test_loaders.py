@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import importlib.metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from graft.errors import ArtifactError, PluginError
-from graft.runtime import loaders
 from graft.runtime.loaders import LoaderRegistry, NativeLoader, PythonLoader
 from graft.runtime.program import Program
 
@@ -33,7 +33,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     entries: list[EntryPoint] = []
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
-        loaders, "entry_points", lambda group, name: [one for one in entries if (one.group, one.name) == (group, name)]
+        importlib.metadata,
+        "entry_points",
+        lambda group, name: [one for one in entries if (one.group, one.name) == (group, name)],
+        "entry_points",
+        lambda group, name: [one for one in entries if (one.group, one.name) == (group, name)],
     )
 
     def add(name: str, module: str, source: str, attribute: str = "") -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Literal
 
 from graft.errors import ArtifactError
+from graft.runtime.arena import fullest_moment
 from graft.runtime.c_source import PRELUDE, prelude
-from graft.runtime.dtypes import element_type
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
 from graft.runtime.export.c_build import cmake_text, makefile_text
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
 from graft.runtime.export.c_program import CProgram, header_text, kernel_texts, program_text
 from graft.runtime.export.folder import Parts, write_folder
 from graft.runtime.export.names import model_name
-from graft.runtime.procedure import Procedure, ProgramDescription, contiguous_bytes
+from graft.runtime.procedure import ProgramDescription
 
 Profile = Literal["hosted", "bare-metal"]
 PROFILES: tuple[Profile, ...] = ("hosted", "bare-metal")
@@ -95,8 +95,9 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
 
 def _too_large(program: CProgram, ram: int) -> ArtifactError:
     """Return the error for an arena that is larger than the memory, with the largest tensors of its fullest moment."""
-    live = _fullest(program.entry)[:SHOWN_TENSORS]
-    shown = ", ".join(f"'{tensor}' ({size})" for tensor, size in live)
+    moment = fullest_moment(program.entry)
+    live = moment.blocks[:SHOWN_TENSORS] if moment else ()
+    shown = ", ".join(f"'{one.name}' ({one.bytes})" for one in live)
     more = f", of which {program.scratch_bytes} are scratch memory" if program.scratch_bytes else ""
     return ArtifactError(
         f"the arena has {program.arena_bytes} bytes{more}, {program.arena_bytes - ram} more than the {ram} that there "
@@ -104,24 +105,3 @@ def _too_large(program: CProgram, ram: int) -> ArtifactError:
         arena_bytes=program.arena_bytes,
         ram=ram,
     )
-
-
-def _fullest(entry: Procedure) -> list[tuple[str, int]]:
-    """Return the tensors in the arena, with bytes, that live at the call where they are most; the largest first."""
-    sizes = {
-        index: tensor.room or contiguous_bytes(element_type(tensor.dtype).bytes, tensor.static_shape or (0,))
-        for index, tensor in enumerate(entry.tensors)
-        if tensor.storage == "arena"
-    }
-    lives = dict[int, tuple[int, int]]()
-    for number, call in enumerate(entry.calls):
-        for index in (*call.inputs, *call.outputs):
-            root = entry.tensors[index].of if index >= 0 and entry.tensors[index].storage == "view" else index
-            if root in sizes:
-                lives[root] = (lives.get(root, (number, number))[0], number)
-    moments = [
-        [index for index, (first, last) in lives.items() if first <= number <= last]
-        for number in range(len(entry.calls))
-    ]
-    fullest = max(moments, key=lambda live: sum(sizes[index] for index in live), default=[])
-    return sorted(((entry.tensors[index].name, sizes[index]) for index in fullest), key=lambda row: -row[1])

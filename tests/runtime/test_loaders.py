@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -32,13 +32,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that installs plugins: (entry-point name, module name, source, value)."""
     entries: list[EntryPoint] = []
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(
-        importlib.metadata,
-        "entry_points",
-        lambda group, name: [one for one in entries if (one.group, one.name) == (group, name)],
-        "entry_points",
-        lambda group, name: [one for one in entries if (one.group, one.name) == (group, name)],
-    )
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **wanted: EntryPoints(entries).select(**wanted))
 
     def add(name: str, module: str, source: str, attribute: str = "") -> None:
         (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")

@@ -1,8 +1,8 @@
 """One C project per program: sources, a header with a typed entry point, weights, build files, and a recorded check.
 
-It needs a C11 compiler and, of Graft, nothing: no runtime, no heap, no threads, no files. With profile ``bare-metal``
-the weights are C arrays (they go where ``const`` goes: into flash) and the main program prints nothing; else larger
-weights are a file that the assembler brings in.
+It needs a C11 compiler and, of Graft, nothing: no runtime, no heap, no files, and threads only where they are wanted.
+With profile ``bare-metal`` the weights are C arrays (they go where ``const`` goes: into flash) and the main program
+prints nothing; else larger weights are a file that the assembler brings in.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from graft.runtime.c_source import PRELUDE, prelude
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
 from graft.runtime.export.c_build import cmake_text, makefile_text
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
-from graft.runtime.export.c_program import CProgram, header_text, kernel_texts, program_text
+from graft.runtime.export.c_program import CProgram
+from graft.runtime.export.c_text import header_text, kernel_texts, program_text, threads_text
 from graft.runtime.export.folder import Parts, write_folder
 from graft.runtime.export.names import model_name
-from graft.runtime.procedure import ProgramDescription
+from graft.runtime.procedure import ALIGNMENT, ProgramDescription
 
 Profile = Literal["hosted", "bare-metal"]
 PROFILES: tuple[Profile, ...] = ("hosted", "bare-metal")
@@ -49,13 +50,17 @@ def export_c_project(
     name: str | None = None,
     profile: Profile = "hosted",
     ram: int | None = None,
+    threads: int = 1,
 ) -> ExportedProject:
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
-    ``ram`` is how many bytes the arena may have. Raises ArtifactError where the program has no C form, the arena is too
-    large, or the folder cannot be written: what was there is then as it was.
+    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have.
+    Raises ArtifactError where the program has no C form, the arena is too large, or the folder cannot be written: what
+    was there is then as it was.
     """
-    program = CProgram(model_name(name, path), description)
+    if threads > 1 and profile != "hosted":
+        raise ArtifactError(f"a project for bare metal has no threads, and {threads} are wanted; leave them out")
+    program = CProgram(model_name(name, path), description, threads=threads)
     weights = sum(description.constants[key].nbytes for key in program.constants)
     if profile == "hosted" and weights >= BLOB_BYTES:
         program = replace(program, blob=True)
@@ -73,7 +78,8 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
         one for module in program.modules if module.source is not None for one in module.source.libraries
     )
     stored = f"{name}_weights.{'S' if program.blob else 'c'}"
-    sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else [])]
+    threads = [f"{name}_threads.c"] if program.threads > 1 else []
+    sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else []), *threads]
     sizes = f"{name}: arena {program.arena_bytes} bytes, weights {weights} bytes"
     files: dict[str, Parts] = {
         f"{name}.h": header_text(program),
@@ -86,6 +92,8 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
         "Makefile": makefile_text(name, sources, list(libraries), sizes),
         "CMakeLists.txt": cmake_text(name, sources, list(libraries)),
     }
+    if threads:
+        files[threads[0]] = threads_text(program)
     if program.constants:
         files[stored] = blob_text(name) if program.blob else weights_text(program)
     if program.blob:
@@ -98,10 +106,13 @@ def _too_large(program: CProgram, ram: int) -> ArtifactError:
     moment = fullest_moment(program.entry)
     live = moment.blocks[:SHOWN_TENSORS] if moment else ()
     shown = ", ".join(f"'{one.name}' ({one.bytes})" for one in live)
-    more = f", of which {program.scratch_bytes} are scratch memory" if program.scratch_bytes else ""
+    of_control = program.scratch_offset - program.entry.arena_bytes
+    parts = {"scratch memory of kernels": program.threads * program.scratch_bytes, "of control flow": of_control}
+    more = "".join(f", of which {size} are {what}" for what, size in parts.items() if size >= ALIGNMENT)
+    named = f"; the largest tensors of its fullest moment are {shown}" if shown else ""
     return ArtifactError(
         f"the arena has {program.arena_bytes} bytes{more}, {program.arena_bytes - ram} more than the {ram} that there "
-        f"are; the largest tensors of its fullest moment are {shown}: make the model smaller, or its integers narrower",
+        f"are{named}: make the model smaller, or its numbers narrower",
         arena_bytes=program.arena_bytes,
         ram=ram,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from graft.plugins.manager import PluginManager
 
 WEB = "wasm32+simd128"
+THREADS = 8
+"""For how many a module for threads leaves enough parts; how many there are is known where it runs."""
 
 
 @takes(
@@ -49,7 +52,13 @@ def export_wasm(
     gets a page to draw on. Raises GraftError for a model that cannot be one module, or if a file cannot be written.
     """
     request = Request(
-        ["llvm"] if backends is None else listed(backends), shapes=shapes, threads=1, target=target,
+        ["llvm"] if backends is None else listed(backends), shapes=shapes, target=target,
         precision=precision, strict=True, without=without, memory=memory, manager=manager, dims=dims,
     )  # fmt: skip
-    return write_wasm(compile_model(model, request).description, folder, name)
+    return write_wasm(compile_model(model, for_the_web(request)).description, folder, name)
+
+
+def for_the_web(request: Request) -> Request:
+    """Return a request with the threads that its target has in an engine, whatever there are here."""
+    has_threads = "atomics" in request.options().target.features
+    return replace(request, threads=THREADS if has_threads else 1)

@@ -6,7 +6,7 @@ let LLVM move loads out of loops. The outermost parallel loops become tasks of t
 Where there is no runtime (`graft.plugins.llvm.emit_builder.PLAIN`), ``@name`` is that body: a function of the context,
 a pointer for each tensor, and behind it its extents that vary; which these are, `@name.extents` says
 (`graft.runtime.objects`). It runs its loops itself, and what it asks of its host are functions that whoever links it
-gives: ``graft_scratch``, and ``graft_fail_index`` and its like.
+gives: ``graft_scratch``, ``graft_fail_index`` and its like, and with threads ``graft_parallel_for``.
 """
 
 from __future__ import annotations
@@ -311,7 +311,11 @@ class FunctionEmitter(ExpressionEmitter):
         task.task(variable, body, captures)
         closure = self._closure(captures)
         grain = max(1, self._task // self.module.work(body))
-        run = self._of_runtime(_API_PARALLEL_FOR)
+        if self.module.is_plain:
+            run = "@graft_parallel_for"
+            self.module.declarations["graft_parallel_for"] = f"declare i32 {run}(ptr, i64, i64, ptr, ptr)"
+        else:
+            run = self._of_runtime(_API_PARALLEL_FOR)
         arguments = f"ptr %context, i64 {self.value(extent).text}, i64 {grain}, ptr @{name}, ptr {closure}"
         self.return_unless_ok(self.let(f"call i32 {run}({arguments})"))
 
@@ -384,7 +388,7 @@ def pointer_attributes(buffer: Buffer, writes: bool = True, overlaps: bool = Fal
 
 def emit_function(module: ModuleText, function: Function) -> None:
     """Add the LLVM functions of a tensor IR function to ``module``; ``@function.name`` has the ABI of GraftFunction."""
-    emitter = FunctionEmitter(module, function.name, in_parallel=module.is_plain)
+    emitter = FunctionEmitter(module, function.name, in_parallel=not module.has_threads)
     outer = Builder(module)
     module.overlapping.update(overlapping(function))
     parameters, arguments = ["ptr %context"], ["ptr %context"]

@@ -13,6 +13,7 @@ from graft.runtime.export.folder import Parts, write_files
 from graft.runtime.export.wasm_link import RECORD, Word
 from graft.runtime.export.wasm_plan import Place, WasmProgram, wasm_program
 from graft.runtime.export.wasm_shapes import Bindings
+from graft.runtime.export.wasm_threads import THREADS
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Procedure, ProgramDescription
 
@@ -47,6 +48,8 @@ def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str],
         f"{name}.js": _loader(program, name, features),
         f"{name}.d.ts": _types(program),
     }
+    if program.job is not None:
+        files[f"{name}.worker.js"] = _filled("worker.js", {})
     if _classifies_digits(program):
         files["index.html"] = _page(program, name)
     return write_files(folder, files)
@@ -72,8 +75,13 @@ def _loader(program: WasmProgram, name: str, features: list[str]) -> str:
     if program.bindings is not None:
         plan |= _bindings(program.bindings, program.free)
         shapes = "varying_shapes.js"
-    text = (TEMPLATES / shapes).read_text(encoding="utf-8")
-    return _filled("model.js", {'"@PLAN@"': json.dumps(plan), "// @SHAPES@\n": text})
+    threads = "one_thread.js"
+    if program.job is not None:
+        plan |= {"worker": f"{name}.worker.js", "pages": program.pages, "threads": program.job + THREADS}
+        threads = "many_threads.js"
+    parts = {"// @SHAPES@\n": shapes, "// @THREADS@\n": threads}
+    texts = {key: (TEMPLATES / part).read_text(encoding="utf-8") for key, part in parts.items()}
+    return _filled("model.js", {'"@PLAN@"': json.dumps(plan), **texts})
 
 
 def _row(place: Place, bindings: Bindings | None) -> dict[str, object]:

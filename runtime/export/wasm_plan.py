@@ -63,6 +63,10 @@ class WasmProgram:
     """What is done when shapes change; None where all are numbers."""
     free: int
     """Where memory that the loader plans begins."""
+    job: int | None
+    """Where the job of its threads lies (`graft.runtime.export.wasm_threads`); None for a program of one thread."""
+    pages: tuple[int, int]
+    """Of memory: at first, and at most."""
 
     @property
     def digest(self) -> str:
@@ -95,7 +99,10 @@ def wasm_program(description: ProgramDescription) -> WasmProgram:
         for numbers in (procedure.inputs, procedure.outputs)
     )
     module = linker.module(steps, None if bindings is None else bindings.free)
-    return WasmProgram(module, header + weights, begin, inputs, outputs, failing, bindings, linker.end)
+    return WasmProgram(
+        module, header + weights, begin, inputs, outputs, failing, bindings, linker.end, linker.job,
+        linker.pages,
+    )  # fmt: skip
 
 
 def _check(description: ProgramDescription) -> None:

@@ -49,7 +49,7 @@ def run(network: ir.Model, feeds: Mapping[str, np.ndarray], target: str) -> dict
         ("digits", "wasm32"),
         ("digits", "wasm32+simd128"),
         ("products", RELAXED),
-        ("functions", RELAXED),
+        pytest.param("functions", RELAXED, marks=pytest.mark.slow),
         *(pytest.param("transformer", target, marks=pytest.mark.slow) for target in ("wasm32+simd128", RELAXED)),
     ],
 )

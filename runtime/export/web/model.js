@@ -32,14 +32,16 @@ function checked(weights) {
   return weights;
 }
 
+// @THREADS@
 // @SHAPES@
 class Model {
   #instance;
   #shapes;
   #fault = null;
-  constructor(instance) {
+  constructor(instance, shapes) {
     this.#instance = instance;
-    this.#shapes = new Shapes(instance.exports.memory);
+    this.#shapes = shapes;
+    this.threads = instance.threads;
     const told = ({ name, dtype, shape }) => ({ name, dtype, shape: shape.map((one) => PLAN.texts?.[one] ?? one) });
     this.inputs = Object.freeze(PLAN.inputs.map(told));
     this.outputs = Object.freeze(PLAN.outputs.map(told));
@@ -51,7 +53,7 @@ class Model {
   }
 
   runSync(feeds) {
-    if (this.#fault) throw new Error(`the model failed before (${this.#fault}); load it again`);
+    if (this.#fault) throw new Error(`the model does not run any more (${this.#fault}); load it again`);
     for (const name of Object.keys(feeds)) {
       if (!PLAN.inputs.some((one) => one.name === name)) {
         throw new TypeError(`no input '${name}'; the model takes ${PLAN.inputs.map((one) => `'${one.name}'`).join(", ")}`);
@@ -80,6 +82,12 @@ class Model {
     return results;
   }
 
+  /** End the threads of the model, which is not to be run any more. */
+  close() {
+    this.#fault ??= "it was closed";
+    this.#instance.close();
+  }
+
   #failure(status, memory) {
     const view = new DataView(memory.buffer, PLAN.record), step = view.getInt32(0, true);
     const nodes = (PLAN.failing[step] ?? []).map((one) => `'${one}'`).join(", ") || `step ${step}`;
@@ -95,8 +103,9 @@ class Model {
 
 /**
  * Load the model. `module` and `weights` are bytes that are here already; without them, the files beside this one.
+ * `threads` is the most that it may use.
  */
-export async function load({ module, weights } = {}) {
+export async function load({ module, weights, threads } = {}) {
   const [code, data] = await Promise.all([
     module ?? bytes(new URL(PLAN.module, import.meta.url)), weights ?? bytes(new URL(PLAN.weights.file, import.meta.url)),
   ]);
@@ -104,8 +113,8 @@ export async function load({ module, weights } = {}) {
   if (!WebAssembly.validate(binary)) {
     throw new Error(`this engine does not take the module: it needs WebAssembly with ${PLAN.features.join(", ")}`);
   }
-  const { instance } = await WebAssembly.instantiate(binary, {});
+  const instance = await instantiated(binary, threads);
   const content = checked(asBytes(data)).subarray(PLAN.weights.header.length / 2);
   new Uint8Array(instance.exports.memory.buffer, PLAN.weights.address, content.length).set(content);
-  return new Model(instance);
+  return new Model(instance, new Shapes(instance.exports.memory));
 }

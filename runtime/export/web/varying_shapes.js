@@ -29,10 +29,13 @@ function placed(rooms) {
  *  are written: addresses and extents. */
 class Shapes {
   #memory;
+  #begin = PLAN.begin; // where rooms begin, and how many bytes there are for them
+  #bytes;
   #symbols = null; // the numbers that are bound
   #extents = []; // what follows from them
   constructor(memory) {
     this.#memory = memory;
+    this.#bytes = memory.buffer.byteLength - PLAN.begin;
   }
 
   #number(dimension, symbols, extents) {
@@ -99,21 +102,33 @@ class Shapes {
       if (size < 0) throw new RangeError(`the shape of a tensor has a negative extent, for ${binding()}`);
       return { bytes: Math.max(64, Math.ceil(size / 64) * 64), first, last };
     });
-    const end = PLAN.begin + placed(rooms), missing = end - this.#memory.buffer.byteLength;
+    const bytes = placed(rooms);
     try {
-      if (missing > 0) this.#memory.grow(Math.ceil(missing / 65536));
+      if (bytes > this.#bytes) this.#grow(bytes);
     } catch (error) {
-      throw new RangeError(`memory ran out: ${end} bytes for ${binding()}`, { cause: error });
+      throw new RangeError(`memory ran out: ${bytes} bytes for ${binding()}`, { cause: error });
     }
     const view = new DataView(this.#memory.buffer);
-    for (const [place, room, offset] of PLAN.addresses) view.setUint32(place, PLAN.begin + rooms[room].begin + offset, true);
+    for (const [place, room, offset] of PLAN.addresses) view.setUint32(place, this.#begin + rooms[room].begin + offset, true);
     for (const [place, dimension, size] of PLAN.numbers) {
       const one = this.#number(dimension, symbols, extents);
       if (size === 8) view.setBigInt64(place, BigInt(one), true);
       else view.setInt32(place, one, true);
     }
-    view.setUint32(PLAN.free, end, true);
+    view.setUint32(PLAN.free, this.#begin + bytes, true);
     [this.#symbols, this.#extents] = [symbols, extents];
+  }
+
+  /** Make room for so many bytes: behind what there is, or anew where other threads may have what is behind. */
+  #grow(bytes) {
+    if (PLAN.threads === undefined) {
+      const missing = PLAN.begin + bytes - this.#memory.buffer.byteLength;
+      if (missing > 0) this.#memory.grow(Math.ceil(missing / 65536));
+      this.#bytes = this.#memory.buffer.byteLength - PLAN.begin;
+      return;
+    }
+    const pages = Math.ceil(Math.max(bytes, 2 * this.#bytes) / 65536);
+    [this.#begin, this.#bytes] = [this.#memory.grow(pages) * 65536, pages * 65536];
   }
 
   address(row) {

@@ -94,7 +94,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """``round((float(l - zl) * sl + float(r - zr) * sr) / s) + z``, clipped; each tensor has its own scale and zero point."""
+    """``round((float(l - zl) * sl + float(r - zr) * sr) / s) + z``, clipped; scale and zero point are each tensor's."""
 
     name: str
     left: Activation

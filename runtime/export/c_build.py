@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-TAKEN = frozenset({
-    "all", "ALL_BUILD", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "RUN_TESTS", "test",
-})  # fmt: skip
+TAKEN = frozenset(
+    ["all", "ALL_BUILD", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "RUN_TESTS", "test"]
+)
 """Names that CMake gives to targets of its own."""
 FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections")
 """What kernels are written for: every operation is rounded where it stands, and nothing sets errno."""

@@ -19,6 +19,7 @@ from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
 from graft.runtime.export.c_build import cmake_text, makefile_text
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
 from graft.runtime.export.c_program import CProgram
+from graft.runtime.export.c_session import session_files
 from graft.runtime.export.c_text import header_text, kernel_texts, program_text, threads_text
 from graft.runtime.export.folder import Parts, write_folder
 from graft.runtime.export.names import model_name
@@ -51,12 +52,13 @@ def export_c_project(
     profile: Profile = "hosted",
     ram: int | None = None,
     threads: int = 1,
+    session: bool = False,
 ) -> ExportedProject:
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
     Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have.
-    Raises ArtifactError where the program has no C form, the arena is too large, or the folder cannot be written: what
-    was there is then as it was.
+    With ``session`` there are the files of one besides. Raises ArtifactError where the program has no C form, the arena
+    is too large, or the folder cannot be written: what was there is then as it was.
     """
     if threads > 1 and profile != "hosted":
         raise ArtifactError(f"a project for bare metal has no threads, and {threads} are wanted; leave them out")
@@ -67,6 +69,8 @@ def export_c_project(
     if ram is not None and program.arena_bytes > ram:
         raise _too_large(program, ram)
     files = _files(program, recorded, profile, weights)
+    if session:
+        files |= {f"{program.name}.c": program_text(program, [f"{program.name}_timed.h"]), **session_files(program)}
     written = write_folder(path, files, made_later=("build",))
     return ExportedProject(Path(path), written, program.name, program.arena_bytes, weights)
 

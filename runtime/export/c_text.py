@@ -6,7 +6,7 @@ are functions of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -102,14 +102,18 @@ def _shown(tensor: TensorSpec, program: CProgram) -> str:
     return f"{role} '{tensor.name}', {tensor.dtype}[{shape}]"
 
 
-def program_text(program: CProgram) -> str:
-    """Return the C file with the entry points and the bodies of control flow: checks, shapes, calls."""
+def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
+    """Return the C file with the entry points and the bodies of control flow: checks, shapes, calls.
+
+    ``included`` are headers behind the kernels'.
+    """
     name, big = program.name, program.name.upper()
     names = ", ".join([*program.symbols.values(), *program.parameters.values()])
     size = max(1, program.arena_bytes)
     arrays = (f"{c_type(program.dtype_of(key), 'a constant')} {own}" for key, own in program.constants.items())
     declared = [f"unsigned char {name}_weights"] if program.blob else arrays
     weights = "\n".join(f"extern const {one}[];" for one in declared)
+    headers = "\n".join(f'#include "{one}"' for one in (f"{name}_kernels.h", *included))
     bodies = "\n".join(_body_text(CScope(program, number)) for number in program.layout.reached if number)
     scratch = program.scratch_offset if program.scratch_bytes else 0
     return f"""/* {name}: the calls of the model in order, over one arena. */
@@ -117,7 +121,7 @@ def program_text(program: CProgram) -> str:
 
 #include <string.h>
 
-#include "{name}_kernels.h"
+{headers}
 
 {weights}
 

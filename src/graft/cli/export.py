@@ -172,6 +172,10 @@ def _program(
         names_or_none(wishes["backends"]), shapes=dict(wishes["shapes"]), dims=dict(wishes["dims"]),
         target=wishes["target"], memory=memory, without=state.switched_off, manager=state.manager(),
     )  # fmt: skip
+    if form == "wasm":
+        from graft.compiler.exporting import for_the_web
+
+        request = for_the_web(request)
     if is_project and request.backends is None:
         from graft.plugins.c_source.backend import CBackend
 

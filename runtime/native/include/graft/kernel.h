@@ -10,6 +10,10 @@
 #ifndef GRAFT_KERNEL_H
 #define GRAFT_KERNEL_H
 
+#if !defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L
+#error "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer"
+#endif
+
 #include <limits.h>
 #include <math.h>
 #include <stdbool.h>
@@ -211,6 +215,9 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
 #endif /* GRAFT_KERNEL_H */
 
 #if defined(GRAFT_VECTORS) && !defined(GRAFT_VECTOR_TYPES)
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#error "vectors need GCC 12 (__builtin_shufflevector) or Clang: export with --target generic"
+#endif
 #define GRAFT_VECTOR_TYPES
 
 #if defined(__x86_64__)

@@ -53,6 +53,7 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.fenced_pass import FencedPass
 from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
 from graft.runtime.dtypes import ELEMENT_TYPES
@@ -194,6 +195,14 @@ def simplified(
     return model
 
 
+def prepare_for(model: ir.Model, backends: Sequence[Backend]) -> None:
+    """Let the backends that take part run their own passes over a prepared model."""
+    for backend in backends:
+        found = backend.passes()
+        if found:
+            Pipeline(tuple(FencedPass.of(one, getattr(backend, "plugin", backend.name)) for one in found)).run(model)
+
+
 def _require_numbers(model: ir.Model) -> None:
     """Raise UnsupportedError if an input or output is no tensor of numbers: programs exchange nothing else."""
     for what, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
@@ -258,6 +267,7 @@ class Compiler:
             loaded = load(source, shapes=shapes, dims=dims)
         with self._timed("normalize"):
             model = simplified(loaded, source, shapes, self._manager, self._options.target.without, dims)
+            prepare_for(model, list(self._backends.values()))
         self._write("01_normalized.onnx", model)
         return self._compiled(model, {})
 

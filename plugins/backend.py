@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from graft.core.reject import Reject, Yield
 from graft.plugins.supports import Rule, answer, composites, rules_of
@@ -91,6 +91,13 @@ class Backend:
     def patterns(self) -> Sequence[Composite]:
         """The composites in order of preference: those of the methods marked with `supports(pattern)`."""
         return composites(self, self.rules)
+
+    def passes(self) -> Sequence[Any]:
+        """Return passes over the simplified model that run only where this backend takes part, in its order.
+
+        A pass is what `graft_passes` says; what it leaves must mean the same to all backends, to the last bit.
+        """
+        return ()
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True to take a single node, or why not: what the methods marked ``supports("Op")`` say."""

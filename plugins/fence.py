@@ -189,6 +189,13 @@ class FencedBackend(Backend):
             return row
         raise PluginError(f"backend '{self.name}': {wrong}", plugin=self.plugin, backend=self.name)
 
+    def passes(self) -> Sequence[Any]:
+        """Return the backend's passes."""
+        found: object = self._call("passes", lambda: self.backend.passes())
+        if not isinstance(found, tuple | list):
+            raise self._fault("passes", found, "a list of passes")
+        return found
+
     def supports(self, node: NodeView) -> bool | Reject:
         """Return the backend's answer; a bare False becomes a `Reject`, another type a PluginError."""
         refusal = self._static_only(node)

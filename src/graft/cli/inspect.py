@@ -162,7 +162,7 @@ def _model(
         from graft.core.model.load import load
 
         return load(str(path), shapes=shapes, dims=dims)
-    from graft.compiler.driver import prepare
+    from graft.compiler.driver import prepare, prepare_for
 
     model = prepare(str(path), shapes, state.manager(), dims=dims)
     if stage == "normalized":
@@ -170,7 +170,9 @@ def _model(
     from graft.compiler.request import choose
     from graft.partition.partitioner import partition
 
-    return partition(model, choose(names_or_none(backends), state.manager())).model
+    chosen = choose(names_or_none(backends), state.manager())
+    prepare_for(model, chosen)
+    return partition(model, chosen).model
 
 
 def _print_text(state: State, model: ir.Model) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
@@ -45,9 +48,10 @@ def matmul() -> Pattern:
     return is_op("MatMul")(bytes_of(), bytes_of())
 
 
-def concat(count: int) -> Pattern:
-    """Return so many tensors behind each other."""
-    return is_op("Concat")(*(bytes_of() for _ in range(count)))
+def concat() -> Pattern:
+    """Return tensors behind each other."""
+    counts = range(MOST_CONCATENATED, 0, -1)
+    return reduce(or_, (is_op("Concat")(*(bytes_of() for _ in range(count))) for count in counts))
 
 
 PATTERNS = (
@@ -59,10 +63,7 @@ PATTERNS = (
     Composite("accelerator.max_pool", quantized(is_op("MaxPool", "GlobalMaxPool")(bytes_of()))),
     Composite("accelerator.average_pool", quantized(is_op("AveragePool", "GlobalAveragePool")(bytes_of()))),
     Composite("accelerator.mean", quantized(is_op("ReduceMean")(bytes_of(), is_constant()))),
-    *(
-        Composite("accelerator.concatenation", quantized(concat(count)))
-        for count in range(MOST_CONCATENATED, 1, -1)
-    ),
+    Composite("accelerator.concatenation", quantized(concat())),
     Composite("accelerator.requantization", quantized(bytes_of())),
     Composite("accelerator.qlinear_convolution", is_op("QLinearConv")),
     Composite("accelerator.qlinear_product", is_op("QLinearMatMul")),

@@ -84,7 +84,8 @@ def _tail(root: ir.Node) -> Tail:
         else:
             return Tail(output, meaning, node, lower, upper)
         least, most = (_saturated(bound, meaning, output.dtype) for bound in bounds)
-        lower, upper, value = min(max(lower, least), most), max(min(upper, most), least), node.inputs[0]
+        lower, upper = (min(max(one, lower), upper) for one in (least, most))
+        value = node.inputs[0]
     raise Refusal("no-pattern", "what is quantised is computed by nothing")
 
 

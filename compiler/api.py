@@ -9,7 +9,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from graft.compiler.driver import CompiledModel, Compiler, prepare, prepare_for
+from graft.compiler.backend_passes import prepare_for
+from graft.compiler.driver import CompiledModel, Compiler, prepare
 from graft.compiler.faults import without_faulty
 from graft.compiler.most_memory import MEMORIES, Memory
 from graft.compiler.precision import with_precision

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graft.compiler.backend_passes import prepare_for
 from graft.compiler.cache_facts import cache_facts
 from graft.compiler.faults import without_faulty
 from graft.compiler.most_memory import Memory
@@ -53,7 +54,6 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
-from graft.plugins.fenced_pass import FencedPass
 from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
 from graft.runtime.dtypes import ELEMENT_TYPES
@@ -193,14 +193,6 @@ def simplified(
     if manager and (last := manager.passes("before-partition")):
         Pipeline(tuple(last)).run(model)
     return model
-
-
-def prepare_for(model: ir.Model, backends: Sequence[Backend]) -> None:
-    """Let the backends that take part run their own passes over a prepared model."""
-    for backend in backends:
-        found = backend.passes()
-        if found:
-            Pipeline(tuple(FencedPass.of(one, getattr(backend, "plugin", backend.name)) for one in found)).run(model)
 
 
 def _require_numbers(model: ir.Model) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graft.compiler.api import WISHES, plan
-from graft.compiler.driver import prepare, prepare_for
+from graft.compiler.backend_passes import prepare_for
+from graft.compiler.driver import prepare
 from graft.compiler.request import Backends, choose, plugins
 from graft.core.model.dimensions import Dims
 from graft.core.model.load import Source

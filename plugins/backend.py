@@ -46,6 +46,16 @@ class CompiledRegion:
     """Why growing caches (`Region.caches`) are copied, by the name of the output; those appended to are not here."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModuleReport:
+    """What a backend has to say of a module that it compiled: as JSON values, as text, and as HTML."""
+
+    title: str
+    facts: Mapping[str, Any]
+    text: str
+    html: str = ""
+
+
 class Backend:
     """A backend: what it supports and how it compiles a region. Subclass it; only `name` and `compile` are needed.
 
@@ -143,6 +153,14 @@ class Backend:
         None: nothing is known, and the core takes every operator to be computed by itself, at a slow rate. Operations
         are counted as at the processor's full rate: a kernel that reaches half of it reports twice as many.
         """
+        return None
+
+    def report(self, module: Module) -> ModuleReport | None:
+        """Return what there is to tell of a module after it was compiled; None for nothing."""
+        return None
+
+    def disassemble(self, module: Module) -> str | None:
+        """Return the instructions of a module as text, for `graft inspect --disassemble`; None if there is no text."""
         return None
 
     def fingerprint(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
-from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.compiled import checked
 from graft.plugins.statement import Statement, statement_of
 from graft.plugins.static_shapes import refused_if_symbolic
@@ -277,6 +277,20 @@ class FencedBackend(Backend):
         if not all(isinstance(one, Cost) for one in several):
             raise self._fault(question, answer, "a Cost, one for each kernel, or None")
         return answer  # type: ignore[return-value]
+
+    def report(self, module: Module) -> ModuleReport | None:
+        """Return the backend's report."""
+        answer: object = self._call("report", lambda: self.backend.report(module))
+        if answer is not None and not isinstance(answer, ModuleReport):
+            raise self._fault("report", answer, "a ModuleReport or None")
+        return answer
+
+    def disassemble(self, module: Module) -> str | None:
+        """Return the backend's text."""
+        answer: object = self._call("disassemble", lambda: self.backend.disassemble(module))
+        if answer is not None and not isinstance(answer, str):
+            raise self._fault("disassemble", answer, "a text or None")
+        return answer
 
     def fingerprint(self) -> str:
         """Return the backend's fingerprint."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graft.core.reject import Reject
+from graft.core.reject import Reject, Yield
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.backend import Backend, ShapeSupport
+from graft.plugins.backend import Backend, CompiledRegion, ModuleReport, ShapeSupport
 
 if TYPE_CHECKING:
     from graft.core.machine.target import CompileOptions
@@ -64,8 +64,14 @@ class AcceleratorBackend(Backend):
             )
         return Reject("no-pattern", f"no instruction computes {node.op_type}")
 
-    def compile(self, region: Region, options: CompileOptions) -> Module:
-        """Return the region as a program; raise CompileError where it does not fit."""
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return why a view is worth taking only between layers."""
+        from graft.plugins.accelerator.compilation import is_alias
+
+        return Yield("a view of bytes costs nothing") if is_alias(node) else None
+
+    def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
+        """Return the region as a program, or several; raise CompileError where it does not fit."""
         from graft.plugins.accelerator.compilation import compile_region
 
         return compile_region(region, self.configuration)
@@ -73,6 +79,20 @@ class AcceleratorBackend(Backend):
     def cost(self, region: Region) -> Sequence[Cost] | None:
         """Return None: what simulates is placed by name."""
         return None
+
+    def report(self, module: Module) -> ModuleReport | None:
+        """Return where a program's cycles go, by the cycle simulator."""
+        from graft.plugins.accelerator.module import KIND
+        from graft.plugins.accelerator.report import report_of
+
+        return report_of(module) if module.kind == KIND else None
+
+    def disassemble(self, module: Module) -> str | None:
+        """Return a program as text that the assembler takes."""
+        from graft.plugins.accelerator.assembly import disassemble
+        from graft.plugins.accelerator.module import KIND, program_of
+
+        return disassemble(program_of(module.data, module.constants)) if module.kind == KIND else None
 
     def fingerprint(self) -> str:
         """Return what compiled programs depend on."""

@@ -1,4 +1,4 @@
-"""A DequantizeLinear for each reader, next to it: so that what a layer reads and makes are bytes, and nothing is shared.
+"""A DequantizeLinear for each reader: what a layer reads and makes are bytes, and nothing is shared.
 
 Exporters let all readers of a tensor share one DequantizeLinear, and put views between it and them.
 """
@@ -35,6 +35,11 @@ class DequantizePerReader:
             for node in list(model.graph):
                 if node.graph is not None:
                     changed |= case(node, names)
+        for node in reversed(list(model.graph)):
+            output = node.outputs[0]
+            if is_operator(node, "DequantizeLinear", *VIEWS) and not output.uses() and not output.is_graph_output():
+                model.graph.remove(node, safe=True)
+                changed = True
         return changed
 
 
@@ -97,5 +102,3 @@ def _without_pair(node: ir.Node, names: Names) -> bool:  # case 4
 
 def _attributes(node: ir.Node) -> dict[str, object]:
     return {name: attribute.value for name, attribute in node.attributes.items()}
-
-

@@ -1,15 +1,18 @@
 """Modules of kind ``accelerator``: a program, and how the arguments of its function lie in DRAM, as bytes and back.
 
 The bytes are numbers of 64 bits, low byte first: magic, version, configuration, size of DRAM, how many constants,
-inputs and outputs there are, the length of the instructions; where constants lie; the borders; the instructions
-themselves; a checksum of all that. Constants are handed over apart, ``dram0`` and so on by rising address.
+inputs and outputs there are, the lengths of instructions and notes; where constants lie; the borders; the instructions
+themselves; notes for reports, which are JSON; a checksum of all that. Constants are handed over apart, ``dram0`` and
+so on by rising address.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +28,7 @@ MAGIC = int.from_bytes(b"GRAFTACC", "little")
 VERSION = 1
 WORD = 8
 CONFIGURATION = len(fields(Configuration))
-HEAD = 2 + CONFIGURATION + 5
+HEAD = 2 + CONFIGURATION + 6
 BORDER = 26
 """Numbers of a border, as `Border` in native/border.h lists them."""
 UNSIGNED = 0x80
@@ -46,17 +49,20 @@ def module_of(
     program: Program,
     inputs: Sequence[tuple[str, Packing, Argument]],
     outputs: Sequence[tuple[str, Packing, Argument]],
+    notes: Mapping[str, Any],
 ) -> Module:
     """Return a module; inputs and outputs are tensors of the program, by name, with the arguments that fill them."""
     constants = [tensor for tensor in program.tensors if tensor.role.is_constant and tensor.size]
     stream = encode_all(program.instructions, program.configuration)
     numbers = [MAGIC, VERSION, *astuple(program.configuration), program.dram_bytes]
-    numbers += [len(constants), len(inputs), len(outputs), len(stream)]
+    text = json.dumps(notes, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % WORD)
+    numbers += [len(constants), len(inputs), len(outputs), len(stream), len(text)]
     for tensor in constants:
         numbers += [tensor.offset, tensor.size]
     for tensor_name, packing, argument in (*inputs, *outputs):
         numbers += _border(program.tensor(tensor_name), packing, argument)
-    data = struct.pack(f"<{len(numbers)}Q", *(number & (1 << 64) - 1 for number in numbers)) + stream
+    data = struct.pack(f"<{len(numbers)}Q", *(number & (1 << 64) - 1 for number in numbers)) + stream + text
     arrays = {f"dram{index}": np.frombuffer(tensor.data, np.uint8) for index, tensor in enumerate(constants)}
     return Module(name, KIND, (name,), data + struct.pack("<Q", checksum(data)), arrays)
 
@@ -92,22 +98,29 @@ def program_of(data: bytes, constants: Mapping[str, np.ndarray]) -> Program:
     head = _words(data[: HEAD * WORD])
     if head[1] != VERSION:
         raise ArtifactError(f"the program has version {head[1]}, and {VERSION} is known; compile the model again")
-    dram_bytes, *counts, size = head[2 + CONFIGURATION :]
+    dram_bytes, *counts, size, length = head[2 + CONFIGURATION :]
     at = [HEAD, HEAD + 2 * counts[0], HEAD + 2 * counts[0] + BORDER * (counts[1] + counts[2])]
     damaged = _words(data[-WORD:])[0] != checksum(data[:-WORD]) & (1 << 64) - 1
-    if damaged or (at[2] + 1) * WORD + size != len(data):
+    if damaged or (at[2] + 1) * WORD + size + length != len(data):
         raise ArtifactError("the program is damaged; compile the model again")
     configuration = Configuration(*head[2 : 2 + CONFIGURATION])
     ranges = _words(data[at[0] * WORD : at[1] * WORD])
     borders = _words(data[at[1] * WORD : at[2] * WORD])
-    instructions = decode_all(data[at[2] * WORD : -WORD], configuration)
+    instructions = decode_all(data[at[2] * WORD : at[2] * WORD + size], configuration)
     tensors = _constants(ranges, constants)
     for number in range(counts[1] + counts[2]):
-        offset, length = borders[number * BORDER : number * BORDER + 2]
+        offset, room = borders[number * BORDER : number * BORDER + 2]
         is_input = number < counts[1]
         name = f"input{number}" if is_input else f"output{number - counts[1]}"
-        tensors.append(Tensor(name, Role.INPUT if is_input else Role.OUTPUT, offset, length))
+        tensors.append(Tensor(name, Role.INPUT if is_input else Role.OUTPUT, offset, room))
     return Program(configuration, tuple(_with_workspace(tensors, dram_bytes)), instructions)
+
+
+def notes_of(data: bytes) -> dict[str, Any]:
+    """Return the notes in the bytes of a module that `program_of` takes."""
+    length = _words(data[(HEAD - 1) * WORD : HEAD * WORD])[0]
+    notes: dict[str, Any] = json.loads(data[len(data) - WORD - length : -WORD])
+    return notes
 
 
 def _words(data: bytes) -> list[int]:

@@ -323,9 +323,7 @@ def _mean(tail: Tail, name: Naming) -> Layer:
     y = Activation(name(tail.value), shape[1], 1, 1, shape[0], float(meaning.factor), zero)
     if len(shape) == 2 and shape[0] != 1:
         raise Refusal("shape", "a mean without its axes is taken of one image")
-    return Pooling(
-        y.name, PoolingKind.AVERAGE, x, y, (x.height, x.width), lower=tail.lower, upper=tail.upper
-    )
+    return Pooling(y.name, PoolingKind.AVERAGE, x, y, (x.height, x.width), lower=tail.lower, upper=tail.upper)
 
 
 def _concatenation(tail: Tail, name: Naming) -> Layer:

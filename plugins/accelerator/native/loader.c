@@ -20,7 +20,7 @@
 #define EXPORT
 #endif
 
-enum { VERSION = 1, HEAD = 2 + ACCELERATOR_CONFIGURATION_FIELDS + 5, MOST_TENSORS = 1 << 16, MOST_NAME = 64 };
+enum { VERSION = 1, HEAD = 2 + ACCELERATOR_CONFIGURATION_FIELDS + 6, MOST_TENSORS = 1 << 16, MOST_NAME = 64 };
 
 static const char MAGIC[8] = "GRAFTACC";
 
@@ -99,7 +99,10 @@ static const char *read_module(Module *self, const uint8_t *bytes, size_t size) 
     if (border_bytes(border) != border->size || !inside(self, border->offset, border->size)) return DAMAGED;
   }
   self->stream = reader.next;
-  return self->stream_bytes == reader.end - 8 - reader.next ? NULL : DAMAGED;
+  int64_t left = reader.end - 8 - reader.next, notes = counts[5];
+  return self->stream_bytes >= 0 && notes >= 0 && self->stream_bytes <= left && notes == left - self->stream_bytes
+             ? NULL
+             : DAMAGED;
 }
 
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */

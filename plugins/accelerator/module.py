@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
@@ -55,7 +55,8 @@ def module_of(
     constants = [tensor for tensor in program.tensors if tensor.role.is_constant and tensor.size]
     stream = encode_all(program.instructions, program.configuration)
     numbers = [MAGIC, VERSION, *astuple(program.configuration), program.dram_bytes]
-    text = json.dumps(notes, separators=(",", ":")).encode()
+    tensors = [[tensor.name, tensor.role.value, tensor.offset, tensor.size] for tensor in program.tensors]
+    text = json.dumps({**notes, "tensors": tensors}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % WORD)
     numbers += [len(constants), len(inputs), len(outputs), len(stream), len(text)]
     for tensor in constants:
@@ -89,31 +90,32 @@ def checksum(data: bytes) -> int:
 
 
 def program_of(data: bytes, constants: Mapping[str, np.ndarray]) -> Program:
-    """Return the program in a module's bytes; raise ArtifactError if they are damaged.
-
-    Tensors have the names ``input0``, ``output0`` and ``constant0``; what is in between belongs to the workspace.
-    """
+    """Return the program in a module's bytes; raise ArtifactError if they are damaged."""
     if len(data) < (HEAD + 1) * WORD or len(data) % WORD or _words(data[:WORD])[0] != MAGIC:
         raise ArtifactError("this is no program of an accelerator")
     head = _words(data[: HEAD * WORD])
     if head[1] != VERSION:
         raise ArtifactError(f"the program has version {head[1]}, and {VERSION} is known; compile the model again")
-    dram_bytes, *counts, size, length = head[2 + CONFIGURATION :]
+    _, *counts, size, length = head[2 + CONFIGURATION :]
     at = [HEAD, HEAD + 2 * counts[0], HEAD + 2 * counts[0] + BORDER * (counts[1] + counts[2])]
     damaged = _words(data[-WORD:])[0] != checksum(data[:-WORD]) & (1 << 64) - 1
     if damaged or (at[2] + 1) * WORD + size + length != len(data):
         raise ArtifactError("the program is damaged; compile the model again")
     configuration = Configuration(*head[2 : 2 + CONFIGURATION])
-    ranges = _words(data[at[0] * WORD : at[1] * WORD])
-    borders = _words(data[at[1] * WORD : at[2] * WORD])
     instructions = decode_all(data[at[2] * WORD : at[2] * WORD + size], configuration)
-    tensors = _constants(ranges, constants)
-    for number in range(counts[1] + counts[2]):
-        offset, room = borders[number * BORDER : number * BORDER + 2]
-        is_input = number < counts[1]
-        name = f"input{number}" if is_input else f"output{number - counts[1]}"
-        tensors.append(Tensor(name, Role.INPUT if is_input else Role.OUTPUT, offset, room))
-    return Program(configuration, tuple(_with_workspace(tensors, dram_bytes)), instructions)
+    return Program(configuration, tuple(_tensors(notes_of(data)["tensors"], constants)), instructions)
+
+
+def _tensors(rows: Sequence[tuple[str, str, int, int]], constants: Mapping[str, np.ndarray]) -> Iterator[Tensor]:
+    number = 0
+    for name, text, offset, size in rows:
+        role, content = Role(text), b""
+        if role.is_constant and size:
+            array = constants.get(f"dram{number}")
+            if array is None or array.nbytes != size:
+                raise ArtifactError(f"constant 'dram{number}' is missing, or has another size than {size} bytes")
+            content, number = array.tobytes(), number + 1
+        yield Tensor(name, role, offset, size, content)
 
 
 def notes_of(data: bytes) -> dict[str, Any]:
@@ -125,28 +127,3 @@ def notes_of(data: bytes) -> dict[str, Any]:
 
 def _words(data: bytes) -> list[int]:
     return list(struct.unpack(f"<{len(data) // WORD}Q", data))
-
-
-def _constants(ranges: Sequence[int], constants: Mapping[str, np.ndarray]) -> list[Tensor]:
-    found = []
-    for number in range(len(ranges) // 2):
-        offset, size = ranges[2 * number : 2 * number + 2]
-        array = constants.get(f"dram{number}")
-        if array is None or array.nbytes != size:
-            raise ArtifactError(f"constant 'dram{number}' of the program is missing, or has another size than {size}")
-        found.append(Tensor(f"constant{number}", Role.CONSTANT, offset, size, array.tobytes()))
-    return found
-
-
-def _with_workspace(tensors: Sequence[Tensor], dram_bytes: int) -> list[Tensor]:
-    """Return the tensors by address, what nobody claims between them as workspace."""
-    result: list[Tensor] = []
-    end = 0
-    for tensor in sorted(tensors, key=lambda one: one.offset):
-        if tensor.offset > end:
-            result.append(Tensor(f"workspace{len(result)}", Role.WORKSPACE, end, tensor.offset - end))
-        result.append(tensor)
-        end = tensor.end
-    if end < dram_bytes:
-        result.append(Tensor(f"workspace{len(result)}", Role.WORKSPACE, end, dram_bytes - end))
-    return result

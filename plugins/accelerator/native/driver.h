@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graft/runtime.h"
+
 /* In the order of the fields of `Configuration` in configuration.py. */
 typedef struct {
   int64_t batch, block_in, block_out;
@@ -41,6 +43,10 @@ typedef struct {
 } GraftAcceleratorDriver;
 
 typedef const GraftAcceleratorDriver *(*GraftAcceleratorEntry)(void);
+
+/* The loader of module kind "accelerator" for a C program that brings its own device: register it in
+ * GraftLoadOptions. The table must live as long as the programs. */
+GraftLoader graft_accelerator_loader(const GraftAcceleratorDriver *driver);
 
 /* The simulators: `name` is "functional" or "cycles"; NULL for others. */
 const GraftAcceleratorDriver *graft_accelerator_simulator(const char *name);

@@ -259,10 +259,8 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *module, con
 }
 
 EXPORT const GraftLoader *graft_loader(void);
-EXPORT GraftLoader graft_accelerator_loader(const GraftAcceleratorDriver *driver);
 
-/* The loader for a C program that brings its own device; the table must live as long as programs do. */
-GraftLoader graft_accelerator_loader(const GraftAcceleratorDriver *driver) {
+EXPORT GraftLoader graft_accelerator_loader(const GraftAcceleratorDriver *driver) {
   return (GraftLoader){GRAFT_ABI_VERSION, "accelerator", (void *)(uintptr_t)driver, load, lookup, unload};
 }
 

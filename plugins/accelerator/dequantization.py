@@ -31,7 +31,7 @@ class DequantizePerReader:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = Names(model), False
-        for case in (_without_pair, _view_of_bytes, _bytes_of_view, _one_each):
+        for case in (_view_of_bytes, _bytes_of_view, _without_pair, _one_each):
             for node in list(model.graph):
                 if node.graph is not None:
                     changed |= case(node, names)

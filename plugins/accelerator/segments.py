@@ -44,7 +44,7 @@ def _number(layer: Layer, one: Activation, made: Mapping[str, Activation], numbe
     maker = made.get(one.name)
     if maker is None:
         return 0
-    is_weights = isinstance(layer, Product) and layer.right == one
+    is_weights = isinstance(layer, Product) and isinstance(layer.right, Activation) and layer.right == one
     return numbers[one.name] + int(is_weights or maker != one)
 
 

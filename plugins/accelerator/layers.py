@@ -187,7 +187,7 @@ class Packing:
     last channel. With a kernel of 1 x 1, as every output has it, that is blocks of channels.
 
     ``transposed`` is the right-hand side of a product, [k, n] as height and channels, whose blocks are those of
-    weights: [image, block of n, block of k, lane of n, lane of k]; ``rows`` x ``columns`` are the numbers of blocks.
+    weights: [image, block of n, block of k, lane of n, lane of k]; there are ``columns`` x ``rows`` blocks.
     """
 
     tensor: Activation
@@ -218,9 +218,9 @@ def packed(x: Array, packing: Packing) -> bytes:
     lanes, fill = packing.lanes, np.int8(packing.fill)
     if packing.transposed:
         wide = np.full((len(x), packing.columns * lanes, packing.rows * lanes), fill, np.int8)
-        wide[:, : x.shape[2], : x.shape[1]] = x[..., 0].transpose(0, 2, 1)
+        wide[:, : x.shape[1], : x.shape[2]] = x[..., 0]
         blocks = wide.reshape(len(x), packing.columns, lanes, packing.rows, lanes)
-        return blocks.transpose(0, 3, 1, 4, 2).tobytes()
+        return blocks.transpose(0, 1, 3, 2, 4).tobytes()
     found = np.full((len(x), packing.blocks * lanes, packing.rows, packing.columns), fill, np.int8)
     channels = x.shape[1]
     for number in range(packing.kernel[0] * packing.kernel[1]):

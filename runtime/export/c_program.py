@@ -297,7 +297,7 @@ def _call_lines(program: CProgram, call: Call) -> Iterator[str]:
     match call.kind:
         case "call":
             function = program.function(call)
-            arguments = ["&context"]
+            arguments = ["&context", "&kept"] if function.keeps else ["&context"]
             for index, shape, strides in zip(
                 (*call.inputs, *call.outputs), function.shapes, function.strides, strict=True
             ):
@@ -305,7 +305,8 @@ def _call_lines(program: CProgram, call: Call) -> Iterator[str]:
                 arguments += [_shape(program, index)] if shape else []
                 arguments += ["NULL"] if strides else []
             yield "context.used = 0;"
-            yield f"status = {function.entry}({', '.join(arguments)});"
+            status = f"status = {function.entry}({', '.join(arguments)});"
+            yield f"{{ static GraftKept kept; {status} }}" if function.keeps else status
             yield "if (status != GRAFT_OK) return status;"
         case "copy":
             source, target = call.inputs[0], call.outputs[0]

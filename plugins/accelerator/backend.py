@@ -59,9 +59,8 @@ class AcceleratorBackend(Backend):
         if is_alias(node):
             return True
         if node.op_type in QUANTIZABLE and node.domain in ("", "ai.onnx"):
-            return Reject(
-                "dtype", f"{node.op_type} is computed on bytes alone: between DequantizeLinear and QuantizeLinear"
-            )
+            text = f"{node.op_type} is computed on bytes alone: between DequantizeLinear and QuantizeLinear"
+            return Reject("no-pattern", text)  # what a composite's check says comes before it
         return Reject("no-pattern", f"no instruction computes {node.op_type}")
 
     def yields(self, node: NodeView) -> Yield | None:

@@ -14,18 +14,15 @@ import graft
 from graft.runtime.program import Program
 from tests.end_to_end.quantized import Quantized
 
-FEW = settings(max_examples=12, deadline=None, derandomize=True)
+FEW = settings(max_examples=3, deadline=None, derandomize=True)
 TYPES = st.sampled_from(["int8", "uint8"])
 SEEDS = st.integers(0, 2**16)
 ZEROS = {"int8": st.integers(-128, 127), "uint8": st.integers(0, 255)}
 
 
 def compiled(model: onnx.ModelProto) -> Program:
-    """Compile for the accelerator; what quantises and dequantises besides is the reference's."""
-    plan = graft.plan(model, backends=["accelerator", "reference"])
-    rest = {row.op_type for row in plan.placements if row.backend != "accelerator"}
-    assert rest <= {"QuantizeLinear", "DequantizeLinear"}, str(plan)
-    return graft.compile(model, backends=["accelerator", "reference"], strict=True)
+    """Compile for the accelerator alone."""
+    return graft.compile(model, backends=["accelerator"], strict=True)
 
 
 def check(layer: Quantized, result: str, dtype: str) -> None:

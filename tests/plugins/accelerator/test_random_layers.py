@@ -14,7 +14,7 @@ import graft
 from graft.runtime.program import Program
 from tests.end_to_end.quantized import Quantized
 
-FEW = settings(max_examples=3, deadline=None, derandomize=True)
+FEW = settings(max_examples=8, deadline=None, derandomize=True)
 TYPES = st.sampled_from(["int8", "uint8"])
 SEEDS = st.integers(0, 2**16)
 ZEROS = {"int8": st.integers(-128, 127), "uint8": st.integers(0, 255)}

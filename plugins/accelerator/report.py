@@ -1,7 +1,7 @@
 """What an architect wants to know of a compiled program: where its cycles go, what moves, and what padding costs.
 
 Cycles are those of the cycle simulator, which do not depend on data. A layer's cycles are the time from the end of the
-layer before it to its own end, so that they add up to the program's.
+layer before it to its own end, so that they add up to the end of the last one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LayerRow:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Cycles that no order saves: of products alone, of the port alone; and those with each instruction by itself."""
+    """Cycles that no order saves, of products and of the port; those there are, and with each instruction by itself."""
 
     products: int
     port: int
@@ -88,7 +88,7 @@ def _roofline(program: Program, run: Run) -> Roofline:
     moved = sum(run.counters.bytes.values()) + run.counters.fetch_bytes
     alone = sum(end - start for start, end in zip(run.starts, run.ends, strict=True))
     port = -(-moved // program.configuration.port_bytes)
-    return Roofline(run.counters.gemm_steps, port, run.counters.cycles, alone)
+    return Roofline(run.counters.gemm_steps, port, run.counters.cycles, max(alone, run.counters.cycles))
 
 
 def _sram(program: Program) -> dict[str, int]:

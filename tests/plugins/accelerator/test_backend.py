@@ -114,7 +114,7 @@ def test_a_report_accounts_for_all_cycles_and_bytes(artifact: Path) -> None:
     for times in facts["units"].values():
         assert sum(times.values()) == facts["cycles"]
     assert 0 < facts["padding_waste"] < 1
-    assert facts["roofline"]["hidden"] == facts["cycles"] < facts["roofline"]["not_hidden"]
+    assert facts["roofline"]["hidden"] == facts["cycles"] <= facts["roofline"]["not_hidden"]
     assert "<table>" in report.html
     assert "LAYER" in report.text
 

@@ -24,6 +24,7 @@ from graft.core.model.dimensions import (
     name_dimensions,
 )
 from graft.core.model.external_data import ModelDirectory, external_tensors
+from graft.core.model.function_bodies import expand_functions
 from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
 from graft.core.model.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
 from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_proto
@@ -69,7 +70,7 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
     proto, large = skeleton_of_proto(proto)
     constants |= {name: _constant(tensor, directory) for name, tensor in large.items()}
     steps: list[PassResult] = []
-    for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade):
+    for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade, _expand_functions):
         proto = step(proto, steps)
     if shapes and fix_dimensions(proto.graph, shapes, dims or {}):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
@@ -261,6 +262,14 @@ def _upgrade(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto
             ) from error
     steps.append(_step("upgrade-opset", proto, note))
     return proto
+
+
+def _expand_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    """Write what ONNX defines by other operators as these, where nobody computes it as a whole."""
+    expanded, names = expand_functions(proto)
+    if names:
+        steps.append(_step("expand-functions", expanded, f"functions of {', '.join(names)}"))
+    return expanded
 
 
 def _unchanged(graph: onnx.GraphProto, old: int, new: int) -> bool:

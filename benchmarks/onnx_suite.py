@@ -87,13 +87,22 @@ def check(case: Case, run: Callable[[Values], Sequence[Any]], sets: Sequence[tup
         if case.name in RANDOM:
             _check_distribution(case, run, inputs, expected)
         else:
-            results = [_array(one) for one in run(inputs)]
-            Runner.assert_similar_outputs(expected, results, case.rtol, case.atol, case.name)
+            _compare(case, list(expected), [_array(one) for one in run(inputs)])
 
 
-def _check_distribution(
-    case: Case, run: Callable[[Values], Sequence[Any]], inputs: Values, expected: Values
-) -> None:
+def _compare(case: Case, expected: Any, result: Any) -> None:
+    """Compare as ONNX's runner does, element by element in sequences (it cannot compare scalars there)."""
+    if isinstance(expected, list):
+        assert isinstance(result, list) and len(result) == len(expected), (expected, result)
+        for one, other in zip(expected, result, strict=True):
+            _compare(case, one, other)
+    elif expected is None:
+        assert result is None, result
+    else:
+        Runner.assert_similar_outputs([expected], [result], case.rtol, case.atol, case.name)
+
+
+def _check_distribution(case: Case, run: Callable[[Values], Sequence[Any]], inputs: Values, expected: Values) -> None:
     """Check draws of 0 or 1 with the probabilities that are the input: their sum lies within 5 deviations.
 
     The function that ONNX gives draws a 1 where a uniform number is greater, which is with the probability of a 0.
@@ -151,7 +160,9 @@ def _light_data(path: Path, model: onnx.ModelProto) -> tuple[Values, Values]:
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = [Runner.generate_dummy_data(value) for value in model.graph.input if value.name not in constants]
     outputs = [
-        numpy_helper.to_array(onnx.TensorProto.FromString(path.with_name(f"{path.stem}_output_{number}.pb").read_bytes()))
+        numpy_helper.to_array(
+            onnx.TensorProto.FromString(path.with_name(f"{path.stem}_output_{number}.pb").read_bytes())
+        )
         for number in range(len(model.graph.output))
     ]
     return inputs, outputs

@@ -7,6 +7,7 @@ the function of most of them only for the types and attributes of a node, so bod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import onnx
 
@@ -92,7 +93,7 @@ def _body(node: onnx.NodeProto, opsets: Opsets, types: Types) -> onnx.FunctionPr
     domain = canonical(node.domain)
     if domain not in opsets or not onnx.defs.has(node.op_type, opsets[domain], node.domain):
         return None
-    schema = onnx.defs.get_schema(node.op_type, opsets[domain], node.domain)
+    schema: Any = onnx.defs.get_schema(node.op_type, opsets[domain], node.domain)
     given = [types.get(name) for name in node.input]
     if any(name and kind is None for name, kind in zip(node.input, given, strict=True)):
         return None
@@ -103,7 +104,7 @@ def _body(node: onnx.NodeProto, opsets: Opsets, types: Types) -> onnx.FunctionPr
         data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), kinds)
     elif schema.function_opset_versions:
         data = schema.get_function_with_opset_version(max(schema.function_opset_versions))
-    body = onnx.FunctionProto.FromString(data)
+    body: onnx.FunctionProto = onnx.FunctionProto.FromString(data)
     if not body.node:
         return None
     asked = {canonical(entry.domain): entry.version for entry in body.opset_import}
@@ -122,7 +123,9 @@ def _is_same(node: onnx.NodeProto, old: int, new: int) -> bool:
         return False
     before, after = (onnx.defs.get_schema(node.op_type, one, node.domain) for one in (old, new))
     same_inputs = [one.name for one in before.inputs] == [one.name for one in after.inputs]
-    return before.since_version == after.since_version or (same_inputs and before.attributes.keys() <= after.attributes.keys())
+    return before.since_version == after.since_version or (
+        same_inputs and before.attributes.keys() <= after.attributes.keys()
+    )
 
 
 def _inlined(node: onnx.NodeProto, body: onnx.FunctionProto, taken: set[str]) -> list[onnx.NodeProto]:
@@ -147,7 +150,7 @@ def _renamed(
     """Return a copy of a body's node in its new names; those of its outputs join ``renamed``."""
     result = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     result.name = _fresh(f"{stem}/{node.name or node.op_type}", taken)
-    result.input.extend(renamed[name] if name in renamed else name for name in node.input)
+    result.input.extend(renamed.get(name, name) for name in node.input)
     for attribute in node.attribute:
         source = attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
         if source is None:

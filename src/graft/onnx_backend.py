@@ -1,9 +1,9 @@
 """The interface `onnx.backend.base.Backend` for Graft: what ONNX's own tools and test suite drive a backend by.
 
-    import graft.onnx_backend as backend
+import graft.onnx_backend as backend
 
-    prepared = backend.prepare(model, threads=1)
-    results = prepared.run([x])
+prepared = backend.prepare(model, threads=1)
+results = prepared.run([x])
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 import graft.compiler.api as api
-from graft.core.model.load import OPSET
-from graft.errors import InputError, ModelError, UnsupportedError
+from graft.core.model.load import OPSET, SOURCE
+from graft.errors import InputError, UnsupportedError
+from graft.runtime.arguments import TEXT, Kind, instance, takes
+from graft.runtime.foreign import shown
 from graft.runtime.program import Program
 
 DEVICES = ("CPU",)
@@ -25,12 +27,23 @@ TOLERANCES = ("rtol", "atol")
 """What ONNX's runner of tests hands to `prepare` although it concerns the comparison alone."""
 
 
-class PreparedModel(BackendRep):  # type: ignore[misc]
+INPUTS = Kind(
+    "a list of arrays in the order of the inputs, arrays by name, or one array",
+    lambda value: (
+        isinstance(value, list | tuple | np.ndarray)
+        or (isinstance(value, Mapping) and all(isinstance(name, str) for name in value))
+    ),
+)
+NODE = instance(onnx.NodeProto, wanted="an onnx.NodeProto")
+
+
+class PreparedModel(BackendRep):
     """A compiled model: the handle that `prepare` returns."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
 
+    @takes(inputs=INPUTS)
     def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
         """Return the outputs in the model's order, by index or name, of inputs in order, by name, or a single array.
 
@@ -48,12 +61,13 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return named
 
 
-class GraftBackend(Backend):  # type: ignore[misc]
+class GraftBackend(Backend):
     """Graft as ONNX's tools see it; a subclass may fix ``options``, which `graft.compile` gets."""
 
     options: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
+    @takes(model=SOURCE, device=TEXT)
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> PreparedModel:
         """Compile a model; ``options`` are those of `graft.compile`. Raises GraftError as that does."""
         _require_device(device)
@@ -61,11 +75,13 @@ class GraftBackend(Backend):  # type: ignore[misc]
         return PreparedModel(api.compile(model, **{**cls.options, **wishes}))
 
     @classmethod
+    @takes(model=SOURCE, inputs=INPUTS, device=TEXT)
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:
         """Compile a model, run it once and return its outputs."""
         return cls.prepare(model, device, **options).run(inputs)
 
     @classmethod
+    @takes(node=NODE, inputs=INPUTS, device=TEXT)
     def run_node(
         cls,
         node: onnx.NodeProto,
@@ -76,15 +92,19 @@ class GraftBackend(Backend):  # type: ignore[misc]
     ) -> tuple[Any, ...]:
         """Compile one node of opset ``opset_version`` (default: the newest that `graft.load` knows), and run it.
 
-        ``inputs`` are arrays in the order of the node's named inputs, or by name. The types of the outputs are inferred;
-        ``outputs_info`` says those that ONNX cannot infer. Raises ModelError where a type is not known.
+        ``inputs`` are arrays in the order of the node's named inputs, or by name. The types of the outputs are
+        inferred; ``outputs_info`` says those that ONNX cannot infer. Raises ModelError where a type is not known.
         """
         opset = options.pop("opset_version", OPSET)
         named = list(dict.fromkeys(name for name in node.input if name))
-        arrays = dict(inputs) if isinstance(inputs, Mapping) else dict(zip(named, inputs, strict=True))
+        given = [inputs] if isinstance(inputs, np.ndarray) else inputs
+        if not isinstance(given, Mapping) and len(given) != len(named):
+            raise InputError(f"{node.op_type} has {len(named)} inputs, got {len(given)}; give an array for each")
+        arrays = dict(given) if isinstance(given, Mapping) else dict(zip(named, given, strict=True))
         return cls.run_model(_model_of(node, arrays, outputs_info, opset), arrays, device, **options)
 
     @classmethod
+    @takes(device=TEXT)
     def supports_device(cls, device: str) -> bool:
         """Whether models run on ``device``: ``CPU`` is all there is."""
         return device.partition(":")[0] in DEVICES
@@ -108,9 +128,7 @@ def _model_of(
 ) -> onnx.ModelProto:
     """Return a model of one node whose inputs have the types of the arrays."""
     values = [
-        onnx.helper.make_tensor_value_info(
-            name, onnx.helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype), np.shape(array)
-        )
+        onnx.helper.make_tensor_value_info(name, _element(name, array), np.shape(array))
         for name, array in arrays.items()
     ]
     named = [name for name in node.output if name]
@@ -122,17 +140,18 @@ def _model_of(
         ]
     imports = [onnx.helper.make_opsetid(node.domain, opset)]
     graph = onnx.helper.make_graph([node], node.name or node.op_type, values, results)
-    model = onnx.helper.make_model(graph, opset_imports=imports)
-    if outputs is None:
-        model = onnx.shape_inference.infer_shapes(model)
-        untyped = [value.name for value in model.graph.output if not value.HasField("type")]
-        if untyped:
-            raise ModelError(
-                f"{node.op_type} (node '{node.name}'): the type of output '{untyped[0]}' cannot be inferred; "
-                "give outputs_info",
-                value=untyped[0],
-            )
-    return model
+    return onnx.helper.make_model(graph, opset_imports=imports)
+
+
+def _element(name: str, array: Any) -> int:
+    """Return ONNX's number for the type of an input's elements."""
+    numbers = np.asarray(array)
+    try:
+        if not numbers.dtype.hasobject or all(isinstance(text, str) for text in numbers.reshape(-1)):
+            return int(onnx.helper.np_dtype_to_tensor_dtype(numbers.dtype))
+    except (KeyError, TypeError, ValueError):
+        pass  # a type that ONNX does not have
+    raise InputError(f"input '{name}' is no array: {shown(array)}; give numbers or texts", input=name)
 
 
 is_compatible = GraftBackend.is_compatible

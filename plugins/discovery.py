@@ -20,12 +20,14 @@ BUILT_IN = {
     "llvm": "graft.plugins.llvm.plugin",
     "onednn": "graft.plugins.onednn.plugin",
     "reference": "graft.plugins.reference.plugin",
+    "xnnpack": "graft.plugins.xnnpack.plugin",
 }
 """The plugins in the tree, as `pyproject.toml` declares them: so a checkout that is not installed has them too."""
 
 LIBRARIES = {
     "graft.plugins.cblas.plugin": "graft.plugins.cblas.library",
     "graft.plugins.onednn.plugin": "graft.plugins.onednn.library",
+    "graft.plugins.xnnpack.plugin": "graft.plugins.xnnpack.library",
 }
 """Those that need a library, with the light module whose ``missing()`` says what to install."""
 

@@ -39,9 +39,10 @@ typedef enum {
   OPERATION_REQUANTIZE,
   OPERATIONS
 } Operation;
-typedef enum { UNIT_LOAD, UNIT_COMPUTE, UNIT_STORE, UNITS } Unit;
-/* A queue of tokens by where it leads from: see `pop_queue` and `push_queue`. */
-typedef enum { QUEUE_LOAD_COMPUTE, QUEUE_COMPUTE_LOAD, QUEUE_COMPUTE_STORE, QUEUE_STORE_COMPUTE, QUEUES, NO_QUEUE } Queue;
+typedef enum { UNIT_LOAD, UNIT_GEMM, UNIT_ALU, UNIT_STORE, UNITS } Unit;
+/* Queues of tokens between neighbours: 2 * u from unit u to the next, 2 * u + 1 back. */
+typedef int Queue;
+enum { QUEUES = 2 * (UNITS - 1), NO_QUEUE };
 
 typedef struct {
   Opcode opcode;
@@ -110,16 +111,12 @@ int64_t accelerator_dram_entry(const Accelerator *self, MemoryKind memory);
 
 static inline Queue pop_queue(const Instruction *instruction, bool next) {
   if (!(next ? instruction->pop_next : instruction->pop_previous)) return NO_QUEUE;
-  if (instruction->unit == UNIT_LOAD) return QUEUE_COMPUTE_LOAD;
-  if (instruction->unit == UNIT_STORE) return QUEUE_COMPUTE_STORE;
-  return next ? QUEUE_STORE_COMPUTE : QUEUE_LOAD_COMPUTE;
+  return next ? 2 * (Queue)instruction->unit + 1 : 2 * ((Queue)instruction->unit - 1);
 }
 
 static inline Queue push_queue(const Instruction *instruction, bool next) {
   if (!(next ? instruction->push_next : instruction->push_previous)) return NO_QUEUE;
-  if (instruction->unit == UNIT_LOAD) return QUEUE_LOAD_COMPUTE;
-  if (instruction->unit == UNIT_STORE) return QUEUE_STORE_COMPUTE;
-  return next ? QUEUE_COMPUTE_STORE : QUEUE_COMPUTE_LOAD;
+  return next ? 2 * (Queue)instruction->unit : 2 * ((Queue)instruction->unit - 1) + 1;
 }
 
 #endif

@@ -28,6 +28,8 @@ from benchmarks.onnx_suite import Case, all_cases, check, operator_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
 WAYS = ("graft", "llvm", "onnxruntime")
+NEWEST_IR = 13
+"""The newest IR version that ONNX Runtime 1.31 reads."""
 STATUSES = ("native", "mixed", "reference", "failed")
 Row = dict[str, str]
 
@@ -45,9 +47,12 @@ def _graft(backends: Sequence[str] | None) -> Callable[[onnx.ModelProto], tuple[
 
 
 def _onnxruntime(model: onnx.ModelProto) -> tuple[Callable[..., Any], str]:
+    os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"  # the suite has operators of opsets to come
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    model.ir_version = min(model.ir_version, NEWEST_IR)  # the suite's files of a newer one use nothing of it
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
     return (lambda inputs: session.run(None, dict(zip(names, inputs, strict=False)))), "native"
@@ -115,7 +120,9 @@ def page(rows: Iterable[Row]) -> str:
         "# Coverage", "",
         f"ONNX's own test suite (`onnx.backend.test` of onnx {onnx.__version__}: nodes, simple models, exports from "
         "PyTorch, and the nine networks), compared as ONNX does; `python -m benchmarks.scoreboard` writes this page. "
-        "*Native* cases run in compiled code, *mixed* ones partly, and *reference* ones wholly, in Python.", "",
+        "*Native* cases run in compiled code, *mixed* ones partly, and *reference* ones wholly, in Python. Random "
+        "operators are checked by their means. ONNX Runtime's Python interface takes no arrays of bfloat16 and narrower floats: "
+        "such cases count as failed there.", "",
         "| | passed | native | mixed | reference | failed |", "|---|--:|--:|--:|--:|--:|",
         f"| Graft, default backends | {passed['graft']} | " + " | ".join(str(totals[one]) for one in STATUSES) + " |",
         f"| Graft, `llvm` alone | {passed['llvm']} | {passed['llvm']} | | | {count - passed['llvm']} |",

@@ -121,8 +121,8 @@ def page(rows: Iterable[Row]) -> str:
         f"ONNX's own test suite (`onnx.backend.test` of onnx {onnx.__version__}: nodes, simple models, exports from "
         "PyTorch, and the nine networks), compared as ONNX does; `python -m benchmarks.scoreboard` writes this page. "
         "*Native* cases run in compiled code, *mixed* ones partly, and *reference* ones wholly, in Python. Random "
-        "operators are checked by their means. ONNX Runtime's Python interface takes no arrays of bfloat16 and narrower floats: "
-        "such cases count as failed there.", "",
+        "operators are checked by their means. ONNX Runtime's Python interface takes no arrays of bfloat16 and "
+        "narrower floats: such cases count as failed there.", "",
         "| | passed | native | mixed | reference | failed |", "|---|--:|--:|--:|--:|--:|",
         f"| Graft, default backends | {passed['graft']} | " + " | ".join(str(totals[one]) for one in STATUSES) + " |",
         f"| Graft, `llvm` alone | {passed['llvm']} | {passed['llvm']} | | | {count - passed['llvm']} |",

@@ -143,6 +143,8 @@ class _Writer(VectorWriter):
             case ir.Block(statements):
                 for inner in statements:
                     self.statement(inner)
+            case ir.CallExtern("prefetch", (ir.Load(buffer, indices), ir.Constant(level))) if self.has_vectors:
+                self.line(f"GRAFT_PREFETCH(&{self.place(buffer, indices)}, {level});")
             case ir.CallExtern("prefetch"):
                 pass  # no effect but on time
             case ir.CallExtern(name, arguments) if name in emit_analysis.FAILURES:

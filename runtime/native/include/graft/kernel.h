@@ -189,6 +189,7 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed to inline functions alone */
 
 #define GRAFT_LANES GRAFT_INLINE __attribute__((always_inline))
+#define GRAFT_PREFETCH(PLACE, LEVEL) __builtin_prefetch(PLACE, 0, LEVEL)
 
 /* A vector type, the same anywhere in memory, and the vector of one number. A condition is -1 or 0 in an int32. */
 #define GRAFT_VECTOR(NAME, T, LANES)                                                                                   \
@@ -269,6 +270,14 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
       if (on[lane]) to[lane] = a[lane];                                                                                \
   }
 
+/* Elements of which the next lane's is `step` further. */
+#define GRAFT_VECTOR_STEP(NAME, T, LANES)                                                                              \
+  GRAFT_LANES NAME##x##LANES step_##NAME##x##LANES(const T *from, const int step, int32x##LANES on) {                  \
+    NAME##x##LANES a = {0};                                                                                            \
+    for (int lane = 0; lane < LANES; ++lane) a[lane] = on[lane] ? from[lane * step] : 0;                               \
+    return a;                                                                                                          \
+  }
+
 #define GRAFT_VECTORS_OF(LANES)                                                                                        \
   GRAFT_VECTOR(int32, int32_t, LANES) GRAFT_VECTOR(uint32, uint32_t, LANES)                                            \
   GRAFT_VECTOR(int64, int64_t, LANES) GRAFT_VECTOR(uint64, uint64_t, LANES)                                            \
@@ -282,7 +291,8 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
   GRAFT_VECTOR_ACCESS(int16, int16_t, LANES) GRAFT_VECTOR_ACCESS(uint16, uint16_t, LANES)                              \
   GRAFT_VECTOR_ACCESS(int32, int32_t, LANES) GRAFT_VECTOR_ACCESS(uint32, uint32_t, LANES)                              \
   GRAFT_VECTOR_ACCESS(int64, int64_t, LANES) GRAFT_VECTOR_ACCESS(uint64, uint64_t, LANES)                              \
-  GRAFT_VECTOR_ACCESS(float32, float, LANES) GRAFT_VECTOR_ACCESS(float64, double, LANES)
+  GRAFT_VECTOR_ACCESS(float32, float, LANES) GRAFT_VECTOR_ACCESS(float64, double, LANES)                               \
+  GRAFT_VECTOR_STEP(int32, int32_t, LANES) GRAFT_VECTOR_STEP(float32, float, LANES)
 GRAFT_VECTORS_OF(2)
 GRAFT_VECTORS_OF(4)
 GRAFT_VECTORS_OF(8)
@@ -378,6 +388,37 @@ GRAFT_VECTORS_OF(64)
 #define store_int32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
 #define load_uint32x8(from, on) ((uint32x8)_mm256_maskload_epi32((const int *)(from), (__m256i)(on)))
 #define store_uint32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
+#endif
+#ifdef __AVX2__
+/* Of every second element, two vectors of which the wanted lanes are on; of others, a gather. */
+#define GRAFT_VECTOR_GATHER(NAME, T, LANES, LOW, HIGH, EVEN, GATHER)                                                   \
+  GRAFT_LANES NAME##x##LANES gather_##NAME##x##LANES(const T *from, const int step, int32x##LANES on) {                \
+    const int32x##LANES off = {0}, to = (int32x##LANES){GRAFT_COUNT_##LANES(0)} * step;                                \
+    if (step != 2) return (NAME##x##LANES)GATHER;                                                                      \
+    const NAME##x##LANES low = load_##NAME##x##LANES(from, __builtin_shufflevector(on, off, LOW));                     \
+    const NAME##x##LANES high = load_##NAME##x##LANES(from + LANES, __builtin_shufflevector(on, off, HIGH));           \
+    return __builtin_shufflevector(low, high, EVEN);                                                                   \
+  }
+#define GRAFT_LOW_8 0, 8, 1, 8, 2, 8, 3, 8
+#define GRAFT_HIGH_8 4, 8, 5, 8, 6, 8, 7, 8
+#define GRAFT_EVEN_8 0, 2, 4, 6, 8, 10, 12, 14
+#define GRAFT_GATHER_8                                                                                                 \
+  _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)from, (__m256i)to, (__m256i)on, 4)
+GRAFT_VECTOR_GATHER(int32, int32_t, 8, GRAFT_LOW_8, GRAFT_HIGH_8, GRAFT_EVEN_8, GRAFT_GATHER_8)
+GRAFT_VECTOR_GATHER(float32, float, 8, GRAFT_LOW_8, GRAFT_HIGH_8, GRAFT_EVEN_8, GRAFT_GATHER_8)
+#define step_int32x8(from, step, on) gather_int32x8(from, step, on)
+#define step_float32x8(from, step, on) gather_float32x8(from, step, on)
+#endif
+#if defined(__AVX512VL__) && defined(__AVX512DQ__)
+#define GRAFT_LOW_16 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16
+#define GRAFT_HIGH_16 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15, 16
+#define GRAFT_EVEN_16 GRAFT_EVEN_8, 16, 18, 20, 22, 24, 26, 28, 30
+#define GRAFT_GATHER_16                                                                                                \
+  _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), _mm512_movepi32_mask((__m512i)on), (__m512i)to, from, 4)
+GRAFT_VECTOR_GATHER(int32, int32_t, 16, GRAFT_LOW_16, GRAFT_HIGH_16, GRAFT_EVEN_16, GRAFT_GATHER_16)
+GRAFT_VECTOR_GATHER(float32, float, 16, GRAFT_LOW_16, GRAFT_HIGH_16, GRAFT_EVEN_16, GRAFT_GATHER_16)
+#define step_int32x16(from, step, on) gather_int32x16(from, step, on)
+#define step_float32x16(from, step, on) gather_float32x16(from, step, on)
 #endif
 #ifdef __aarch64__
 #define fma_float32x4(a, b, c) ((float32x4)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))

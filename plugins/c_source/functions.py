@@ -21,6 +21,7 @@ from graft.core.tensor_ir.visit import map_statement, statement_expressions, wal
 from graft.core.types import element_bits
 from graft.plugins.c_source.expressions import TYPES
 from graft.plugins.c_source.vectors import VectorWriter, has_vector_types
+from graft.plugins.c_source.wide_casts import casts_by_parts
 from graft.plugins.codegen import emit_analysis
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import VARIES, CFunction
@@ -36,7 +37,8 @@ def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSo
 
     Raises CompileError for a node that C cannot say, naming it.
     """
-    for rule in (expansion(), unfused(is_exact=function.is_exact), widening()):
+    rules = [expansion(), unfused(is_exact=function.is_exact), *([casts_by_parts()] if vectors else ()), widening()]
+    for rule in rules:
         function = replace(function, body=map_statement(function.body, rule))
     if not (vectors and has_vector_types(function)):
         function = without_vectors(function)

@@ -92,6 +92,12 @@ RISCV64 = Machine(
     memories=caches(32 * KIB, 256 * KIB), instructions=instructions_of("riscv64", {"m", "a", "f", "d", "c"}),
     costs=Costs(fused=1, loads=1, latency=5),
 )  # fmt: skip
+RISCV64_V = Machine(
+    # Registers have 128 bits at least (Zvl128b is part of V); masks of a group of them lie in v0 alone.
+    "riscv64+v", "riscv64", "generic-rv64", RISCV64.features | {"v"}, vectors=(128,), registers=32, levels=THREADS,
+    memories=caches(32 * KIB, 256 * KIB), instructions=instructions_of("riscv64", RISCV64.features | {"v"}),
+    costs=Costs(fused=1, loads=1, latency=5),
+)  # fmt: skip
 GENERIC = Machine(
     "generic", "generic", "generic", registers=16, levels=THREADS, memories=caches(32 * KIB, 256 * KIB)
 )  # fmt: skip
@@ -99,7 +105,7 @@ GENERIC = Machine(
 ROWS = {
     row.name: row
     for row in (
-        X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, RISCV64, THUMBV7EM, WASM32, WASM32_SIMD128,
+        X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, RISCV64, RISCV64_V, THUMBV7EM, WASM32, WASM32_SIMD128,
         WASM32_RELAXED_SIMD, WASM32_THREADS, GENERIC,
     )
 }  # fmt: skip
@@ -110,7 +116,7 @@ COMPILED_FOR = frozenset({
     "f16c", "fma", "fma4", "xop", "gfni", "avxvnni", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16",
     "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2",
     "avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx512vp2intersect",
-    "neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2",
+    "neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2", "v",
 })  # fmt: skip
 """The features for which compilers may generate code where a machine has them: a program that was compiled for one that
 has them needs them, and the runtime knows how to look for each (`runtime/native/src/cpu.c`)."""

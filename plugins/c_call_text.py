@@ -26,7 +26,7 @@ TYPES = {
 """The C type of an element; floats of 16 bits are their bits."""
 KEYWORDS = frozenset((
     "auto", "break", "case", "char", "const", "continue", "context", "default", "do", "double", "else", "enum",
-    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return",
+    "extern", "float", "for", "goto", "if", "inline", "int", "kept", "long", "object", "register", "restrict", "return",
     "scratch", "short", "signed", "sizeof", "static", "status", "struct", "switch", "typedef", "union",
     "unsigned", "void", "volatile", "while",
 ))  # fmt: skip
@@ -48,6 +48,7 @@ class CText:
     shapes: tuple[bool, ...]
     """By input, then output: whether the shape is passed."""
     scratch: int
+    keeps: bool
 
     def is_like(self, other: CText) -> bool:
         """Whether the functions are the same but for their names."""
@@ -55,7 +56,7 @@ class CText:
 
     def named(self, name: str) -> KernelSource:
         """Return the function under a name."""
-        function = CFunction(name, self.parameters, self.shapes, (False,) * len(self.shapes), self.scratch)
+        function = CFunction(name, self.parameters, self.shapes, (False,) * len(self.shapes), self.scratch, self.keeps)
         return KernelSource(f"GRAFT_KERNEL {function.declaration} {{\n{self.body}}}\n", function)
 
 
@@ -99,17 +100,20 @@ class KernelWriter(string.Formatter):
         tensors = [*(self._packed(one) for one in inputs), *self.kernel.outputs]
         names = [self._pointers[id(one)] for one in (*inputs, *self.kernel.outputs)]
         shapes = tuple(name in self._shaped for name in names)
-        parameters = ["GraftContext *context"]
+        parameters = ["GraftContext *context", *(["GraftKept *kept"] if self.call.destroy else [])]
         for number, (operand, name, shape) in enumerate(zip(tensors, names, shapes, strict=True)):
             const = "const " if number < len(inputs) else ""
             parameters.append(f"{const}{self._type(operand)} *restrict {name}")
             parameters += [f"const int64_t *{name}_shape"] if shape else []
         scratch = self.call.scratch if isinstance(self.call.scratch, int) else VARIES
         body = "".join(f"  {line}\n" for line in (*lines, "return GRAFT_OK;"))
-        return CText(body, ", ".join(parameters), tuple(tensors[: len(inputs)]), shapes, scratch)
+        return CText(
+            body, ", ".join(parameters), tuple(tensors[: len(inputs)]), shapes, scratch, bool(self.call.destroy)
+        )
 
     def _fields(self) -> dict[str, Any]:
         known: dict[str, Any] = {"scratch": C("scratch")} if self.call.scratch else {}
+        known |= {"kept": C("&object")} if self.call.destroy else {}
         known |= {operator.op: Attributes(operator) for operator in self.kernel.body}
         return known | dict(self.kernel.node.attributes) | dict(self.kernel.names) | dict(self.call.values)
 
@@ -221,15 +225,21 @@ class KernelWriter(string.Formatter):
         return [asked, "if (!scratch) return GRAFT_ERROR_MEMORY;"]
 
     def _statement(self, said: str) -> list[str]:
-        text = said.strip().rstrip(";")
+        text, destroy = said.strip().rstrip(";"), self.call.destroy
         unused = [] if self.call.scratch or self.success else ["(void)context;"]
+        take = ["void *object = graft_take(kept);"] if destroy else []
+        keep = [f"graft_keep(kept, object, {destroy});"] if destroy else []
         if not self.success:
-            return [*unused, f"{text};"]
+            return [*unused, *take, f"{text};", *keep]
         name = text.partition("(")[0].strip()
         failed = f'return graft_fail(context, "{name} returned %lld", (long long)status);'
+        give = [f"if (status != (long long)({self.success}) && object) {destroy}(object);"] if destroy else []
         return [
+            *take,
             f"const long long status = (long long)({text});",
+            *give,
             f"if (status != (long long)({self.success})) {failed}",
+            *keep,
         ]
 
 

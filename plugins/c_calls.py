@@ -10,6 +10,7 @@ A call is a C expression with fields in braces, as `str.format` has them:
     {alpha}  {Gemm.alpha}   an attribute, as a literal; of one operator of a composite
     {pads}  {pads:int}      a list, as an array of int64_t, or of the type that is named
     {scratch}               the memory that the call asked for
+    {kept}                  the address of what the call keeps from run to run, a ``void **``: NULL in a first run
 
 Inputs of an operator have ONNX's names, those of a composite the names that its pattern captures them under, and all of
 them their position. Outputs are ``Y``, or ``Y0``, ``Y1`` where there are several.
@@ -43,14 +44,16 @@ class CCall:
 
     ``text`` is a C expression with fields, ``values`` are further fields by name. ``packed`` replaces constants by what
     they become when they are packed at compile time. ``scratch`` are bytes of memory for the time of the call, aligned
-    to 64. ``success`` is what the call returns where nothing failed, in C; "" for a call that cannot fail, and None for
-    what the backend says of all.
+    to 64. ``destroy`` is the C function that gives back what the call keeps: an operator that it made in its first run,
+    say, which one run at a time has. ``success`` is what the call returns where nothing failed, in C; "" for a call
+    that cannot fail, and None for what the backend says of all.
     """
 
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
     packed: Mapping[str, np.ndarray] = field(default_factory=dict)
     scratch: Extent = 0
+    destroy: str = ""
     success: str | None = None
 
 

@@ -15,17 +15,20 @@ from graft.plugins.hooks import PROJECT
 
 DISTRIBUTION = "graft-compiler"
 BUILT_IN = {
+    "accelerator": "graft.plugins.accelerator.plugin",
     "c_source": "graft.plugins.c_source.plugin",
     "cblas": "graft.plugins.cblas.plugin",
     "llvm": "graft.plugins.llvm.plugin",
     "onednn": "graft.plugins.onednn.plugin",
     "reference": "graft.plugins.reference.plugin",
+    "xnnpack": "graft.plugins.xnnpack.plugin",
 }
 """The plugins in the tree, as `pyproject.toml` declares them: so a checkout that is not installed has them too."""
 
 LIBRARIES = {
     "graft.plugins.cblas.plugin": "graft.plugins.cblas.library",
     "graft.plugins.onednn.plugin": "graft.plugins.onednn.library",
+    "graft.plugins.xnnpack.plugin": "graft.plugins.xnnpack.library",
 }
 """Those that need a library, with the light module whose ``missing()`` says what to install."""
 

@@ -1,9 +1,9 @@
 """The C text of a module, from which the same kernels are compiled elsewhere: in a C project, for another machine.
 
-A kernel is a plain C function: ``GraftContext *``, then inputs and outputs in the order of the call, an element pointer
-each (NULL for an optional input that is absent), behind it ``const int64_t *`` with the shape and another with the
-strides where the function reads them (strides may be NULL: the tensor is contiguous). Everything else that the text
-names stands in the header `prelude`.
+A kernel is a plain C function: ``GraftContext *`` (and ``GraftKept *``, where it keeps something), then inputs and
+outputs in the order of the call, an element pointer each (NULL for an optional input that is absent), behind it
+``const int64_t *`` with the shape and another with the strides where the function reads them (strides may be NULL: the
+tensor is contiguous). Everything else that the text names stands in the header `prelude`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class CFunction:
     """... and whether its strides are."""
     scratch: int = 0
     """The most bytes that it asks its host for at one time, or `VARIES`."""
+    keeps: bool = False
+    """Whether it keeps objects from run to run: behind the context it has ``GraftKept *``, one for each call."""
 
     @property
     def declaration(self) -> str:
@@ -81,13 +83,14 @@ def source_from_json(row: Mapping[str, Any], text: str) -> CSource:
 
 def function_to_json(function: CFunction) -> dict[str, Any]:
     """Return the JSON form of a function."""
-    return {
+    row = {
         "entry": function.entry,
         "parameters": function.parameters,
         "shapes": [int(flag) for flag in function.shapes],
         "strides": [int(flag) for flag in function.strides],
         "scratch": function.scratch,
     }
+    return row | ({"keeps": 1} if function.keeps else {})
 
 
 def function_from_json(row: Mapping[str, Any]) -> CFunction:
@@ -97,7 +100,7 @@ def function_from_json(row: Mapping[str, Any]) -> CFunction:
     scratch = int(row["scratch"])
     if len(shapes) != len(strides) or scratch < VARIES or not entry.isidentifier():
         raise ValueError(f"{entry!r} is not a C function with {len(shapes)} shapes and {len(strides)} strides")
-    return CFunction(entry, parameters, shapes, strides, scratch)
+    return CFunction(entry, parameters, shapes, strides, scratch, bool(row.get("keeps", 0)))
 
 
 def _texts(row: Sequence[Any]) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def comment(nodes: Sequence[str]) -> str:
 
 def entry_text(function: CFunction, inputs: int) -> str:
     """Return the C function with the ABI of GraftFunction that calls a plain one with so many inputs."""
-    arguments = ["context"]
+    arguments = ["context", "(GraftKept *)state"] if function.keeps else ["context"]
     for number, (shape, strides) in enumerate(zip(function.shapes, function.strides, strict=True)):
         tensor = f"inputs[{number}]" if number < inputs else f"outputs[{number - inputs}]"
         arguments.append(f"GRAFT_DATA({tensor})")

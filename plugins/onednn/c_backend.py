@@ -36,13 +36,14 @@ TAKEN = frozenset({
 class OneDnnCBackend(CSourceBackend):
     """What `onednn` takes of convolutions, products, pooling, softmax and elementwise operators, for C projects.
 
-    Each call describes and makes its primitive, which oneDNN caches, and reads and writes row-major tensors: `onednn`
-    chooses layouts once, at load, and is the faster of the two.
+    Each call keeps the primitive that it made in its first run, and reads and writes row-major tensors: `onednn`, whose
+    tensors stay in oneDNN's layouts from one convolution to the next, is the faster of the two.
     """
 
     name: ClassVar[str] = "onednn_c"
     priority: ClassVar[int] = 30
     by_default: ClassVar[bool] = False
+    headers: ClassVar[tuple[str, ...]] = ("stdlib.h",)
     libraries: ClassVar[tuple[str, ...]] = (library.NAME,)
     install: ClassVar[str] = library.INSTALL
     helpers: ClassVar[str] = "".join(

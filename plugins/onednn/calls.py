@@ -46,7 +46,11 @@ def call_of(kernel: CKernel) -> CCall:
             text = f"{BINARY[attributes['algorithm']]}, {a}, {b}, {_result(y)}"
         case other:
             raise CompileError(f"{kernel.where}: the primitive '{other}' has no call in C", node=kernel.name)
-    return CCall(f"graft_onednn_{attributes['primitive']}({text}, {_post_ops(kernel, y)})")
+    return _kept(f"graft_onednn_{attributes['primitive']}({{kept}}, {text}, {_post_ops(kernel, y)})")
+
+
+def _kept(text: str) -> CCall:
+    return CCall(text, destroy="graft_onednn_destroy")
 
 
 def _convolution(kernel: CKernel, y: Sizes, attributes: Mapping[str, Any]) -> CCall:
@@ -55,7 +59,7 @@ def _convolution(kernel: CKernel, y: Sizes, attributes: Mapping[str, Any]) -> CC
     bias = _view(_sizes(kernel[2]), 2) if attributes["bias"] else "NULL"
     window = ", ".join(_list(attributes[name]) for name in Window)
     views = f"{_view(_sizes(kernel[0]), 0)}, {_view(weights, 1)}, {bias}, {_result(y)}"
-    return CCall(f"graft_onednn_convolution({views}, {window}, {_post_ops(kernel, y)})")
+    return _kept(f"graft_onednn_convolution({{kept}}, {views}, {window}, {_post_ops(kernel, y)})")
 
 
 def _matmul(kernel: CKernel, y: Sizes, attributes: Mapping[str, Any]) -> CCall:
@@ -67,7 +71,7 @@ def _matmul(kernel: CKernel, y: Sizes, attributes: Mapping[str, Any]) -> CCall:
     rank = len(y)
     views = [_matrix(_padded(one, rank), number, turned[number]) for number, one in enumerate((left, right))]
     bias = _view(_padded(_sizes(kernel[2]), rank), 2) if attributes.get("bias") else "NULL"
-    return CCall(f"graft_onednn_matmul({', '.join(views)}, {bias}, {_result(y)}, {_post_ops(kernel, y)})")
+    return _kept(f"graft_onednn_matmul({{kept}}, {', '.join(views)}, {bias}, {_result(y)}, {_post_ops(kernel, y)})")
 
 
 def _post_ops(kernel: CKernel, y: Sizes) -> str:

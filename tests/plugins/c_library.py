@@ -11,9 +11,13 @@ HEADER = """#include <stdint.h>
 void tiny_relu(const float *x, int64_t count, float *y);
 int tiny_matmul(const float *a, const float *b, float *y, int m, int n, int k);
 int tiny_scale(const float *x, float alpha, const int *shape, int rank, float *scratch, float *y);
+int tiny_count(void **kept, const float *x, int64_t count, float *y);
+void tiny_forget(void *kept);
+extern int tiny_forgotten;
 void tiny_nowhere(const float *x, float *y);
 """
 SOURCE = """#include "tiny.h"
+#include <stdlib.h>
 void tiny_relu(const float *x, int64_t count, float *y) {
   for (int64_t i = 0; i < count; i++) y[i] = x[i] > 0 ? x[i] : 0;
 }
@@ -33,6 +37,17 @@ int tiny_scale(const float *x, float alpha, const int *shape, int rank, float *s
   for (int64_t i = 0; i < count; i++) scratch[i] = alpha * x[i];
   for (int64_t i = 0; i < count; i++) y[i] = scratch[i];
   return 0;
+}
+int tiny_forgotten;
+int tiny_count(void **kept, const float *x, int64_t count, float *y) {
+  int *runs = *kept ? *kept : (*kept = calloc(1, sizeof *runs));
+  ++*runs;
+  for (int64_t i = 0; i < count; i++) y[i] = x[i] + *runs;
+  return x[0] > 1000;
+}
+void tiny_forget(void *kept) {
+  ++tiny_forgotten;
+  free(kept);
 }
 """
 SONAME = "libgrafttiny.so.1"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -63,6 +65,9 @@ RELU = "tiny_relu({X}, {Y.size}, {Y})"
 SCALE = graft.CCall("tiny_scale({X}, {alpha}, {X.shape:int}, {X.rank}, {scratch}, {Y})", scratch=X.nbytes, success="0")
 
 
+COUNT = graft.CCall("tiny_count({kept}, {X}, {Y.size}, {Y})", destroy="tiny_forget", success="0")
+
+
 def compiled(backend: graft.CSourceBackend, body: str, **shapes: str) -> graft.Program:
     program: graft.Program = graft.compile(model(body, **shapes), [backend], strict=True, cache=False)
     return program
@@ -105,6 +110,50 @@ def test_the_c_of_a_kernel(tiny: Make) -> None:
 def test_scratch_and_attributes_reach_the_call(tiny: Make) -> None:
     program = compiled(tiny({"LeakyRelu": SCALE}), "y = LeakyRelu<alpha=0.5>(x)")
     assert program(X).tolist() == (X / 2).tolist()
+
+
+def test_a_call_keeps_what_it_made(tiny: Make) -> None:
+    program = compiled(tiny({"Relu": COUNT}), "a = Relu(x) y = Relu(a)")
+    assert module_of(program).functions == ("tiny_0_0",)
+    assert [program(X).tolist() for _ in range(2)] == [(X + 2).tolist(), (X + 4).tolist()], "each call has its own"
+
+
+def test_the_c_of_a_kernel_that_keeps_something(tiny: Make) -> None:
+    assert text_of(compiled(tiny({"Relu": COUNT}), "y = Relu(x)")) == (
+        "/* 'y' */\n"
+        "GRAFT_KERNEL int32_t tiny_0_0(GraftContext *context, GraftKept *kept, const float *restrict x, "
+        "float *restrict y) {\n"
+        "  void *object = graft_take(kept);\n"
+        "  const long long status = (long long)(tiny_count(&object, x, 6, y));\n"
+        "  if (status != (long long)(0) && object) tiny_forget(object);\n"
+        '  if (status != (long long)(0)) return graft_fail(context, "tiny_count returned %lld", (long long)status);\n'
+        "  graft_keep(kept, object, tiny_forget);\n"
+        "  return GRAFT_OK;\n"
+        "}\n"
+    )
+
+
+def test_what_is_kept_goes_with_the_program_and_with_a_call_that_failed(tiny: Make, library: Path) -> None:
+    forgotten = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "tiny_forgotten")
+    before = forgotten.value
+    program = compiled(tiny({"Relu": COUNT}), "y = Relu(x)")
+    assert program(X).tolist() == (X + 1).tolist()
+    with pytest.raises(GraftError, match="tiny_count returned 1"):
+        program(X + 2000)
+    assert forgotten.value == before + 1
+    assert program(X).tolist() == (X + 1).tolist()
+    del program
+    gc.collect()
+    assert forgotten.value == before + 2
+
+
+def test_threads_at_a_time_keep_an_object_each(tiny: Make) -> None:
+    program = compiled(tiny({"Relu": COUNT}), "y = Relu(x)")
+    with ThreadPoolExecutor(12) as pool:
+        found = list(pool.map(program, [X] * 400))
+    runs = [int(one[0, 0] - X[0, 0]) for one in found]
+    assert min(runs) == 1
+    assert all(np.array_equal(one, X + run) for one, run in zip(found, runs, strict=True))
 
 
 def test_equal_kernels_share_a_function(tiny: Make) -> None:

@@ -26,11 +26,18 @@ typedef struct Symbol {
   size_t offset;
 } Symbol;
 
+/* What one call keeps. */
+typedef struct Keeper {
+  GraftKept kept;
+  struct Keeper *next;
+} Keeper;
+
 typedef struct Image {
   char *address;
   size_t size;
   Symbol *symbols;
   size_t symbol_count;
+  Keeper *keepers;
 } Image;
 
 static uint64_t read_little_endian(const unsigned char *bytes, int count) {
@@ -163,6 +170,15 @@ static int32_t map_image(const GraftLoaderHost *host, const GraftModuleSource *s
 static void unload(void *user, void *module) {
   (void)user;
   Image *image = module;
+  for (Keeper *keeper = image->keepers, *next; keeper; keeper = next) {
+    next = keeper->next;
+    for (int i = 0; i < GRAFT_KEPT; i++) {
+      if (keeper->kept.objects[i]) {
+        keeper->kept.destroy(keeper->kept.objects[i]);
+      }
+    }
+    free(keeper);
+  }
   if (image->address) {
     graft_unmap_image(image->address, image->size);
   }
@@ -211,6 +227,24 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *module, con
   return host->fail(host, "it has no function '%s'", function);
 }
 
+/* Each call has a state of its own: what it keeps may depend on the constants that it reads. */
+static int32_t lookup_keeping(void *user, const GraftLoaderHost *host, void *module, const char *function,
+                              GraftFunction *entry, void **state) {
+  Image *image = module;
+  int32_t status = lookup(user, host, module, function, entry, state);
+  if (status) {
+    return status;
+  }
+  Keeper *keeper = graft_calloc(1, sizeof(Keeper));
+  if (!keeper) {
+    return host->fail(host, "out of memory");
+  }
+  keeper->next = image->keepers;
+  image->keepers = keeper;
+  *state = &keeper->kept;
+  return GRAFT_OK;
+}
+
 const GraftLoader graft_native_loader = {
     .abi_version = GRAFT_ABI_VERSION,
     .kind = "native",
@@ -223,6 +257,6 @@ const GraftLoader graft_c_source_loader = {
     .abi_version = GRAFT_ABI_VERSION,
     .kind = "c_source",
     .load = load,
-    .lookup = lookup,
+    .lookup = lookup_keeping,
     .unload = unload,
 };

@@ -10,6 +10,10 @@
 #ifndef GRAFT_KERNEL_H
 #define GRAFT_KERNEL_H
 
+#if !defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L
+#error "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer"
+#endif
+
 #include <limits.h>
 #include <math.h>
 #include <stdbool.h>
@@ -43,6 +47,13 @@ typedef struct GraftContext {
 } GraftContext;
 
 typedef int32_t (*GraftTask)(GraftContext *context, void *closure, int64_t begin, int64_t end);
+
+/* What one call of the model keeps from run to run: objects of a vendor's library, for as many threads. */
+enum { GRAFT_KEPT = 8 };
+typedef struct GraftKept {
+  void *objects[GRAFT_KEPT];
+  void (*destroy)(void *object);
+} GraftKept;
 
 /* Returns 64-byte aligned memory that lives until the function or task ends, NULL if there is none left. */
 GRAFT_INLINE void *graft_scratch(GraftContext *context, uint64_t bytes) {
@@ -83,6 +94,31 @@ GRAFT_INLINE int32_t graft_parallel_for(GraftContext *context, int64_t count, in
 #define GRAFT_STRIDES(TENSOR) ((TENSOR) == NULL ? NULL : (TENSOR)->strides)
 
 #endif
+
+/* Takes what an earlier run has kept, so that nobody else has it: NULL in a first run. */
+GRAFT_INLINE void *graft_take(GraftKept *kept) {
+#if defined(__GNUC__)
+  for (int i = 0; kept && i < GRAFT_KEPT; i++) {
+    void *const object = __atomic_exchange_n(kept->objects + i, NULL, __ATOMIC_ACQ_REL);
+    if (object) return object;
+  }
+#endif
+  return (void)kept, NULL;
+}
+
+/* Keeps an object for later runs, and destroys it where there is no place left (or there are no atomic operations). */
+GRAFT_INLINE void graft_keep(GraftKept *kept, void *object, void (*destroy)(void *object)) {
+  if (!object) return;
+#if defined(__GNUC__)
+  if (kept) __atomic_store_n(&kept->destroy, destroy, __ATOMIC_RELAXED);
+  for (int i = 0; kept && i < GRAFT_KEPT; i++) {
+    void *empty = NULL;
+    if (__atomic_compare_exchange_n(kept->objects + i, &empty, object, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  }
+#endif
+  (void)kept;
+  destroy(object);
+}
 
 /* ---- Integers ------------------------------------------------------------------------------------------------- */
 
@@ -179,6 +215,9 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
 #endif /* GRAFT_KERNEL_H */
 
 #if defined(GRAFT_VECTORS) && !defined(GRAFT_VECTOR_TYPES)
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#error "vectors need GCC 12 (__builtin_shufflevector) or Clang: export with --target generic"
+#endif
 #define GRAFT_VECTOR_TYPES
 
 #if defined(__aarch64__)

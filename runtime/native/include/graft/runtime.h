@@ -63,6 +63,15 @@ struct GraftContext {
   const GraftApi *api;
 };
 
+/* The state of functions of kind "c_source": what one call of the program keeps from run to run, such as a vendor's
+ * operator. A run takes an object out of a place, so that it has it alone, and puts it back; what is left at unload
+ * goes to `destroy`. All zero at first. */
+enum { GRAFT_KEPT = 8 };
+typedef struct GraftKept {
+  void *objects[GRAFT_KEPT];
+  void (*destroy)(void *object);
+} GraftKept;
+
 /* ---- Loaders: one per module kind ----------------------------------------------------------------------------- */
 
 typedef struct GraftNamedTensor {

@@ -1,0 +1,1 @@
+"""XNNPACK, Google's library of floating-point operators, by calls in C."""

@@ -1,0 +1,68 @@
+"""The XNNPACK backend: convolutions, products, pooling and elementwise operators as calls of its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from graft.plugins.c_source_backend import CSourceBackend
+from graft.plugins.xnnpack import library
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graft.core.model.view import NodeView
+    from graft.core.reject import Reject
+    from graft.partition.region import Region
+    from graft.patterns.composite import Composite
+    from graft.plugins.c_calls import CCall, CKernel
+    from graft.plugins.json_graph import JsonGraph
+
+
+class XnnpackBackend(CSourceBackend):
+    """Operators in float32 by XNNPACK; the model for a library whose operators are made once and run often.
+
+    A call makes its operator, which packs the weights, in its first run and keeps it. Between calls of a region images
+    lie with channels last, as XNNPACK has them; at its borders they are turned.
+    """
+
+    name: ClassVar[str] = "xnnpack"
+    priority: ClassVar[int] = 35
+    by_default: ClassVar[bool] = False
+    headers: ClassVar[tuple[str, ...]] = ("xnnpack.h", "stdlib.h", "string.h")
+    libraries: ClassVar[tuple[str, ...]] = (library.NAME,)
+    install: ClassVar[str] = library.INSTALL
+    helpers: ClassVar[str] = (Path(__file__).parent / "calls.h").read_text(encoding="utf-8")
+    success: ClassVar[str] = "xnn_status_success"
+
+    @property
+    def patterns(self) -> Sequence[Composite]:
+        """The composites in order of preference."""
+        from graft.plugins.xnnpack.operators import PATTERNS
+
+        return PATTERNS
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return True if an operator of XNNPACK computes the node, or why none does."""
+        from graft.plugins.xnnpack.operators import refused
+
+        refusal = refused(node)
+        return True if refusal is None else refusal
+
+    def kernels(self, region: Region) -> tuple[JsonGraph, Mapping[str, np.ndarray]]:
+        """Return the region, whose kernels know which of their images have channels last."""
+        from graft.plugins.xnnpack.layouts import with_layouts
+
+        graph, constants = super().kernels(region)
+        return with_layouts(graph), constants
+
+    def call(self, kernel: CKernel) -> CCall:
+        """Return the call of an operator with what follows it."""
+        from graft.plugins.xnnpack.calls import call_of
+
+        return call_of(kernel)
+
+    def version(self) -> str:
+        """Return the library's name: XNNPACK has no releases, and says no version."""
+        return library.NAME

@@ -27,8 +27,10 @@ test-slow: $(STAMP)
 # Other machines, emulated: installs emulators and compilers where it may, tests skip and say what is missing otherwise.
 test-targets: $(STAMP)
 	.ci/install_targets
+	$(BIN)/python -m pip install --quiet --editable '.[wasmtime]' || echo "not to be had: wasmtime"
 	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/test_aarch64.py \
-	  tests/end_to_end/test_riscv64.py tests/end_to_end/test_wasm.py tests/examples/test_cortex_m.py
+	  tests/end_to_end/test_riscv64.py tests/end_to_end/test_wasm.py tests/end_to_end/test_wasm_shapes.py \
+	  tests/end_to_end/test_wasmtime.py tests/examples/test_cortex_m.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -145,9 +146,10 @@ class TensorIrBackend(CodegenChoices, Backend):
 
         target = self._machine(options.target, options.threads)
         wanted, own = options.target.machine, host_target().machine
-        if wanted != own:
+        if wanted != own and wish.device is None:
             raise TuningError(
-                f"tuning measures on this machine, a {own.cpu}, not on a {wanted.name}; tune for target 'native'",
+                f"tuning measures on this machine, a {own.cpu}, not on a {wanted.name}; tune for target 'native', or "
+                "on a device (TuneOptions.device)",
                 target=wanted.name,
             )
         if options.tuned is None:
@@ -155,7 +157,8 @@ class TensorIrBackend(CodegenChoices, Backend):
                 "tuning needs a database to keep what it finds in; leave tuned on, with a cache directory of your own"
             )
         regions = [in_integers(region, target.without) for region in regions]
-        builder = KernelBuilder(target, options.threads, lambda functions: self.emit(functions, target), self)
+        emit = partial(self.emit, target=target)
+        builder = KernelBuilder(target, options.threads, emit, self, device=wish.device)
         return tune_regions(regions, self._table, builder, self._tunings(target, options.tuned), wish)
 
     @property

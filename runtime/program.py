@@ -152,7 +152,7 @@ class Program:
         return export_library(self.description, path, name=name)
 
     @takes(path=PATH, inputs=optional(FEEDS), name=optional(TEXT), profile=either("hosted", "bare-metal"),
-           ram=optional(at_least(0)))  # fmt: skip
+           ram=optional(at_least(0)), threads=at_least(1))  # fmt: skip
     def export_c_project(
         self,
         path: str | os.PathLike[str],
@@ -161,20 +161,22 @@ class Program:
         name: str | None = None,
         profile: Profile = "hosted",
         ram: int | None = None,
+        threads: int = 1,
     ) -> ExportedProject:
         """Write the program to a folder as C that needs a C11 compiler and nothing else; `docs/deploy.md` shows it.
 
         Every module must have C source, as those of the backend ``c_source`` do. ``inputs`` are recorded for the
         project's check, with what the program gives for them; None for seeded random ones. Profile ``bare-metal`` has
-        its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have. Raises ArtifactError,
-        and leaves what was at ``path`` then.
+        its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have; ``threads``
+        (POSIX's, in profile ``hosted``) share the loops of kernels. Raises ArtifactError, and leaves what was at
+        ``path`` then.
         """
         from graft.runtime.export.c_check import Recorded
         from graft.runtime.export.c_project import export_c_project
         from graft.runtime.inputs import inputs_of
 
         recorded = Recorded.of(self, inputs_of(self, (), 0) if inputs is None else inputs)
-        return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram)
+        return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram, threads=threads)
 
     @property
     def arena_bytes(self) -> int:
@@ -210,7 +212,7 @@ def manifest_of(description: ProgramDescription) -> bytes:
     """Return the manifest that the native runtime reads, for a program whose modules and constants are in memory."""
     data = {
         "abi": ABI_VERSION,
-        **procedures_to_json(description),
+        **procedures_to_json(description, schedules=False),
         "modules": [
             {
                 "name": module.name,

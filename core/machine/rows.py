@@ -72,6 +72,15 @@ WASM32_SIMD128 = Machine(
     levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
     instructions=instructions_of("wasm32", {"simd128"}), costs=Costs(fused=1.5), unroll=1,
 )  # fmt: skip
+WASM32_RELAXED_SIMD = Machine(
+    # A multiply-add is one instruction, fused or not as the engine likes, so no product waits in a register.
+    "wasm32+relaxed-simd", "wasm32", "generic", frozenset({"simd128", "relaxed-simd"}), vectors=(128,), registers=14,
+    levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
+    instructions=instructions_of("wasm32", {"simd128", "relaxed-simd"}), unroll=1,
+)  # fmt: skip
+WASM32_THREADS = replace(
+    WASM32_SIMD128, name="wasm32+threads", features=frozenset({"simd128", "atomics"}), levels=THREADS
+)
 THUMBV7EM = Machine(
     "thumbv7em", "thumb", "cortex-m4", frozenset({"vfp4d16sp"}), registers=16, levels=(Level("thread", 1),),
     memories=(OWN_MEMORY, Memory("host", bandwidth=4)), instructions=(), costs=Costs(fused=1, loads=1, latency=3),
@@ -88,7 +97,8 @@ GENERIC = Machine(
 ROWS = {
     row.name: row
     for row in (
-        X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, RISCV64, THUMBV7EM, WASM32, WASM32_SIMD128, GENERIC,
+        X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, RISCV64, THUMBV7EM, WASM32, WASM32_SIMD128,
+        WASM32_RELAXED_SIMD, WASM32_THREADS, GENERIC,
     )
 }  # fmt: skip
 ARCHITECTURES = {"aarch64": ARMV8_A, "arm64": ARMV8_A, "x86_64": X86_64, "amd64": X86_64}
@@ -138,9 +148,11 @@ def machine_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict)
     if name in ROWS:
         return ROWS[name]
     known = {**others(), **ARCHITECTURES, **ROWS}
-    base, *features = name.split("+")
-    if name in known or base in known:
-        return known[name] if name in known else with_features(known[base], *features)
+    words = name.split("+")
+    for count in range(len(words), 0, -1):  # names of rows may have features, too
+        row = known.get("+".join(words[:count]))
+        if row is not None:
+            return with_features(row, *words[count:]) if words[count:] else row
     names = (NATIVE, *(one for one in known if one not in ARCHITECTURES))
     raise MachineError(f"unknown target '{name}'; {_hint(name, names)}", machine=name)
 

@@ -7,10 +7,24 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Protocol
+
+import numpy as np
 
 from graft.core.schedule.parameters import Parameters
+from graft.core.tuning.race import Run
 from graft.errors import TuningError
 from graft.runtime.arguments import FUNCTION, SPECIALIZE, instance, optional, require
+from graft.runtime.procedure import ProgramDescription
+
+
+class Device(Protocol):
+    """Another machine than this one, on which programs of one kernel are measured."""
+
+    def bench(self, description: ProgramDescription, arrays: Sequence[np.ndarray]) -> Run:
+        """Return what says the cost of a run on some inputs, in seconds or in what stands for them."""
+        ...
+
 
 DEFAULT_SECONDS = 60.0
 SECONDS = instance(int, float, wanted="a number of seconds")
@@ -32,13 +46,15 @@ class TuneOptions:
     """``seconds`` is the budget for a whole model; ``progress`` is called before each race of candidates.
 
     ``dims`` are values of symbols, as in ``{"seq": (16, 128)}``: kernels of shapes that vary are measured at each
-    combination of them. Symbols that it does not name have the number that placement counts with.
+    combination of them. Symbols that it does not name have the number that placement counts with. ``device`` is where
+    kernels are measured, if not on this machine: then the target is its.
     """
 
     seconds: float = DEFAULT_SECONDS
     progress: Callable[[Progress], None] | None = None
     clock: Callable[[], float] = perf_counter
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    device: Device | None = None
 
     def __post_init__(self) -> None:
         require("TuneOptions", "seconds", self.seconds, SECONDS)

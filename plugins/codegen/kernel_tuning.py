@@ -24,7 +24,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage, Variable
 from graft.core.tuning.candidates import is_tunable
-from graft.core.tuning.options import TuneOptions, TuneReport
+from graft.core.tuning.options import Device, TuneOptions, TuneReport
 from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
 from graft.core.tuning.tunings import Tunings, workload_key
@@ -176,6 +176,8 @@ class KernelBuilder:
     emit: Emit
     choices: CodegenChoices
     touched: int = 0
+    device: Device | None = None
+    """Where they are measured, if not here."""
 
     def bench(self, workload: Workload) -> KernelBench:
         """Return an empty bench."""
@@ -224,7 +226,10 @@ class KernelBench:
     def _run(self, module: Module, constants: Mapping[Buffer, np.ndarray], sample: Sample) -> Run:
         """Return what runs the compiled kernel once on a sample, and says how long it took."""
         threads, arrays = self.builder.threads, sample.arrays
-        program = Program.from_description(_description(self.kernel, constants, module, sample.binding), threads)
+        description = _description(self.kernel, constants, module, sample.binding)
+        if self.builder.device is not None:
+            return self.builder.device.bench(description, arrays)
+        program = Program.from_description(description, threads)
         program.profile(*arrays)  # The first run finds no memory and no code in place.
         sources = [array.view(np.uint8) for array in arrays]
 

@@ -88,6 +88,10 @@ class RunError(GraftError):
     """A compiled program failed while it ran; ``node`` says where."""
 
 
+class DeviceError(GraftError):
+    """A device, or what emulates it, cannot be had, or did not answer as a session has it; ``board`` names it."""
+
+
 class DatatypeError(GraftError):
     """A custom datatype, or a lowering of it, is missing or wrong."""
 

@@ -15,7 +15,7 @@ CALLS = (
     "inspect MODEL --stage normalized", "profile MODEL --runs 1", "profile ARTIFACT -o trace.json --runs 1",
     "report MODEL -o report.html", "report ARTIFACT -o report.html", "datatypes list",
     "datatypes convert MODEL --type posit16 -o p.onnx", "datatypes sweep MODEL --types posit8", "cache", "cache info",
-    "cache tuned", "cache clear --what all", "export MODEL -o project",
+    "cache tuned", "cache clear --what all", "export MODEL -o project", "device MODEL",
 )  # fmt: skip
 FAILURES = (
     "backends show none", "plan none.onnx", "plan MODEL -b none",

@@ -15,6 +15,7 @@ VERBS = [
         "profile",
         "report",
         "export",
+        "device",
         "datatypes",
         "cache",
     ),

@@ -362,6 +362,5 @@ def _cost(stage: Stage, first: int, last: int) -> Cost:
     steps = shape.images * shape.area
     multiplies = shape.kind in (Kind.BLOCKS, Kind.LANES)
     moves = shape.outputs * shape.moved if multiplies else shape.steps
-    return Cost(
-        stage.name, first, last, (shape.steps - moves) * steps if multiplies else 0, stage.useful, moves * steps
-    )
+    products = (shape.steps - moves) * steps if multiplies else 0
+    return Cost(stage.name, first, last, products, stage.useful, moves * steps)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/accelerator/native/*.[ch])
 
-.PHONY: setup demo test test-slow test-targets check format bench native-check clean
+.PHONY: setup demo test test-slow test-conformance test-targets check format bench native-check clean
 
 setup: $(STAMP)
 
@@ -24,11 +24,17 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
+# The whole of ONNX's own test suite, with default backends and with the built-in compiler alone; `test` has a sample.
+test-conformance: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m conformance tests/conformance
+
 # Other machines, emulated: installs emulators and compilers where it may, tests skip and say what is missing otherwise.
 test-targets: $(STAMP)
 	.ci/install_targets
+	$(BIN)/python -m pip install --quiet --editable '.[wasmtime]' || echo "not to be had: wasmtime"
 	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/test_aarch64.py \
-	  tests/end_to_end/test_riscv64.py tests/end_to_end/test_wasm.py tests/examples/test_cortex_m.py
+	  tests/end_to_end/test_riscv64.py tests/end_to_end/test_wasm.py tests/end_to_end/test_wasm_shapes.py \
+	  tests/end_to_end/test_wasmtime.py tests/examples/test_cortex_m.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -1,116 +1,160 @@
-"""ResNet-18's convolutions C2 to C11 on the accelerator: cycles and utilisation, latency hidden or not, by bandwidth.
+"""ResNet-18 on the accelerator: cycles and utilisation of C2 to C11 and of the whole, latency hidden or not.
 
-Each result is compared with the functional simulator's under another interleaving; times are of simulators on this
-machine, cycles are not. ``python -m benchmarks.accelerator``
+Each result is compared with the functional simulator's under another interleaving; times are of this machine, cycles
+are not. ``python -m benchmarks.accelerator``
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import mean
 
 import numpy as np
 
+from graft.plugins.accelerator.codegen import Lowered, lower
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.convolution import Convolution, compile_convolution
+from graft.plugins.accelerator.layers import (
+    Activation,
+    Addition,
+    Convolution,
+    Layer,
+    Pooling,
+    PoolingKind,
+    Product,
+    Requantize,
+)
 from graft.plugins.accelerator.proof import prove
-from graft.plugins.accelerator.simulator import run_cycles, run_functional
-from graft.plugins.accelerator.tiling import choose
+from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional
+
+RNG = np.random.default_rng(0)
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A layer, and how often the network has it."""
-
-    name: str
-    size: int
-    inputs: int
-    outputs: int
-    kernel: int
-    stride: int
-    times: int
-
-    def convolution(self) -> Convolution:
-        """Return the layer with random numbers."""
-        rng = np.random.default_rng(self.size + self.outputs)
-        return Convolution(
-            self.size,
-            self.size,
-            rng.integers(-128, 128, (self.outputs, self.inputs, self.kernel, self.kernel)).astype(np.int8),
-            rng.integers(-9999, 9999, self.outputs).astype(np.int32),
-            rng.uniform(1e-5, 1e-4, self.outputs).astype(np.float32),
-            0.5,
-            strides=(self.stride, self.stride),
-            pads=(self.kernel // 2,) * 4,
-        )
+def convolution(name: str, source: Activation, outputs: int, kernel: int, stride: int) -> Convolution:
+    """Return a convolution with random numbers that keeps its extents but for the stride, with Relu behind."""
+    size = (source.height + 2 * (kernel // 2) - kernel) // stride + 1
+    requantize = Requantize(
+        RNG.integers(-9999, 9999, outputs).astype(np.int32),
+        RNG.uniform(1e-4, 1e-3, outputs).astype(np.float32),
+        0.5,
+        lower=0,
+    )
+    weights = RNG.integers(-128, 128, (outputs, source.channels, kernel, kernel)).astype(np.int8)
+    output = Activation(name, outputs, size, size, scale=0.05)
+    return Convolution(name, source, output, weights, requantize, (stride, stride), (kernel // 2,) * 4)
 
 
 LAYERS = (
-    Layer("C2", 56, 64, 64, 3, 1, 4),
-    Layer("C3", 56, 64, 128, 3, 2, 1),
-    Layer("C4", 56, 64, 128, 1, 2, 1),
-    Layer("C5", 28, 128, 128, 3, 1, 3),
-    Layer("C6", 28, 128, 256, 3, 2, 1),
-    Layer("C7", 28, 128, 256, 1, 2, 1),
-    Layer("C8", 14, 256, 256, 3, 1, 3),
-    Layer("C9", 14, 256, 512, 3, 2, 1),
-    Layer("C10", 14, 256, 512, 1, 2, 1),
-    Layer("C11", 7, 512, 512, 3, 1, 3),
+    ("C2", 56, 64, 64, 3, 1),
+    ("C3", 56, 64, 128, 3, 2),
+    ("C4", 56, 64, 128, 1, 2),
+    ("C5", 28, 128, 128, 3, 1),
+    ("C6", 28, 128, 256, 3, 2),
+    ("C7", 28, 128, 256, 1, 2),
+    ("C8", 14, 256, 256, 3, 1),
+    ("C9", 14, 256, 512, 3, 2),
+    ("C10", 14, 256, 512, 1, 2),
+    ("C11", 7, 512, 512, 3, 1),
 )
+"""Name, height, input and output channels, kernel and stride: the layers of VTA's own benchmark."""
+
+
+def resnet18() -> list[Layer]:
+    """Return the whole network of integers, from the image to the classes."""
+    image = Activation("image", 3, 224, 224, scale=0.02, zero_point=4)
+    first = convolution("c1", image, 64, 7, 2)
+    x = Activation("pooled", 64, 56, 56, scale=0.05)
+    layers: list[Layer] = [first]
+    layers.append(Pooling("pool", PoolingKind.MAX, first.output, x, (3, 3), (2, 2), (1, 1, 1, 1)))
+    for stage, channels in enumerate((64, 128, 256, 512)):
+        for block in range(2):
+            name, stride = f"s{stage}b{block}", 2 if stage and not block else 1
+            shortcut = x
+            if stride == 2:
+                layers.append(convolution(f"{name}d", x, channels, 1, 2))
+                shortcut = layers[-1].output
+            layers.append(convolution(f"{name}a", x, channels, 3, stride))
+            layers.append(convolution(f"{name}b", layers[-1].output, channels, 3, 1))
+            made = layers[-1].output
+            x = Activation(f"{name}s", channels, made.height, made.width, scale=0.07)
+            layers.append(Addition(name, made, shortcut, x, lower=0))
+    mean_ = Activation("mean", 512, scale=0.03)
+    layers.append(Pooling("average", PoolingKind.AVERAGE, x, mean_, (7, 7)))
+    weights, requantize = RNG.integers(-128, 128, (512, 1000)), Requantize(divisor=500.0)
+    layers.append(Product("classes", mean_, weights, Activation("classes", 1000, scale=0.1), requantize))
+    return layers
 
 
 @dataclass
 class Seconds:
-    """What was spent on this machine, every layer as often as the network has it."""
+    """What was spent on this machine."""
 
     compiling: float = 0.0
     proving: float = 0.0
     functional: float = 0.0
+    timed: float = 0.0
 
 
-def cycles(layer: Layer, configuration: Configuration, buffers: int, seconds: Seconds) -> tuple[int, int]:
-    """Return the cycles of a layer and those of its products alone."""
-    convolution = layer.convolution()
-    shape = convolution.shape(configuration)
+def simulated(
+    layers: Sequence[Layer], output: str, configuration: Configuration, buffers: int
+) -> tuple[Lowered, Run, Seconds]:
+    """Return the program of layers and its timed run."""
     marks = [time.perf_counter()]
-    program = compile_convolution(convolution, configuration, choose(shape, configuration, buffers))
+    lowered = lower(layers, [output], configuration, buffers)
     marks.append(time.perf_counter())
-    prove(program)
+    prove(lowered.program)
     marks.append(time.perf_counter())
-    inputs = {"x": np.random.default_rng(0).bytes(program.tensor("x").size)}
-    functional = run_functional(program, inputs, seed=1)
+    rng = np.random.default_rng(1)
+    inputs: Mapping[str, bytes] = {name: rng.bytes(packing.bytes) for name, packing in lowered.inputs.items()}
+    functional = run_functional(lowered.program, inputs, seed=1)
     marks.append(time.perf_counter())
-    run = run_cycles(program, inputs)
-    assert run.outputs == functional.outputs, f"{layer.name}: the simulators differ"
-    seconds.compiling += layer.times * (marks[1] - marks[0])
-    seconds.proving += layer.times * (marks[2] - marks[1])
-    seconds.functional += layer.times * (marks[3] - marks[2])
-    return run.counters.cycles, shape.products
+    run = run_cycles(lowered.program, inputs)
+    marks.append(time.perf_counter())
+    assert run.outputs == functional.outputs, f"{layers[0].name}: the simulators differ"
+    return lowered, run, Seconds(*(after - before for before, after in pairwise(marks)))
+
+
+def print_layers(configuration: Configuration) -> None:
+    """Print C2 to C11, without and with latency hidden."""
+    print("| layer | products | one buffer | | two buffers | |\n|---|---|---|---|---|---|")
+    shares: dict[int, list[float]] = {1: [], 2: []}
+    for name, size, inputs, outputs, kernel, stride in LAYERS:
+        layer = convolution("y", Activation("x", inputs, size, size), outputs, kernel, stride)
+        cells, products = [], 0.0
+        for buffers in (1, 2):
+            lowered, run, _ = simulated([layer], "y", configuration, buffers)
+            products = lowered.layers[0].useful
+            shares[buffers].append(products / run.counters.cycles)
+            cells += [f"{run.counters.cycles:,}", f"{shares[buffers][-1]:.1%}"]
+        print(f"| {name} | {products:,.0f} | {' | '.join(cells)} |", flush=True)
+    print(f"| mean | | | {mean(shares[1]):.1%} | | {mean(shares[2]):.1%} |")
+
+
+def print_network(configuration: Configuration) -> None:
+    """Print the whole network."""
+    for buffers in (1, 2):
+        lowered, run, seconds = simulated(resnet18(), "classes", configuration, buffers)
+        useful, counters = sum(one.useful for one in lowered.layers), run.counters
+        times = ", ".join(f"{unit} {times['busy'] / counters.cycles:.0%}" for unit, times in counters.times.items())
+        print(
+            f"\nResNet-18, {buffers} buffer(s): {counters.cycles:,} cycles, {useful / counters.cycles:.1%} of them "
+            f"products of real channels; busy: {times}; {sum(counters.bytes.values()):,} bytes moved, "
+            f"{len(lowered.program.instructions):,} instructions"
+        )
+        print(
+            f"lowered in {seconds.compiling:.1f} s, proved in {seconds.proving:.1f} s, simulated functionally in "
+            f"{seconds.functional:.1f} s, with time in {seconds.timed:.1f} s"
+        )
 
 
 def main() -> None:
     for port_bytes in (4, 8, 16):
         configuration = replace(Configuration(), port_bytes=port_bytes)
         print(f"\n{port_bytes} bytes a cycle, latency {configuration.latency}\n")
-        print("| layer | products | one buffer | | two buffers | |\n|---|---|---|---|---|---|")
-        shares: dict[int, list[float]] = {1: [], 2: []}
-        totals, seconds = {1: 0, 2: 0}, {1: Seconds(), 2: Seconds()}
-        for layer in LAYERS:
-            cells = []
-            for buffers in (1, 2):
-                found, products = cycles(layer, configuration, buffers, seconds[buffers])
-                shares[buffers].append(products / found)
-                totals[buffers] += layer.times * found
-                cells += [f"{found:,}", f"{products / found:.1%}"]
-            print(f"| {layer.name} | {products:,} | {' | '.join(cells)} |", flush=True)
-        print(f"| mean | | | {mean(shares[1]):.1%} | | {mean(shares[2]):.1%} |")
-        print(f"| as often as in the network | | {totals[1]:,} | | {totals[2]:,} | |")
-        spent = seconds[2]
-        print(
-            f"\nsimulated functionally in {spent.functional:.1f} s, compiled in {spent.compiling:.1f} s, proved in "
-            f"{spent.proving:.1f} s"
-        )
+        print_layers(configuration)
+        print_network(configuration)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from benchmarks.zoo import LIGHT, TINY, model
 from graft.compiler.api import compile_model
 from graft.compiler.memory.lifetimes import Lifetime, lower_bound
-from graft.compiler.memory.spans import owner_of, spans_of, touched
 from graft.compiler.request import Request
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Procedure, contiguous_bytes
+from graft.runtime.spans import owner_of, spans_of, touched
 
 NAMES = (*TINY, *(f"int8_{name}" for name in TINY), *(f"light_{name}" for name in LIGHT))
 

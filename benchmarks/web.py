@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 import graft
 from benchmarks.zoo import model
+from graft.compiler.exporting import WEB
 
 PEER = "onnxruntime-web@1.30.0"
 PEER_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
@@ -104,14 +105,24 @@ def install(folder: Path) -> Path:
     return folder / "node_modules" / "onnxruntime-web" / "dist"
 
 
-def measured(name: str, folder: Path, peer: Path, seconds: float) -> dict[str, float]:
+def measured(
+    name: str, folder: Path, peer: Path, seconds: float, target: str = WEB, flags: Sequence[str] = ()
+) -> dict[str, float]:
     """Return load, first and best milliseconds of both, the largest error, and bytes without weights."""
     network = graft.load(transformer_block()) if name == BLOCK else model(name)
-    files = graft.export_wasm(network.clone(), folder)
+    files = graft.export_wasm(network.clone(), folder, target=target)
     ir.save(network, folder / "model.onnx")
     (folder / "run.mjs").write_text(SCRIPT, encoding="utf-8")
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
-    command = ["node", "run.mjs", "./model.js", str((peer / PEER_FILES[0]).resolve()), "model.onnx", str(seconds)]
+    command = [
+        "node",
+        *flags,
+        "run.mjs",
+        "./model.js",
+        str((peer / PEER_FILES[0]).resolve()),
+        "model.onnx",
+        str(seconds),
+    ]
     done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout.splitlines()[-1])
     own, other = found["times"]
@@ -129,6 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--peer", type=Path, help="A folder in which npm has installed onnxruntime-web.")
     parser.add_argument("--seconds", type=float, default=15.0, help="For each model.")
+    parser.add_argument("--target", default=WEB, help="The row of machines that models are compiled for.")
+    parser.add_argument(
+        "--node", action="append", default=[], metavar="FLAG",
+        help="Of Node; 20 has multiply-adds only with --experimental-wasm-relaxed-simd.",
+    )  # fmt: skip
     wishes = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as room:
         peer = install(Path(room)) if wishes.peer is None else wishes.peer / "node_modules" / "onnxruntime-web" / "dist"
@@ -136,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{'milliseconds':18}{'load':>8}{'first':>8}{'best':>8}{'median':>8}{'bytes':>11}{'error':>9}")
         for name in wishes.models:
             folder = Path(room) / name
-            row = measured(name, folder, peer, wishes.seconds)
+            row = measured(name, folder, peer, wishes.seconds, wishes.target, wishes.node)
             own = "".join(f"{row[key]:8.2f}" for key in ("load", "first", "best", "middle"))
             other = "".join(f"{row[f'peer {key}']:8.2f}" for key in ("load", "first", "best", "middle"))
             print(f"{name:18}{own}{row['bytes']:11.0f}{row['error']:9.1e}")

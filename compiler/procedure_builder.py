@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from graft.compiler.memory.lifetimes import Lifetime
 from graft.compiler.memory.plan import MemoryPlan, plan_memory, plan_without_reuse
-from graft.compiler.memory.spans import owner_of, spans_of
 from graft.compiler.most_memory import Memory, most_bytes
 from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
 from graft.core.model.symbols import TooLargeError, canonical, multiply, substituted
 from graft.runtime.dtypes import element_type
 from graft.runtime.extents import Extent, Symbol, symbols_of
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
+from graft.runtime.spans import owner_of, spans_of
 
 
 @dataclass(slots=True)

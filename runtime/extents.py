@@ -7,6 +7,7 @@ different expressions always agree is not decided here: that is the compiler's a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -97,3 +98,40 @@ def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
     if abs(result) > MAXIMUM:
         raise GraftError(f"extent '{extent}' is {result}, beyond 2**62")
     return result
+
+
+def limits(extent: Extent, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """Return bounds of an extent for symbols within their ranges, from those of its operands: infinite if it has none.
+
+    The compiler's algebra (`graft.core.model.symbols.interval`) knows more; this will do for expressions that it made.
+    """
+    match extent:
+        case int():
+            return extent, extent
+        case Symbol(name):
+            return ranges[name]
+    left, right = limits(extent.left, ranges), limits(extent.right, ranges)
+    if extent.operator == "mod" and right[0] > 0:
+        return 0, right[1] - 1
+    if extent.operator in ("mod", "floordiv") and right[0] <= 0:
+        return -math.inf, math.inf
+    corners = [_corner(extent.operator, a, b) for a in left for b in right]  # in each operand alone it is monotone
+    return min(corners), max(corners)
+
+
+def _corner(operator: ExtentOperator, left: float, right: float) -> float:
+    match operator:
+        case "add":
+            return left + right
+        case "sub":
+            return left - right
+        case "mul":
+            return left * right if left and right else 0
+        case "min":
+            return min(left, right)
+        case "max":
+            return max(left, right)
+        case _ if math.isinf(left):
+            return left
+        case _:
+            return 0 if math.isinf(right) else left // right

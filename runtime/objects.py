@@ -3,6 +3,10 @@
 Where Graft has no runtime (a browser, a board), a kernel is a plain function in a relocatable object of its own, and
 whatever makes the final program links them. The layout (little endian): ``GRAFTOBJ``; u32 version 1; u32 count; per
 function u32 lengths of its name, of the symbol it has in its object, and of the object; then, per function, the three.
+
+A kernel takes the context, a pointer for each tensor, and behind a pointer those extents of that tensor that vary and
+were not taken before, as 64-bit integers. One that takes any has beside it the constant ``<symbol>.extents``: for each
+of them u16 number of the tensor, u8 axis, and u8 `EXTENT`, or `STRIDE` for the elements from one row to the next.
 """
 
 from __future__ import annotations
@@ -19,7 +23,18 @@ if TYPE_CHECKING:
 
 KIND = "objects"
 MAGIC, VERSION = b"GRAFTOBJ", 1
-_HEADER, _ROW = struct.Struct("<8sII"), struct.Struct("<III")
+EXTENTS_SUFFIX, EXTENT, STRIDE = ".extents", 0, 1
+_HEADER, _ROW, _TAKEN = struct.Struct("<8sII"), struct.Struct("<III"), struct.Struct("<HBB")
+
+
+def taken_extent(tensor: int, axis: int, kind: int) -> bytes:
+    """Return the entry of a constant ``.extents`` for an extent that a kernel takes."""
+    return _TAKEN.pack(tensor, axis, kind)
+
+
+def taken_extents(data: bytes) -> tuple[tuple[int, int, int], ...]:
+    """Return tensor, axis and kind of all entries of such a constant, in order."""
+    return tuple((tensor, axis, kind) for tensor, axis, kind in _TAKEN.iter_unpack(data))
 
 
 def require_runtime(description: ProgramDescription) -> None:

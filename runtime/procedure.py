@@ -207,13 +207,16 @@ class ProgramDescription:
     fit runs, and procedure 0 where none does."""
 
 
-def procedures_to_json(description: ProgramDescription) -> dict[str, Any]:
-    """Return the fields of a manifest that say what runs: ``procedures``, and ``variants`` where there are any."""
-    rows = {"procedures": [procedure_to_json(procedure) for procedure in description.procedures]}
+def procedures_to_json(description: ProgramDescription, *, schedules: bool = True) -> dict[str, Any]:
+    """Return the fields of a manifest that say what runs: ``procedures``, and ``variants`` where there are any.
+
+    Without ``schedules`` they are what the native runtime reads, which is half of it.
+    """
+    rows = {"procedures": [procedure_to_json(one, schedules=schedules) for one in description.procedures]}
     return {**rows, "variants": list(description.variants)} if description.variants else rows
 
 
-def procedure_to_json(procedure: Procedure) -> dict[str, Any]:
+def procedure_to_json(procedure: Procedure, *, schedules: bool = True) -> dict[str, Any]:
     """Return the JSON form of a procedure; fields at their default are left out."""
     extents = ExtentWriter(symbol.name for symbol in procedure.symbols)
     row: dict[str, Any] = {
@@ -221,7 +224,7 @@ def procedure_to_json(procedure: Procedure) -> dict[str, Any]:
         "tensors": [_tensor_to_json(tensor, extents, _is_planned_later(procedure)) for tensor in procedure.tensors],
         "inputs": list(procedure.inputs),
         "outputs": list(procedure.outputs),
-        "calls": [_call_to_json(call) for call in procedure.calls],
+        "calls": [_call_to_json(call, schedules=schedules) for call in procedure.calls],
     }
     if not _is_planned_later(procedure):
         row |= {"arena_bytes": procedure.arena_bytes, "arena_bound": procedure.arena_bound}
@@ -283,7 +286,7 @@ def _tensor_from_json(row: Mapping[str, Any], extents: ExtentReader) -> TensorSp
     return TensorSpec(row["name"], row["dtype"], extents.shape(row["shape"]), row["storage"], **rest, values=values)
 
 
-def _call_to_json(call: Call) -> dict[str, Any]:
+def _call_to_json(call: Call, *, schedules: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"kind": call.kind, "inputs": list(call.inputs), "outputs": list(call.outputs)}
     if call.kind == "call":
         row |= {"module": call.module, "function": call.function}
@@ -299,7 +302,7 @@ def _call_to_json(call: Call) -> dict[str, Any]:
         row["flops"] = call.flops
     if call.in_place:
         row["in_place"] = list(call.in_place)
-    if call.schedule:
+    if call.schedule and schedules:
         row["schedule"] = dict(call.schedule)
     return row
 

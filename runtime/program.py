@@ -29,6 +29,7 @@ from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.objects import require_runtime
+from graft.runtime.packed_values import pack, packed_of, unpack
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
 from graft.runtime.tensor_info import TensorInfo, in_order
 
@@ -41,15 +42,17 @@ class Program:
     """A program that runs natively; threads may call it at the same time.
 
     Tensors are NumPy arrays or anything with ``__dlpack__``, and are not copied if they are contiguous. Outputs are
-    NumPy arrays.
+    NumPy arrays. Sequences are lists, optionals without a value None, strings arrays of objects.
     """
 
     def __init__(self, native: Any, description: ProgramDescription) -> None:
         self._native = native
         self.description = description
         """What the program was made of."""
-        self.inputs = tuple(TensorInfo(*row) for row in native.inputs)
-        self.outputs = tuple(TensorInfo(*row) for row in native.outputs)
+        self._packed = {which: packed_of(description.metadata, which) for which in ("inputs", "outputs")}
+        self.inputs = _told(native.inputs, self._packed["inputs"])
+        self.outputs = _told(native.outputs, self._packed["outputs"])
+        self._is_packed = any(self._packed.values())
 
     @classmethod
     @takes(
@@ -92,12 +95,27 @@ class Program:
         """
         if named:
             arrays = in_order(self.inputs, arrays, named)
-        return self._native(*arrays)
+        return self._call_packed(arrays) if self._is_packed else self._native(*arrays)
+
+    def _call_packed(self, values: tuple[Any, ...]) -> Any:
+        """Run the program on values of which some are no tensors of numbers."""
+        kinds = [one.name in self._packed["inputs"] for one in self.inputs]
+        given = [pack(value) if kind else value for value, kind in zip(values, kinds, strict=False)]
+        results = self._native(*given, *values[len(kinds) :])
+        found = (results,) if len(self.outputs) == 1 else results
+        whole = tuple(
+            unpack(result) if one.name in self._packed["outputs"] else result
+            for one, result in zip(self.outputs, found, strict=True)
+        )
+        return whole[0] if len(whole) == 1 else whole
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run the program on arrays by name; return the outputs by name. Raises as a call does."""
-        require("Program.run", "inputs", inputs, ARRAYS)
-        results = self._native(*in_order(self.inputs, (), inputs))
+        if self._is_packed:
+            results = self._call_packed(in_order(self.inputs, (), inputs))
+        else:
+            require("Program.run", "inputs", inputs, ARRAYS)
+            results = self._native(*in_order(self.inputs, (), inputs))
         if len(self.outputs) == 1:
             results = (results,)
         return {output.name: result for output, result in zip(self.outputs, results, strict=True)}
@@ -152,7 +170,7 @@ class Program:
         return export_library(self.description, path, name=name)
 
     @takes(path=PATH, inputs=optional(FEEDS), name=optional(TEXT), profile=either("hosted", "bare-metal"),
-           ram=optional(at_least(0)))  # fmt: skip
+           ram=optional(at_least(0)), threads=at_least(1))  # fmt: skip
     def export_c_project(
         self,
         path: str | os.PathLike[str],
@@ -161,20 +179,22 @@ class Program:
         name: str | None = None,
         profile: Profile = "hosted",
         ram: int | None = None,
+        threads: int = 1,
     ) -> ExportedProject:
         """Write the program to a folder as C that needs a C11 compiler and nothing else; `docs/deploy.md` shows it.
 
         Every module must have C source, as those of the backend ``c_source`` do. ``inputs`` are recorded for the
         project's check, with what the program gives for them; None for seeded random ones. Profile ``bare-metal`` has
-        its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have. Raises ArtifactError,
-        and leaves what was at ``path`` then.
+        its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have; ``threads``
+        (POSIX's, in profile ``hosted``) share the loops of kernels. Raises ArtifactError, and leaves what was at
+        ``path`` then.
         """
         from graft.runtime.export.c_check import Recorded
         from graft.runtime.export.c_project import export_c_project
         from graft.runtime.inputs import inputs_of
 
         recorded = Recorded.of(self, inputs_of(self, (), 0) if inputs is None else inputs)
-        return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram)
+        return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram, threads=threads)
 
     @property
     def arena_bytes(self) -> int:
@@ -206,11 +226,17 @@ class Program:
         return f"<Program ({inputs}) -> ({outputs})>"
 
 
+def _told(rows: Iterable[tuple[Any, ...]], packed: Mapping[str, str]) -> tuple[TensorInfo, ...]:
+    """Return what the native program tells of inputs or outputs, packed ones by their own types."""
+    infos = (TensorInfo(*row) for row in rows)
+    return tuple(TensorInfo(one.name, packed[one.name], None) if one.name in packed else one for one in infos)
+
+
 def manifest_of(description: ProgramDescription) -> bytes:
     """Return the manifest that the native runtime reads, for a program whose modules and constants are in memory."""
     data = {
         "abi": ABI_VERSION,
-        **procedures_to_json(description),
+        **procedures_to_json(description, schedules=False),
         "modules": [
             {
                 "name": module.name,

@@ -87,6 +87,8 @@ def accesses(instruction: Instruction, configuration: Configuration, micro_ops: 
             yield Access("accumulator", np.arange(sram, sram + instruction.entries), False)
             yield Access(DRAM, rows_of(instruction, configuration), True)
         case Gemm() | Alu():
+            if not instruction.outer * instruction.inner:
+                return
             yield Access("micro_op", np.arange(instruction.begin, instruction.end), False)
             yield from _step_accesses(instruction, configuration, micro_ops)
         case Finish():

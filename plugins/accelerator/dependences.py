@@ -1,45 +1,46 @@
 """Tokens from data dependences: instructions in the order of their meaning become a program whose units may run ahead.
 
-For each instruction and each neighbour unit, the last instruction there that it depends on is known. It takes a token
-unless an earlier one of its unit has waited for as much, and that last instruction gives it. Both sides rise, so that
-the n-th token taken is the n-th that was given, and no instruction needs two of one queue.
+For each instruction, the last one of each other unit that it depends on is known. What a unit knows to be done, by its
+own tokens and by what those who gave them knew, needs no token again. Both sides of a queue rise, so that the n-th
+token taken is the n-th that was given, and no instruction needs two of one queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from graft.plugins.accelerator.hazards import Hazards
-from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory, Unit, unit_of
+from graft.plugins.accelerator.isa import Alu, Finish, Gemm, Instruction, Unit, unit_of
 from graft.plugins.accelerator.program import Program
 
 Needs = list[dict[Unit, int]]
 """By instruction, the last instruction of each other unit that must be done before it starts."""
-NOTHING = Load(memory=Memory.MICRO_OP, rows=0, columns=0)
-"""An instruction of the compute unit that only hands tokens on."""
+RELAYS: dict[Unit, Instruction] = {Unit.GEMM: Gemm(outer=0), Unit.ALU: Alu(outer=0)}
+"""Instructions that only hand tokens on."""
 
 
 def with_tokens(program: Program) -> Program:
     """Return a program whose instructions, without tokens so far, run as if one after another.
 
-    Raise ProofError where an access is wrong in any order. Load and store never exchange tokens: between them an
-    instruction of the compute unit is used, or put in.
+    Raise ProofError where an access is wrong in any order. Only neighbours exchange tokens: between units that are
+    none, instructions that do nothing hand them on.
     """
-    needs = _needs(program)
-    bridged = _bridged(program, needs)
-    if len(bridged) > len(program.instructions):
-        program = replace(program, instructions=bridged)
-        needs = _needs(program)
-    needs = _relayed(program, needs)
-    return replace(program, instructions=_tokens(program.instructions, needs))
+    return with_tokens_and_places(program)[0]
+
+
+def with_tokens_and_places(program: Program) -> tuple[Program, tuple[int, ...]]:
+    """Return likewise, and where each of the instructions stands now."""
+    instructions, places = tokens_for(program.instructions, _needs(program))
+    return replace(program, instructions=instructions), places
 
 
 def _needs(program: Program) -> Needs:
     units = [unit_of(instruction) for instruction in program.instructions]
     needs: Needs = [{} for _ in units]
+    last: dict[Unit, int] = {}
 
-    def depend(first: int, second: int, where: str) -> None:
+    def depend(first: int, second: int, where: Callable[[], str]) -> None:
         unit = units[first]
         if unit != units[second]:
             needs[second][unit] = max(first, needs[second].get(unit, -1))
@@ -47,50 +48,55 @@ def _needs(program: Program) -> Needs:
     Hazards(program, range(len(units)), depend).run()
     for index, instruction in enumerate(program.instructions):
         if isinstance(instruction, Finish):
-            for unit in (Unit.LOAD, Unit.STORE):
-                before = [other for other in range(index) if units[other] is unit]
-                needs[index] |= {unit: before[-1]} if before else {}
+            needs[index] |= {unit: before for unit, before in last.items() if unit != units[index]}
+        last[units[index]] = index
     return needs
 
 
-def _bridged(program: Program, needs: Needs) -> tuple[Instruction, ...]:
-    """Put an instruction of the compute unit between those of load and store that depend on each other without one."""
-    units = [unit_of(instruction) for instruction in program.instructions]
-    result: list[Instruction] = []
-    for index, need in enumerate(needs):
-        far = _far(need, units[index])
-        if far is not None and Unit.COMPUTE not in units[far + 1 : index]:
-            result.append(NOTHING)
-        result.append(program.instructions[index])
-    return tuple(result)
+def tokens_for(instructions: Sequence[Instruction], needs: Needs) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
+    """Return the instructions with the tokens that make what they need happen before them, and their places."""
+    builder = _Builder()
+    places: list[int] = []
+    for instruction, need in zip(instructions, needs, strict=True):
+        wanted = {unit: places[index] for unit, index in need.items()}
+        places.append(builder.add(instruction, wanted))
+    flagged = zip(builder.instructions, builder.flags, strict=True)
+    return tuple(replace(one, **flags) for one, flags in flagged), tuple(places)  # type: ignore[arg-type] # flags
 
 
-def _far(need: dict[Unit, int], unit: Unit) -> int | None:
-    """Return what an instruction of load needs of store, or one of store of load."""
-    return None if unit is Unit.COMPUTE else need.get(Unit.STORE if unit is Unit.LOAD else Unit.LOAD)
+@dataclass(slots=True)
+class _Builder:
+    """The instructions so far, their tokens, and by instruction what is done, by unit, when it is."""
 
+    instructions: list[Instruction] = field(default_factory=list)
+    flags: list[dict[str, bool]] = field(default_factory=list)
+    done: list[list[int]] = field(default_factory=list)
+    known: dict[Unit, list[int]] = field(default_factory=lambda: {unit: [-1] * len(Unit) for unit in Unit})
 
-def _relayed(program: Program, needs: Needs) -> Needs:
-    """Replace needs between load and store by two, through the last instruction of the compute unit between them."""
-    units = [unit_of(instruction) for instruction in program.instructions]
-    for index, need in enumerate(needs):
-        far = _far(need, units[index])
-        if far is not None:
-            between = max(other for other in range(far + 1, index) if units[other] is Unit.COMPUTE)
-            del need[units[far]]
-            need[Unit.COMPUTE] = max(between, need.get(Unit.COMPUTE, -1))
-            needs[between][units[far]] = max(far, needs[between].get(units[far], -1))
-    return needs
+    def add(self, instruction: Instruction, need: dict[Unit, int]) -> int:
+        """Append an instruction with tokens for its needs; return its place."""
+        unit, flags = unit_of(instruction), dict[str, bool]()
+        known = self.known[unit]
+        for direction in (-1, 1):
+            side = {
+                other: place for other, place in need.items() if (other - unit) * direction > 0 and place > known[other]
+            }
+            if not side:
+                continue
+            giver = self._giver(Unit(unit + direction), side)
+            flags["pop_previous" if direction < 0 else "pop_next"] = True
+            self.flags[giver]["push_next" if direction < 0 else "push_previous"] = True
+            known[:] = map(max, known, self.done[giver])
+        place = len(self.instructions)
+        known[unit] = place
+        self.instructions.append(instruction)
+        self.flags.append(flags)
+        self.done.append(list(known))
+        return place
 
-
-def _tokens(instructions: Sequence[Instruction], needs: Needs) -> tuple[Instruction, ...]:
-    flags: list[dict[str, bool]] = [{} for _ in instructions]
-    waited: dict[tuple[Unit, Unit], int] = {}
-    for index, instruction in enumerate(instructions):
-        unit = unit_of(instruction)
-        for other, last in needs[index].items():
-            if last > waited.get((other, unit), -1):
-                waited[other, unit] = last
-                flags[index]["pop_previous" if other < unit else "pop_next"] = True
-                flags[last]["push_next" if other < unit else "push_previous"] = True
-    return tuple(replace(one, **flags[index]) for index, one in enumerate(instructions))  # type: ignore[arg-type] # flags
+    def _giver(self, neighbour: Unit, side: dict[Unit, int]) -> int:
+        """Return the instruction of a neighbour that knows all that is needed of it and the units behind it."""
+        for place in (side.get(neighbour, -1), self.known[neighbour][neighbour]):
+            if place >= 0 and all(need <= self.done[place][other] for other, need in side.items()):
+                return place
+        return self.add(RELAYS[neighbour], {other: need for other, need in side.items() if other is not neighbour})

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cache
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias, assert_never
 
 from graft.errors import ArtifactError, CompileError
 from graft.plugins.accelerator.configuration import INSTRUCTION_BITS, MICRO_OP_BYTES, Configuration, index_bits
@@ -22,17 +22,20 @@ class Unit(IntEnum):
     """A unit that works through its own instructions in order."""
 
     LOAD = 0
-    COMPUTE = 1
-    STORE = 2
+    GEMM = 1
+    ALU = 2
+    STORE = 3
 
 
 class Queue(Enum):
-    """A queue of tokens: from which unit, to which; load and store never talk to each other."""
+    """A queue of tokens: from which unit, to which; only neighbours talk to each other."""
 
-    LOAD_TO_COMPUTE = (Unit.LOAD, Unit.COMPUTE)
-    COMPUTE_TO_LOAD = (Unit.COMPUTE, Unit.LOAD)
-    COMPUTE_TO_STORE = (Unit.COMPUTE, Unit.STORE)
-    STORE_TO_COMPUTE = (Unit.STORE, Unit.COMPUTE)
+    LOAD_TO_GEMM = (Unit.LOAD, Unit.GEMM)
+    GEMM_TO_LOAD = (Unit.GEMM, Unit.LOAD)
+    GEMM_TO_ALU = (Unit.GEMM, Unit.ALU)
+    ALU_TO_GEMM = (Unit.ALU, Unit.GEMM)
+    ALU_TO_STORE = (Unit.ALU, Unit.STORE)
+    STORE_TO_ALU = (Unit.STORE, Unit.ALU)
 
 
 class Memory(IntEnum):
@@ -60,11 +63,12 @@ class Operation(IntEnum):
     """What the ALU does to each lane of a destination, ``x``, given the source or the immediate number, ``y``.
 
     Integers are of 32 bits and wrap; a negative shift goes left, and none beyond 31. Floats are of 32 bits in the
-    format of IEEE 754, rounded to nearest even. SCALE turns x into a float and multiplies it by the float y; FLOAT_ADD
-    adds floats; QUANTIZE divides the float x by y, rounds half to even and adds the zero point, as ONNX's
-    QuantizeLinear does. REQUANTIZE reads three entries: the multiplier y, the divisor and the bias. It adds the bias to
-    x, which SCALE and QUANTIZE then take by the multiplier and the divisor, or (``WIDE``) it computes one product in 64
-    bits, as QLinearConv and QLinearMatMul define it. Both read the zero point and two flags in the immediate number.
+    format of IEEE 754, rounded to nearest even. SCALE takes the zero point in the immediate number from x, turns it
+    into a float and multiplies it by the float y; FLOAT_ADD adds floats; QUANTIZE divides the float x by y, rounds half
+    to even and adds the zero point, as ONNX's QuantizeLinear does. REQUANTIZE reads three entries: the multiplier y,
+    the divisor and the bias. It adds the bias to x, which SCALE and QUANTIZE then take by the multiplier and the
+    divisor, or (``WIDE``) it computes one product in 64 bits, as QLinearConv and QLinearMatMul define it. Both read the
+    zero point and two flags in the immediate number.
     """
 
     MIN = 0
@@ -118,7 +122,7 @@ class MicroOp:
 class Tokens:
     """What every instruction has: tokens awaited before it starts and handed on when it is done.
 
-    The units stand in the order load, compute, store; ``previous`` and ``next`` are the neighbours.
+    The units stand in the order load, GEMM, ALU, store; ``previous`` and ``next`` are the neighbours.
     """
 
     opcode: ClassVar[int]
@@ -177,7 +181,7 @@ class Store(Tokens):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm(Tokens):
-    """Products of blocks, added up: for each trip and each micro-op, one block a cycle.
+    """Products of blocks, added up: for each trip and each micro-op, one block a cycle; without trips, only tokens.
 
     With ``reset`` the product replaces what was in the destination. With ``lanes`` the inputs are multiplied lane by
     lane with one row of weights (the index counts rows then, not blocks): a depthwise convolution's product.
@@ -209,7 +213,7 @@ class Finish(Tokens):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alu(Tokens):
-    """An operation on lanes of accumulators, for each trip and each micro-op."""
+    """An operation on lanes of accumulators, for each trip and each micro-op; without trips, only tokens."""
 
     opcode: ClassVar[int] = 4
     mnemonic: ClassVar[str] = "alu"
@@ -268,12 +272,16 @@ def micro_op_fields(configuration: Configuration) -> tuple[Field, ...]:
 def unit_of(instruction: Instruction) -> Unit:
     """Return the unit that carries an instruction out."""
     match instruction:
-        case Load(memory=Memory.INPUT | Memory.WEIGHT):
+        case Load():
             return Unit.LOAD
+        case Gemm():
+            return Unit.GEMM
+        case Alu() | Finish():
+            return Unit.ALU
         case Store():
             return Unit.STORE
         case _:
-            return Unit.COMPUTE
+            assert_never(instruction)
 
 
 def pops(instruction: Instruction) -> Iterator[Queue]:
@@ -310,10 +318,10 @@ def fault(instruction: Instruction) -> str | None:
             return "micro-ops cannot be padded"
         case Gemm(begin=begin, end=end) | Alu(begin=begin, end=end) if begin >= end:
             return f"the range of micro-ops from {begin} to {end} is empty"
-        case Gemm(outer=outer, inner=inner) | Alu(outer=outer, inner=inner) if not outer or not inner:
-            return f"{outer} x {inner} trips do nothing"
         case Alu(operation=operation, use_immediate=True) if operation in FLOATING:
             return f"{operation.name.lower()} takes its number from accumulators, not from the instruction"
+        case Alu(operation=Operation.SCALE, immediate=immediate) if immediate >> 8:
+            return f"the immediate number of scale is {immediate}, and a zero point has 8 bits"
         case Alu(operation=operation, immediate=flags) if operation in QUANTIZING and flags >> 8 not in (0, 1, 2, 3):
             return f"the flags of {operation.name.lower()} are {flags >> 8}, and only 0 to 3 mean something"
         case _:

@@ -137,7 +137,7 @@ def operate(alu: Alu, x: Lanes, y: Lanes | np.int32, behind: Lanes | None) -> La
                 right = x >> np.clip(y, 0, MOST_SHIFT)
                 return np.where(y < 0, x << np.clip(-y.astype(np.int64), 0, MOST_SHIFT).astype(np.int32), right)
             case Operation.SCALE:
-                return _bits(x.astype(np.float32) * _float(y))
+                return _bits((x - np.int32(_point(alu.immediate))).astype(np.float32) * _float(y))
             case Operation.FLOAT_ADD:
                 return _bits(_float(x) + _float(y))
             case Operation.QUANTIZE:

@@ -6,6 +6,8 @@ index is inside its memory, and every address inside a tensor that may be access
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graft.plugins.accelerator.hazards import Hazards, granule
 from graft.plugins.accelerator.isa import unit_of
 from graft.plugins.accelerator.program import Program
@@ -22,14 +24,14 @@ def prove(program: Program) -> Order:
             )
     order = order_of(program)
 
-    def check_ordered(first: int, second: int, where: str) -> None:
+    def check_ordered(first: int, second: int, where: Callable[[], str]) -> None:
         """Check that one instruction is done when the other starts; what races meets in every order."""
         unit = unit_of(program.instructions[first])
         if order.clocks[second][unit] <= order.places[first]:
             first, second = sorted((first, second))
             refuse(
-                f"{named(program, first)} and {named(program, second)} both access {where}, one of them writes it, and "
-                "no token orders them",
+                f"{named(program, first)} and {named(program, second)} both access {where()}, one of them writes it, "
+                "and no token orders them",
                 first,
                 second,
             )

@@ -1,10 +1,11 @@
-"""Tiles of a convolution that fit into the accelerator's memories, and the cost by which one tiling is chosen."""
+"""Tiles of a stage that fit into the accelerator's memories, and the cost by which one tiling is chosen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from graft.errors import CompileError
@@ -12,40 +13,97 @@ from graft.plugins.accelerator.configuration import Configuration
 
 MOST_PADDING = 15
 MOST_TRIPS = 1 << 14
+MOST_ROW = 1 << 16
+FINALISTS = 16
+"""So many tilings of the least estimated time are played through."""
+
+
+class Kind(Enum):
+    """How the GEMM unit makes an output: sums of blocks, of lanes by weights, of lanes, or single lanes for the ALU."""
+
+    BLOCKS = 0
+    LANES = 1
+    SUM = 2
+    MAXIMUM = 3
+    MOVE = 4
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The extents of a convolution: channels in blocks, pads as top, left, bottom, right."""
+    """The extents of a stage; channels are in blocks, pads are top and left, and ``pitch`` leads from row to row.
 
+    Each block of outputs takes all blocks of inputs, or those between two of ``needs``, if there are some. ``parts``
+    are how often the weights come: more than 8 bits are a sum of two. ``moved`` says that another tensor of the
+    output's extents is brought beside it; ``alu`` counts the actions on an output.
+    """
+
+    kind: Kind
+    images: int
     outputs: int
     inputs: int
     size: tuple[int, int]
-    kernel: tuple[int, int]
+    result: tuple[int, int]
+    kernel: tuple[int, int] = (1, 1)
     strides: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    pads: tuple[int, int] = (0, 0)
     dilations: tuple[int, int] = (1, 1)
+    pitch: int = 0
+    needs: tuple[tuple[int, int], ...] = ()
+    parts: int = 1
+    moved: bool = False
+    alu: int = 1
+    lanes: int = 16
+
+    @property
+    def lane_entries(self) -> int:
+        """The entries of weights, of so many rows each, that a block of outputs takes lane by lane."""
+        return -(-self.taps // self.lanes)
+
+    def place(self, tap: int, width: int) -> int:
+        """Return how far a tap is from the first in a window of a width."""
+        row, column = divmod(tap % (self.kernel[0] * self.kernel[1]), self.kernel[1])
+        return row * self.dilations[0] * width + column * self.dilations[1]
 
     @property
     def taps(self) -> int:
-        """The places of a kernel."""
-        return self.kernel[0] * self.kernel[1]
-
-    @cached_property
-    def result(self) -> tuple[int, int]:
-        """Rows and columns of the output."""
-        rows, columns = (
-            (self.size[i] + self.pads[i] + self.pads[i + 2] - self.dilations[i] * (self.kernel[i] - 1) - 1)
-            // self.strides[i]
-            + 1
-            for i in (0, 1)
-        )
-        return rows, columns
+        """The places of a kernel, as often as weights come."""
+        return self.kernel[0] * self.kernel[1] * self.parts
 
     @property
-    def products(self) -> int:
-        """The blocks that are multiplied: the cycles that nothing can save."""
-        return self.outputs * self.inputs * self.taps * math.prod(self.result)
+    def area(self) -> int:
+        """The places of one block of outputs."""
+        return self.result[0] * self.result[1]
+
+    def inputs_of(self, outputs: range) -> range:
+        """Return the blocks of inputs that blocks of outputs need."""
+        if not self.needs:
+            return range(self.inputs)
+        return range(min(self.needs[one][0] for one in outputs), max(self.needs[one][1] for one in outputs))
+
+    @cached_property
+    def steps(self) -> int:
+        """The steps of the GEMM unit for one place of an image and all its blocks of outputs."""
+        match self.kind:
+            case Kind.MOVE | Kind.MAXIMUM:
+                return self.outputs * (1 + self.moved)
+            case Kind.LANES | Kind.SUM:
+                return self.outputs * (self.taps + self.moved)
+            case Kind.BLOCKS:
+                pairs = sum(stop - start for start, stop in self.needs) if self.needs else self.outputs * self.inputs
+                return pairs * self.taps + self.outputs * self.moved
+
+    def weights_of(self, outputs: int, inputs: int) -> int:
+        """Return the entries of weights that a tile of so many blocks holds."""
+        match self.kind:
+            case Kind.BLOCKS if self.needs:
+                return max(self._pairs(start, start + outputs) for start in range(0, self.outputs, outputs)) * self.taps
+            case Kind.BLOCKS:
+                return outputs * inputs * self.taps
+            case _:
+                return 0
+
+    def _pairs(self, start: int, stop: int) -> int:
+        return sum(b - a for a, b in self.needs[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +129,25 @@ class Window:
         """Entries of one block of channels."""
         return self.width * (self.pad_top + self.rows + self.pad_bottom)
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is padding."""
+        return bool(self.pad_top or self.pad_bottom or self.pad_left or self.pad_right)
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Blocks of outputs and inputs, rows and columns of the output."""
+    """Blocks of outputs, rows and columns of them, in an image."""
 
+    image: int
     outputs: range
-    inputs: range
     rows: range
     columns: range
+
+    @property
+    def area(self) -> int:
+        """The places of one block."""
+        return len(self.rows) * len(self.columns)
 
     def window(self, shape: Shape) -> Window:
         """Return what the tile reads."""
@@ -98,104 +166,142 @@ def _reach(shape: Shape, axis: int, places: range) -> tuple[int, int, int, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Rooms:
+    """How many buffers there are, and the entries of one: outputs have one more, if any run ahead of each other.
+
+    Weights of ``Kind.LANES`` have buffers of their own, at the low end of their memory: micro-ops reach no others.
+    """
+
+    buffers: int
+    input: int
+    weight: int
+    accumulator: int
+    lanes: int = 0
+
+    @property
+    def outputs(self) -> int:
+        """Buffers of accumulators: one is filled, one requantised, one stored."""
+        return self.buffers + (self.buffers > 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Tiling:
-    """The extents of a tile, how many buffers there are of each memory, and the entries that one has."""
+    """The extents of a tile, and whether blocks of outputs are the outer loop, or places."""
 
     outputs: int
     inputs: int
     rows: int
     columns: int
-    buffers: int
-    input_room: int
-    weight_room: int
-    output_room: int
     outputs_outside: bool = True
 
+    def tiles(self, shape: Shape) -> Iterator[Tile]:
+        """Yield the tiles in order."""
+        outputs = pieces(range(shape.outputs), self.outputs)
+        places = [
+            (rows, columns)
+            for rows in pieces(range(shape.result[0]), self.rows)
+            for columns in pieces(range(shape.result[1]), self.columns)
+        ]
+        for image in range(shape.images):
+            if self.outputs_outside:
+                yield from (Tile(image, one, *place) for one in outputs for place in places)
+            else:
+                yield from (Tile(image, one, *place) for place in places for one in outputs)
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One tile, the buffers that it uses, and whether they must be filled first."""
-
-    tile: Tile
-    input_slot: int
-    weight_slot: int
-    output_slot: int
-    loads_input: bool
-    loads_weights: bool
-
-
-def steps_of(shape: Shape, tiling: Tiling) -> Iterator[Step]:
-    """Yield the tiles in order; what a buffer still holds is not loaded again."""
-    inputs: dict[object, int] = {}
-    weights: dict[object, int] = {}
-    for number, (outputs, rows, columns) in enumerate(_tiles(shape, tiling)):
-        for chunk in _pieces(shape.inputs, tiling.inputs):
-            tile = Tile(outputs, chunk, rows, columns)
-            input_slot, loads_input = _slot(inputs, (chunk, rows, columns), tiling.buffers)
-            weight_slot, loads_weights = _slot(weights, (chunk, outputs), tiling.buffers)
-            yield Step(tile, input_slot, weight_slot, number % tiling.buffers, loads_input, loads_weights)
+    def chunks(self, shape: Shape, tile: Tile) -> list[range]:
+        """Return the blocks of inputs that are brought at one time."""
+        return pieces(shape.inputs_of(tile.outputs), self.inputs)
 
 
-def _slot(held: dict[object, int], key: object, buffers: int) -> tuple[int, bool]:
-    """Return the buffer of what is wanted and whether it is new there; the one used longest ago makes room."""
-    found = held.pop(key, None)
-    is_new = found is None
-    if found is None:
-        found = len(held) if len(held) < buffers else held.pop(next(iter(held)))
-    held[key] = found
-    return found, is_new
+def pieces(whole: range, size: int) -> list[range]:
+    """Return a range in pieces of a size, the last of which may be smaller."""
+    return [range(start, min(start + size, whole.stop)) for start in range(whole.start, whole.stop, size)]
 
 
-def _pieces(extent: int, size: int) -> list[range]:
-    return [range(start, min(start + size, extent)) for start in range(0, extent, size)]
+class Slots:
+    """Buffers of a memory and what they hold; the one used longest ago makes room."""
 
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.held: dict[object, int] = {}
 
-def _tiles(shape: Shape, tiling: Tiling) -> Iterator[tuple[range, range, range]]:
-    places = [(r, c) for r in _pieces(shape.result[0], tiling.rows) for c in _pieces(shape.result[1], tiling.columns)]
-    outputs = _pieces(shape.outputs, tiling.outputs)
-    if tiling.outputs_outside:
-        yield from ((o, r, c) for o in outputs for r, c in places)
-    else:
-        yield from ((o, r, c) for r, c in places for o in outputs)
+    def take(self, key: object) -> tuple[int, bool]:
+        """Return the buffer of what is wanted and whether it is new there."""
+        found = self.held.pop(key, None)
+        is_new = found is None
+        if found is None:
+            found = len(self.held) if len(self.held) < self.count else self.held.pop(next(iter(self.held)))
+        self.held[key] = found
+        return found, is_new
 
 
 # ---- Choice -------------------------------------------------------------------------------------------------------
 
 
-def choose(shape: Shape, configuration: Configuration, buffers: int = 2) -> Tiling:
-    """Return the tiling of the least estimated time; raise CompileError where none fits."""
-    candidates = list(_candidates(shape, configuration, buffers))
+def choose(name: str, shape: Shape, rooms: Rooms, configuration: Configuration) -> Tiling:
+    """Return the tiling of the least time; raise CompileError where none fits."""
+    candidates = list(_candidates(shape, rooms, configuration))
     if not candidates:
         raise CompileError(
-            f"accelerator: size: no tile of a convolution of {shape.kernel[0]} x {shape.kernel[1]} with pads "
-            f"{shape.pads} fits into {buffers} buffers of {configuration.input_entries // buffers} inputs, "
-            f"{configuration.weight_entries // buffers} weights and {configuration.accumulator_entries} accumulators "
-            f"less {3 * shape.outputs}"
+            f"accelerator: size: no tile of '{name}' (kernel {shape.kernel[0]} x {shape.kernel[1]}, {shape.inputs} "
+            f"blocks of {shape.size[0]} x {shape.size[1]} to {shape.outputs} of {shape.result[0]} x {shape.result[1]}) "
+            f"fits into {rooms.input} inputs, {rooms.weight} weights and {rooms.accumulator} accumulators"
         )
-    return min(candidates, key=lambda tiling: _cost(shape, configuration, tiling))
+    ranked = sorted(candidates, key=lambda tiling: _estimate(shape, tiling, rooms, configuration))
+    return min(ranked[:FINALISTS], key=lambda tiling: play(shape, tiling, rooms, configuration))
 
 
-def _candidates(shape: Shape, configuration: Configuration, buffers: int) -> Iterator[Tiling]:
-    rooms = (
-        configuration.input_entries // buffers,
-        configuration.weight_entries // buffers,
-        (configuration.accumulator_entries - 3 * shape.outputs) // buffers,
-    )
-    if max(shape.pads) > MOST_PADDING:
-        return
-    for outputs in _extents(shape.outputs):
-        for inputs in _extents(shape.inputs):
-            for rows in _extents(shape.result[0]):
-                for columns in {shape.result[1], -(-shape.result[1] // 2), -(-shape.result[1] // 4), 1}:
-                    tile = Tile(range(outputs), range(inputs), range(1, rows + 1), range(1, columns + 1))
-                    needed = (
-                        inputs * tile.window(shape).entries,
-                        outputs * inputs * shape.taps,
-                        outputs * rows * columns,
-                    )
-                    if all(a <= b for a, b in zip(needed, rooms, strict=True)) and rows * columns < MOST_TRIPS:
-                        for outside in (True, False):
-                            yield Tiling(outputs, inputs, rows, columns, buffers, *rooms, outside)
+def _candidates(shape: Shape, rooms: Rooms, configuration: Configuration) -> Iterator[Tiling]:
+    for rows in _extents(shape.result[0]):
+        for columns in sorted({shape.result[1], -(-shape.result[1] // 2), -(-shape.result[1] // 4), 1}):
+            window = _window(shape, rows, columns)
+            if not window or window.entries > rooms.input or rows * columns > min(rooms.accumulator, MOST_TRIPS - 1):
+                continue
+            for outputs in _extents(shape.outputs):
+                if accumulators_of(shape, outputs, rows * columns, window.entries) > rooms.accumulator:
+                    break
+                for inputs in _input_extents(shape, outputs):
+                    if _fits(shape, rooms, configuration, (outputs, inputs, rows * columns), window.entries):
+                        outside = (True, False) if outputs < shape.outputs and rows * columns < shape.area else (True,)
+                        yield from (Tiling(outputs, inputs, rows, columns, one) for one in outside)
+
+
+def _window(shape: Shape, rows: int, columns: int) -> Window | None:
+    """Return the largest window of a tile of so many places, None if its padding has no instruction."""
+    found = None
+    corners = {(0, 0), (shape.result[0] - rows, shape.result[1] - columns), (min(1, shape.result[0] - rows), 0)}
+    for top, left in corners:
+        tile = Tile(0, range(1), range(top, top + rows), range(left, left + columns))
+        window = tile.window(shape)
+        if max(window.pad_top, window.pad_bottom, window.pad_left, window.pad_right) > MOST_PADDING:
+            return None
+        found = window if found is None or window.entries > found.entries else found
+    return found
+
+
+def _input_extents(shape: Shape, outputs: int) -> list[int]:
+    if shape.needs:
+        starts = range(0, shape.outputs, outputs)
+        return [max(len(shape.inputs_of(range(start, min(start + outputs, shape.outputs)))) for start in starts)]
+    return _extents(shape.inputs)
+
+
+def _fits(shape: Shape, rooms: Rooms, configuration: Configuration, extents: tuple[int, int, int], window: int) -> bool:
+    outputs, inputs, area = extents
+    weights = shape.weights_of(outputs, inputs)
+    if inputs * window + outputs * area * shape.moved > rooms.input or weights > rooms.weight:
+        return False
+    if shape.kind is Kind.LANES and outputs * shape.lane_entries > rooms.lanes:
+        return False
+    if shape.kind in (Kind.LANES, Kind.MAXIMUM) or (shape.kind is Kind.SUM and area > 1):
+        weights = outputs * shape.taps
+    # Each buffer has its own micro-ops: all combinations of a layer must fit.
+    return weights <= max(configuration.micro_op_entries // 16, outputs)
+
+
+def accumulators_of(shape: Shape, outputs: int, area: int, window: int) -> int:
+    """Return the accumulators of a tile: its outputs, and beside them what is moved or compared."""
+    return outputs * (area * (1 + shape.moved) + (window if shape.kind is Kind.MAXIMUM else 0))
 
 
 def _extents(most: int) -> list[int]:
@@ -203,27 +309,116 @@ def _extents(most: int) -> list[int]:
     return sorted({-(-most // pieces) for pieces in range(1, most + 1)})
 
 
-def _cost(shape: Shape, configuration: Configuration, tiling: Tiling) -> float:
-    """Estimate cycles: transfers and products beside each other with two buffers, after each other with one."""
-    outputs, inputs = -(-shape.outputs // tiling.outputs), -(-shape.inputs // tiling.inputs)
+@dataclass(slots=True)
+class _Times:
+    """The cycles of a tile's parts by unit."""
+
+    shape: Shape
+    tiling: Tiling
+    configuration: Configuration
+
+    def input(self, window: Window, blocks: int) -> int:
+        size, port = self.configuration.entry_bytes["input"], self.configuration.port_bytes
+        one_load = not window.is_padded and window.columns == self.shape.size[1] == self.shape.pitch
+        loads = 1 if one_load else blocks
+        return loads * self.configuration.latency + blocks * window.rows * window.columns * size // port
+
+    def moved(self, tile: Tile) -> int:
+        whole = len(tile.columns) == self.shape.result[1]
+        size, port = self.configuration.entry_bytes["input"], self.configuration.port_bytes
+        loads = 1 if whole else len(tile.outputs)
+        return loads * self.configuration.latency + len(tile.outputs) * tile.area * size // port
+
+    def weights(self, outputs: int, inputs: int) -> int:
+        entries = self.shape.weights_of(outputs, inputs)
+        size, port = self.configuration.entry_bytes["weight"], self.configuration.port_bytes
+        return self.configuration.latency + entries * size // port if entries else 0
+
+    def store(self, outputs: int, area: int) -> int:
+        size, port = self.configuration.block_out, self.configuration.port_bytes
+        stores = 1 if self.tiling.columns == self.shape.result[1] else outputs
+        return stores * self.configuration.latency + outputs * area * size // port
+
+    def gemm(self, outputs: int, inputs: int, area: int) -> int:
+        shape = self.shape
+        steps = inputs * outputs * shape.taps if shape.kind is Kind.BLOCKS and not shape.needs else shape.steps
+        share = 1 if shape.kind is Kind.BLOCKS and not shape.needs else outputs / shape.outputs
+        return int(steps * share) * area + 2 * self.configuration.pipeline
+
+    def alu(self, outputs: int, area: int) -> int:
+        return outputs * area * self.shape.alu * self.configuration.alu_interval + self.configuration.pipeline
+
+
+def _estimate(shape: Shape, tiling: Tiling, rooms: Rooms, configuration: Configuration) -> float:
+    """Estimate cycles: the busiest unit, and the first load."""
+    outputs = -(-shape.outputs // tiling.outputs)
+    inputs = 1 if shape.needs else -(-shape.inputs // tiling.inputs)
     places = -(-shape.result[0] // tiling.rows) * -(-shape.result[1] // tiling.columns)
-    tile = Tile(range(tiling.outputs), range(tiling.inputs), range(1, tiling.rows + 1), range(1, tiling.columns + 1))
-    port, latency = configuration.port_bytes, configuration.latency
-    input_load = tiling.inputs * (latency + tile.window(shape).entries * configuration.entry_bytes["input"] / port)
-    weights = tiling.outputs * tiling.inputs * shape.taps
-    weight_load = latency + weights * configuration.entry_bytes["weight"] / port
-    whole = inputs <= tiling.buffers
-    input_loads = outputs * places * inputs if tiling.outputs_outside or not whole else places * inputs
-    weight_loads = outputs * places * inputs if not tiling.outputs_outside or not whole else outputs * inputs
-    if places == 1 and whole:
-        input_loads = inputs
-    loading = input_loads * input_load + weight_loads * weight_load
-    area = math.prod(shape.result)
-    storing = outputs * places * tiling.outputs * latency + shape.outputs * area * configuration.block_out / port
-    tiles = outputs * places
-    alu = shape.outputs * area * configuration.alu_interval
-    computing = shape.products + alu + tiles * (inputs + 2) * configuration.pipeline
-    first = input_load + weight_load
-    if tiling.buffers == 1:
-        return loading + storing + computing
-    return first + max(loading, computing, loading + storing - latency * (input_loads * tiling.inputs + weight_loads))
+    window = _window(shape, tiling.rows, tiling.columns)
+    assert window is not None, tiling
+    times = _Times(shape, tiling, configuration)
+    area = tiling.rows * tiling.columns
+    blocks = min(tiling.inputs, shape.inputs)
+    input_load, weight_load = times.input(window, blocks), times.weights(tiling.outputs, tiling.inputs)
+    input_loads = _loads(places * inputs, outputs, inputs, rooms.buffers, inside=not tiling.outputs_outside)
+    weight_loads = _loads(outputs * inputs, places, inputs, rooms.buffers, inside=tiling.outputs_outside)
+    if shape.needs:
+        input_loads = outputs * places
+    largest = Tile(0, range(tiling.outputs), range(tiling.rows), range(tiling.columns))
+    moved = outputs * places * times.moved(largest) if shape.moved else 0
+    loading = input_loads * input_load + weight_loads * weight_load + moved
+    storing = outputs * places * times.store(tiling.outputs, area)
+    products = shape.steps * shape.area + outputs * places * (inputs + 1) * configuration.pipeline
+    alu = outputs * places * times.alu(tiling.outputs, area)
+    if rooms.buffers == 1:
+        return shape.images * (loading + storing + products + alu)
+    latencies = configuration.latency * (input_loads + weight_loads)
+    return shape.images * max(loading, products, alu, loading + storing - latencies) + input_load + weight_load
+
+
+def _loads(different: int, times: int, chunks: int, buffers: int, *, inside: bool) -> int:
+    """Return how often what a tile needs is loaded: ``different`` in all, each needed ``times``.
+
+    It is loaded once if the buffers hold all of it, or, where those times follow each other, all of a tile's chunks.
+    """
+    return different if different <= buffers or (inside and chunks <= buffers) else different * times
+
+
+def play(shape: Shape, tiling: Tiling, rooms: Rooms, configuration: Configuration) -> int:
+    """Return the cycles in which the units, beside each other, go through one image's tiles."""
+    times = _Times(shape, tiling, configuration)
+    ready = {"load": 0, "gemm": 0, "alu": 0, "store": 0, "port": 0}
+    inputs, weights, moved = (Slots(rooms.buffers) for _ in range(3))
+    free_input, free_weight, free_moved = ([0] * rooms.buffers for _ in range(3))
+    free_output = [0] * rooms.outputs
+    port = 0
+
+    def load(took: int, free: int) -> None:
+        nonlocal port
+        port += took - configuration.latency
+        ready["load"] = max(ready["load"], free) + took
+
+    for number, tile in enumerate(tiling.tiles(shape)):
+        if tile.image:
+            break
+        window, area, outputs = tile.window(shape), tile.area, len(tile.outputs)
+        slot = number % rooms.outputs
+        for chunk in tiling.chunks(shape, tile):
+            at_weight, is_new = weights.take((chunk, tile.outputs))
+            if is_new and shape.kind is Kind.BLOCKS:
+                load(times.weights(outputs, len(chunk)), free_weight[at_weight])
+            at, is_new = inputs.take((chunk, tile.rows, tile.columns))
+            if is_new:
+                load(times.input(window, len(chunk)), free_input[at])
+            took = times.gemm(outputs, len(chunk), area)
+            ready["gemm"] = max(ready["gemm"], ready["load"], free_output[slot]) + took
+            free_input[at] = free_weight[at_weight] = ready["gemm"]
+        if shape.moved:
+            at, _ = moved.take(number)
+            load(times.moved(tile), free_moved[at])
+            ready["gemm"] = free_moved[at] = max(ready["gemm"], ready["load"]) + outputs * area
+        ready["alu"] = max(ready["alu"], ready["gemm"]) + times.alu(outputs, area)
+        took = times.store(outputs, area)
+        port += took - configuration.latency
+        ready["store"] = free_output[slot] = max(ready["store"], ready["alu"]) + took
+    return max(ready["store"], port) if rooms.buffers > 1 else math.ceil(ready["store"])

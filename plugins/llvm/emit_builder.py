@@ -115,11 +115,14 @@ class ModuleText:
     """Parameters that may be the same memory: an output and what it may be written over."""
     is_plain: bool = field(init=False)
     """Whether kernels are plain functions of pointers (`PLAIN`)."""
+    has_threads: bool = field(init=False)
+    """Whether parallel loops are tasks: by the runtime, or where threads of WebAssembly share memory."""
     roundings: frozenset[str] = field(init=False)
     """The target's own instructions for 16-bit floats."""
 
     def __post_init__(self) -> None:
         self.is_plain = self.target.arch in PLAIN
+        self.has_threads = not self.is_plain or "atomics" in self.target.features
         self.roundings = frozenset(name for name in ("round_f16", "round_bf16") if self.instruction(name))
 
     def instruction(self, name: str, lanes: int = 0) -> str | None:

@@ -4,12 +4,14 @@ A tensor IR function becomes ``@name``, which takes the tensors apart, and ``@na
 let LLVM move loads out of loops. The outermost parallel loops become tasks of the same make, run by the runtime.
 
 Where there is no runtime (`graft.plugins.llvm.emit_builder.PLAIN`), ``@name`` is that body: a function of the context,
-a pointer for each tensor, and behind it its extents that vary. It runs its loops itself, and what it asks of its host
-are functions that whoever links it gives: ``graft_scratch``, and ``graft_fail_index`` and its like.
+a pointer for each tensor, and behind it its extents that vary; which these are, `@name.extents` says
+(`graft.runtime.objects`). It runs its loops itself, and what it asks of its host are functions that whoever links it
+gives: ``graft_scratch``, ``graft_fail_index`` and its like, and with threads ``graft_parallel_for``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -40,6 +42,7 @@ from graft.plugins.llvm import emit_memory
 from graft.plugins.llvm.emit_arithmetic import binary
 from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
 from graft.plugins.llvm.emit_expression import ExpressionEmitter
+from graft.runtime.objects import EXTENT, EXTENTS_SUFFIX, STRIDE, taken_extent
 
 STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
@@ -308,7 +311,11 @@ class FunctionEmitter(ExpressionEmitter):
         task.task(variable, body, captures)
         closure = self._closure(captures)
         grain = max(1, self._task // self.module.work(body))
-        run = self._of_runtime(_API_PARALLEL_FOR)
+        if self.module.is_plain:
+            run = "@graft_parallel_for"
+            self.module.declarations["graft_parallel_for"] = f"declare i32 {run}(ptr, i64, i64, ptr, ptr)"
+        else:
+            run = self._of_runtime(_API_PARALLEL_FOR)
         arguments = f"ptr %context, i64 {self.value(extent).text}, i64 {grain}, ptr @{name}, ptr {closure}"
         self.return_unless_ok(self.let(f"call i32 {run}({arguments})"))
 
@@ -381,10 +388,11 @@ def pointer_attributes(buffer: Buffer, writes: bool = True, overlaps: bool = Fal
 
 def emit_function(module: ModuleText, function: Function) -> None:
     """Add the LLVM functions of a tensor IR function to ``module``; ``@function.name`` has the ABI of GraftFunction."""
-    emitter = FunctionEmitter(module, function.name, in_parallel=module.is_plain)
+    emitter = FunctionEmitter(module, function.name, in_parallel=not module.has_threads)
     outer = Builder(module)
     module.overlapping.update(overlapping(function))
     parameters, arguments = ["ptr %context"], ["ptr %context"]
+    passed = bytearray()
     for number, buffer in enumerate(function.parameters):
         is_output = number >= len(function.parameters) - function.outputs
         tensors = "%outputs" if is_output else "%inputs"
@@ -399,19 +407,29 @@ def emit_function(module: ModuleText, function: Function) -> None:
                 emitter.variables[extent] = Value(f"%{_identifier(extent.name)}.{number}.{axis}", INT64)
                 parameters.append(f"i64 {emitter.variables[extent].text}")
                 arguments.append(f"i64 {_extent(outer, tensor, axis)}")
+                passed += taken_extent(number, axis, EXTENT)
         for axis, stride in enumerate(buffer.strides or ()):
             if isinstance(stride, Variable) and stride not in emitter.variables:
                 emitter.variables[stride] = Value(f"%{_identifier(stride.name)}.{number}.{axis}.stride", INT64)
                 parameters.append(f"i64 {emitter.variables[stride].text}")
                 arguments.append(f"i64 {_stride(outer, tensor, axis, len(buffer.shape))}")
+                passed += taken_extent(number, axis, STRIDE)
     emitter.statement(function.body)
     if module.is_plain:
         emitter.finish(function.name, parameters, linkage="")
+        if passed:
+            module.functions.append(extents_constant(function.name, passed))
         return
     head = f"define i32 @{function.name}(ptr %context, ptr %state, ptr %inputs, ptr %outputs) {ATTRIBUTES} {{"
     call = f"  %status = call i32 @{function.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
     module.functions.append("\n".join((head, *outer.lines, call)))
     emitter.finish(f"{function.name}.body", parameters)
+
+
+def extents_constant(name: str, passed: Sequence[int]) -> str:
+    """Return the constant that says which extents a plain function takes."""
+    content = "".join(f"\\{byte:02X}" for byte in passed)
+    return f'@{name}{EXTENTS_SUFFIX} = constant [{len(passed)} x i8] c"{content}", align 1'
 
 
 def _field(builder: Builder, structure: str, place: int, kind: str, of: str = "i8") -> str:

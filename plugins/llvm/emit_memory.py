@@ -285,14 +285,34 @@ def store(
         safe = emitter.let(f"select i1 {condition.text}, ptr {address}, ptr {emitter.dummy(memory, 'sink')}")
         emitter.emit(f"store {memory} {text}, ptr {safe}, align {align}")
     elif (only := _only_lane(condition)) is not None:
-        # LLVM 22 would store all bits of the lane before a truncation (vpmovdb), past the end of the buffer.
         scalar = memory_type(type.with_lanes(1))
         element = emitter.let(f"extractelement {memory} {text}, i64 {only}")
         place = emitter.let(f"getelementptr {scalar}, ptr {address}, i64 {only}")
         emitter.emit(f"store {scalar} {element}, ptr {place}, align {align}")
     else:
-        arguments = [(memory, text), (f"ptr align {align}", address), (f"<{lanes} x i1>", condition.text)]
+        mask_text = _unfolded(emitter, condition.text, lanes) if _may_be_cut(emitter, type) else condition.text
+        arguments = [(memory, text), (f"ptr align {align}", address), (f"<{lanes} x i1>", mask_text)]
         emitter.intrinsic("masked.store", "void", arguments, [memory, "ptr"])
+
+
+def _may_be_cut(emitter: MemoryBuilder, type: Type) -> bool:
+    """Return whether LLVM may join a truncation to this type with the store of it.
+
+    LLVM 22 stores all bits before the truncation (of vpmovdw and its like) where the mask leaves one lane on, and so
+    writes over the elements behind it.
+    """
+    is_float = type.dtype in ("float32", "float64")
+    return "avx512f" in emitter.module.target.machine.features and element_bits(type.dtype) < 64 and not is_float
+
+
+def _unfolded(emitter: MemoryBuilder, mask: str, lanes: int) -> str:
+    """Return a mask of which LLVM does not know the lanes, should it find later that they are constant."""
+    word = "i64" if lanes > 32 else "i32"
+    bits = emitter.let(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+    wide = bits if word == f"i{lanes}" else emitter.let(f"zext i{lanes} {bits} to {word}")
+    hidden = emitter.let(f'call {word} asm "", "=r,0"({word} {wide})')
+    narrow = hidden if word == f"i{lanes}" else emitter.let(f"trunc {word} {hidden} to i{lanes}")
+    return emitter.let(f"bitcast i{lanes} {narrow} to <{lanes} x i1>")
 
 
 def _only_lane(mask: Value) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graft.runtime.export.c_names import c_type
-from graft.runtime.export.c_program import CProgram, dtype_of
+from graft.runtime.export.c_program import CProgram
 from graft.runtime.procedure import ALIGNMENT
 
 PER_LINE = 8
@@ -51,7 +51,7 @@ def weights_text(program: CProgram) -> str:
     """Return the C file with the weights of a program, each an array of its own."""
     rows = [f"/* The weights of {program.name}. */", "#include <math.h>", "#include <stdbool.h>", "#include <stdint.h>"]
     for key, own in program.constants.items():
-        dtype = dtype_of(program, key)
+        dtype = program.dtype_of(key)
         kind = f"const {c_type(dtype, 'a constant')} {own}[]"
         rows += ["", f"extern {kind};", f"_Alignas({ALIGNMENT}) {kind} = {_array(program, key, dtype)};"]
     return "\n".join(rows) + "\n"

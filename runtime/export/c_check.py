@@ -47,12 +47,13 @@ class Recorded:
         return cls(inputs, [results] if len(program.outputs) == 1 else list(results))
 
     def symbols(self, program: CProgram) -> Mapping[str, int]:
-        """Return the values of symbols that the inputs have."""
+        """Return the values of symbols that inputs have, and outputs whose slices are counted."""
         values = dict[str, int]()
-        for array, index in zip(self.inputs, program.entry.inputs, strict=True):
+        arrays, indices = (*self.inputs, *self.outputs), (*program.entry.inputs, *program.entry.outputs)
+        for array, index in zip(arrays, indices, strict=True):
             for extent, size in zip(program.entry.tensors[index].shape or (), array.shape, strict=True):
                 if isinstance(extent, Symbol):
-                    values[extent.name] = size
+                    values.setdefault(extent.name, size)
         return values
 
 
@@ -64,8 +65,11 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
     values = recorded.symbols(program)
     given = {index: f"input{number}" for number, index in enumerate(entry.inputs)}
     given |= {index: f"output{number}" for number, index in enumerate(entry.outputs)}
-    arguments = [str(values[one.name]) for one in entry.symbols] + [given[index] for index in program.parameters]
-    rooms, loops = [], []
+    late = {symbol.name: f"counted{number}" for number, symbol in enumerate(program.late_symbols(entry))}
+    arguments = [f"&{late[one.name]}" if one.name in late else str(values[one.name]) for one in entry.symbols]
+    arguments += [given[index] for index in program.parameters]
+    counted = [f"  int64_t {own} = {values[symbol]};" for symbol, own in late.items()]
+    rooms, loops = [], [f"  if ({own} != {values[symbol]}) ++count;" for symbol, own in late.items()]
     for number, (array, index) in enumerate(zip(recorded.outputs, entry.outputs, strict=True)):
         dtype = entry.tensors[index].dtype
         kind = c_type(dtype, f"'{entry.tensors[index].name}'")
@@ -91,7 +95,7 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
 
 long {name}_check(void) {{
   long count = 0;
-  const int status = {name}_run({", ".join(arguments)});
+{"".join(f"{line}{chr(10)}" for line in counted)}  const int status = {name}_run({", ".join(arguments)});
   if (status != {name.upper()}_OK) return -status;
 {chr(10).join(loops)}
   return count;

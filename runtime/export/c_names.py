@@ -25,7 +25,7 @@ _KEYWORDS = (
     "operator or private protected public register restrict return short signed sizeof static struct switch template "
     "this throw true try typedef typename union unsigned using virtual void volatile wchar_t while xor"
 )
-_OWN = "arena context status main NULL errno stdin stdout stderr"
+_OWN = "arena context own status main NULL errno stdin stdout stderr"
 _TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
 """What C, C++ and the code around it mean by a name."""
 _FUNCTIONS = {"floordiv": "graft_floordiv", "mod": "graft_mod", "min": "graft_least", "max": "graft_most"}
@@ -44,7 +44,7 @@ def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, st
     used, result = {*_TAKEN, *taken}, dict[str, str]()
     for name in names:
         base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
-        base = base if re.match("[A-Za-z]", base) else f"v{base}"
+        base = base if re.match("(?!graft_)[A-Za-z]", base) else f"v{base}"
         chosen, number = base, 2
         while chosen in used:
             chosen, number = f"{base}_{number}", number + 1

@@ -1,8 +1,8 @@
 """One C project per program: sources, a header with a typed entry point, weights, build files, and a recorded check.
 
-It needs a C11 compiler and, of Graft, nothing: no runtime, no heap, no threads, no files. With profile ``bare-metal``
-the weights are C arrays (they go where ``const`` goes: into flash) and the main program prints nothing; else larger
-weights are a file that the assembler brings in.
+It needs a C11 compiler and, of Graft, nothing: no runtime, no heap, no files, and threads only where they are wanted.
+With profile ``bare-metal`` the weights are C arrays (they go where ``const`` goes: into flash) and the main program
+prints nothing; else larger weights are a file that the assembler brings in.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Literal
 
 from graft.errors import ArtifactError
+from graft.runtime.arena import fullest_moment
 from graft.runtime.c_source import PRELUDE, prelude
-from graft.runtime.dtypes import element_type
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
 from graft.runtime.export.c_build import cmake_text, makefile_text
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
-from graft.runtime.export.c_program import CProgram, header_text, kernel_texts, program_text
+from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_session import session_files
+from graft.runtime.export.c_text import header_text, kernel_texts, program_text, threads_text
 from graft.runtime.export.folder import Parts, write_folder
 from graft.runtime.export.names import model_name
-from graft.runtime.procedure import Procedure, ProgramDescription, contiguous_bytes
+from graft.runtime.procedure import ALIGNMENT, ProgramDescription
 
 Profile = Literal["hosted", "bare-metal"]
 PROFILES: tuple[Profile, ...] = ("hosted", "bare-metal")
@@ -50,15 +51,18 @@ def export_c_project(
     name: str | None = None,
     profile: Profile = "hosted",
     ram: int | None = None,
+    threads: int = 1,
     session: bool = False,
 ) -> ExportedProject:
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
-    ``ram`` is how many bytes the arena may have; with ``session`` there are the files of one besides. Raises
-    ArtifactError where the program has no C form, the arena is too large, or the folder cannot be written: what was
-    there is then as it was.
+    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have.
+    With ``session`` there are the files of one besides. Raises ArtifactError where the program has no C form, the arena
+    is too large, or the folder cannot be written: what was there is then as it was.
     """
-    program = CProgram(model_name(name, path), description)
+    if threads > 1 and profile != "hosted":
+        raise ArtifactError(f"a project for bare metal has no threads, and {threads} are wanted; leave them out")
+    program = CProgram(model_name(name, path), description, threads=threads)
     weights = sum(description.constants[key].nbytes for key in program.constants)
     if profile == "hosted" and weights >= BLOB_BYTES:
         program = replace(program, blob=True)
@@ -78,7 +82,8 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
         one for module in program.modules if module.source is not None for one in module.source.libraries
     )
     stored = f"{name}_weights.{'S' if program.blob else 'c'}"
-    sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else [])]
+    threads = [f"{name}_threads.c"] if program.threads > 1 else []
+    sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else []), *threads]
     sizes = f"{name}: arena {program.arena_bytes} bytes, weights {weights} bytes"
     files: dict[str, Parts] = {
         f"{name}.h": header_text(program),
@@ -91,6 +96,8 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
         "Makefile": makefile_text(name, sources, list(libraries), sizes),
         "CMakeLists.txt": cmake_text(name, sources, list(libraries)),
     }
+    if threads:
+        files[threads[0]] = threads_text(program)
     if program.constants:
         files[stored] = blob_text(name) if program.blob else weights_text(program)
     if program.blob:
@@ -100,33 +107,16 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
 
 def _too_large(program: CProgram, ram: int) -> ArtifactError:
     """Return the error for an arena that is larger than the memory, with the largest tensors of its fullest moment."""
-    live = _fullest(program.entry)[:SHOWN_TENSORS]
-    shown = ", ".join(f"'{tensor}' ({size})" for tensor, size in live)
-    more = f", of which {program.scratch_bytes} are scratch memory" if program.scratch_bytes else ""
+    moment = fullest_moment(program.entry)
+    live = moment.blocks[:SHOWN_TENSORS] if moment else ()
+    shown = ", ".join(f"'{one.name}' ({one.bytes})" for one in live)
+    of_control = program.scratch_offset - program.entry.arena_bytes
+    parts = {"scratch memory of kernels": program.threads * program.scratch_bytes, "of control flow": of_control}
+    more = "".join(f", of which {size} are {what}" for what, size in parts.items() if size >= ALIGNMENT)
+    named = f"; the largest tensors of its fullest moment are {shown}" if shown else ""
     return ArtifactError(
         f"the arena has {program.arena_bytes} bytes{more}, {program.arena_bytes - ram} more than the {ram} that there "
-        f"are; the largest tensors of its fullest moment are {shown}: make the model smaller, or its integers narrower",
+        f"are{named}: make the model smaller, or its numbers narrower",
         arena_bytes=program.arena_bytes,
         ram=ram,
     )
-
-
-def _fullest(entry: Procedure) -> list[tuple[str, int]]:
-    """Return the tensors in the arena, with bytes, that live at the call where they are most; the largest first."""
-    sizes = {
-        index: tensor.room or contiguous_bytes(element_type(tensor.dtype).bytes, tensor.static_shape or (0,))
-        for index, tensor in enumerate(entry.tensors)
-        if tensor.storage == "arena"
-    }
-    lives = dict[int, tuple[int, int]]()
-    for number, call in enumerate(entry.calls):
-        for index in (*call.inputs, *call.outputs):
-            root = entry.tensors[index].of if index >= 0 and entry.tensors[index].storage == "view" else index
-            if root in sizes:
-                lives[root] = (lives.get(root, (number, number))[0], number)
-    moments = [
-        [index for index, (first, last) in lives.items() if first <= number <= last]
-        for number in range(len(entry.calls))
-    ]
-    fullest = max(moments, key=lambda live: sum(sizes[index] for index in live), default=[])
-    return sorted(((entry.tensors[index].name, sizes[index]) for index in fullest), key=lambda row: -row[1])

@@ -14,7 +14,9 @@ NATIVE = Path(__file__).parent.parent / "native" / "export"
 
 
 def session_files(program: CProgram) -> dict[str, Parts]:
-    """Return the files that a project has besides, by name; raise ArtifactError where its shapes vary."""
+    """Return the files that a project has besides, by name; raise ArtifactError for loops and shapes that vary."""
+    if len(program.layout.reached) > 1:
+        raise ArtifactError(f"a session times each call once, and '{program.name}' has loops or branches; export it")
     own = {name: (NATIVE / name).read_text(encoding="utf-8") for name in ("graft_session.h", "session.c")}
     return {**own, "session_model.h": _model_text(program), f"{program.name}_timed.h": _timed_text(program)}
 

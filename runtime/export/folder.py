@@ -1,11 +1,15 @@
-"""Folders that are written whole or not at all: made beside their place, and renamed when everything is in them."""
+"""Folders that are written whole or not at all: made beside their place, and renamed when everything is in them.
+
+Files that go into a folder with others take the place of old ones, one after another, when all of them are written; if
+one cannot, those before it go back.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -38,6 +42,40 @@ def write_folder(path: str | os.PathLike[str], files: Mapping[str, Parts], made_
     return written
 
 
+def write_files(path: str | os.PathLike[str], files: Mapping[str, Parts]) -> list[Path]:
+    """Write files into a folder, which may have others: all of them or none; return where they are.
+
+    The folder, and those above it, are made where they are missing. Raises ArtifactError for what the system refuses.
+    """
+    place = Path(os.path.realpath(path))
+    if os.path.lexists(place) and not place.is_dir():
+        raise ArtifactError(f"'{path}' is there and is no folder; name another", path=str(path))
+    there = next(one for one in (place, *place.parents) if os.path.lexists(one))
+    with _refusals(path), _inside(there) as room:
+        new = room / "new" / place.relative_to(there)
+        for name, parts in files.items():
+            _write(new / name, parts)
+        if there == place:
+            _exchange(new, place, files, room / "old")
+        else:
+            first = place.relative_to(there).parts[0]
+            os.rename(room / "new" / first, there / first)
+    return [Path(path) / name for name in files]
+
+
+def _exchange(new: Path, place: Path, names: Iterable[str], old: Path) -> None:
+    """Move files to their place and what was there away; put everything back if that fails."""
+    old.mkdir()
+    with ExitStack() as undo:
+        for name in names:
+            if os.path.lexists(place / name):
+                os.rename(place / name, old / name)
+                undo.callback(os.replace, old / name, place / name)
+            os.rename(new / name, place / name)
+            undo.callback(os.replace, place / name, new / name)
+        undo.pop_all()
+
+
 def _check_place(place: Path, path: str | os.PathLike[str], made_later: set[str]) -> None:
     if not os.path.lexists(place):
         return
@@ -66,9 +104,13 @@ def _refusals(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ArtifactError(f"cannot write the folder '{path}': {reason}; {left}", path=str(path)) from failure
 
 
+def _beside(place: Path) -> AbstractContextManager[Path]:
+    return _inside(place.parent)
+
+
 @contextmanager
-def _beside(place: Path) -> Iterator[Path]:
-    folder = Path(mkdtemp(prefix=PREFIX, dir=place.parent))
+def _inside(parent: Path) -> Iterator[Path]:
+    folder = Path(mkdtemp(prefix=PREFIX, dir=parent))
     try:
         yield folder
     finally:

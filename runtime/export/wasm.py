@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from graft.errors import CompileError
-from graft.runtime.export.wasm_link import RECORD
+from graft.runtime.export.folder import Parts, write_files
+from graft.runtime.export.wasm_link import RECORD, Word
 from graft.runtime.export.wasm_plan import Place, WasmProgram, wasm_program
-from graft.runtime.files import make_folder, write
-from graft.runtime.procedure import ProgramDescription
+from graft.runtime.export.wasm_shapes import Bindings
+from graft.runtime.export.wasm_threads import THREADS
+from graft.runtime.extents import Extent
+from graft.runtime.procedure import Procedure, ProgramDescription
 
 TEMPLATES = Path(__file__).parent / "web"
 _ARRAYS = {
@@ -28,9 +31,9 @@ _DIGITS = 10
 def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str], name: str = "model") -> list[Path]:
     """Write ``name.wasm``, ``name.js``, ``name.d.ts`` and ``name.weights``; return the files.
 
-    A classifier of digits, one image in and ten numbers out, gets a page to draw on: ``index.html``. Everything is made
-    before the first file is written. Raises CompileError for a program that cannot be a module (`wasm_program`), and
-    GraftError if a file cannot be written.
+    A classifier of digits, one image in and ten numbers out, gets a page to draw on: ``index.html``. All files
+    are written or none (`write_files`). Raises CompileError for a program that cannot be a module (`wasm_program`), and
+    ArtifactError if a file cannot be written.
     """
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise CompileError(f"files cannot be called {name!r}; give a name of letters, digits, '_', '.' and '-'")
@@ -39,53 +42,117 @@ def export_wasm(description: ProgramDescription, folder: str | os.PathLike[str],
         if place.dtype not in _ARRAYS:
             raise CompileError(f"'{place.name}' is {place.dtype}, for which JavaScript has no array; cast it before")
     features = sorted({str(one) for target in description.targets for one in target.get("features", ())})
-    files: dict[str, bytes | str] = {
+    files: dict[str, Parts] = {
         f"{name}.wasm": program.module,
         f"{name}.weights": program.weights,
         f"{name}.js": _loader(program, name, features),
         f"{name}.d.ts": _types(program),
     }
+    if program.job is not None:
+        files[f"{name}.worker.js"] = _filled("worker.js", {})
     if _classifies_digits(program):
         files["index.html"] = _page(program, name)
-    target = make_folder(folder, "the web export")
-    for file, content in files.items():
-        write(target / file, content, "web export")
-    return [target / file for file in files]
+    return write_files(folder, files)
 
 
 def _loader(program: WasmProgram, name: str, features: list[str]) -> str:
-    plan = {
+    weights = {
+        "file": f"{name}.weights",
+        "header": program.digest,
+        "bytes": len(program.weights),
+        "address": program.weights_address,
+    }
+    plan: dict[str, object] = {
         "module": f"{name}.wasm",
         "features": features,
-        "weights": {
-            "file": f"{name}.weights",
-            "header": program.digest,
-            "bytes": len(program.weights),
-            "address": program.weights_address,
-        },
-        "inputs": [_row(place) for place in program.inputs],
-        "outputs": [_row(place) for place in program.outputs],
+        "weights": weights,
+        "inputs": [_row(place, program.bindings) for place in program.inputs],
+        "outputs": [_row(place, program.bindings) for place in program.outputs],
         "record": RECORD,
         "failing": {str(step): list(nodes) for step, nodes in program.failing.items()},
     }
-    return _filled("model.js", {'"@PLAN@"': json.dumps(plan)})
+    shapes = "fixed_shapes.js"
+    if program.bindings is not None:
+        plan |= _bindings(program.bindings, program.free)
+        shapes = "varying_shapes.js"
+    threads = "one_thread.js"
+    if program.job is not None:
+        plan |= {"worker": f"{name}.worker.js", "pages": program.pages, "threads": program.job + THREADS}
+        threads = "many_threads.js"
+    parts = {"// @SHAPES@\n": shapes, "// @THREADS@\n": threads}
+    texts = {key: (TEMPLATES / part).read_text(encoding="utf-8") for key, part in parts.items()}
+    return _filled("model.js", {'"@PLAN@"': json.dumps(plan), **texts})
 
 
-def _row(place: Place) -> dict[str, object]:
-    rest = {"address": place.address, "bytes": place.size}
-    return {"name": place.name, "dtype": place.dtype, "shape": list(place.shape), **rest}
+def _row(place: Place, bindings: Bindings | None) -> dict[str, object]:
+    row: dict[str, object] = {"name": place.name, "dtype": place.dtype, "shape": list(place.shape)}
+    if bindings is None:
+        return row | {"address": place.address, "bytes": place.size}
+    row["shape"] = bindings.writer.shape(place.shape)
+    row["says"] = f"{place.dtype}[{','.join(map(str, place.shape))}]"
+    where = {"word": place.address.address} if isinstance(place.address, Word) else {"address": place.address}
+    return row | where | ({} if place.static_shape is None else {"is_fixed": True})
+
+
+def _bindings(bindings: Bindings, begin: int) -> dict[str, object]:
+    """Return what the loader needs to bind symbols; everything that has extents comes before their table."""
+    procedure, writer = bindings.procedure, bindings.writer
+    symbols = [
+        {
+            "name": one.name,
+            "low": one.low,
+            "high": one.high,
+            "input": procedure.inputs.index(one.tensor),
+            "axis": one.axis,
+        }
+        for one in procedure.symbols
+    ]
+    bounds = [
+        {"says": str(one.extent), "extent": writer.dimension(one.extent), "low": one.low, "high": one.high}
+        for one in procedure.bounds
+    ]
+    return {
+        "symbols": symbols,
+        "bounds": bounds,
+        "extents": writer.rows,
+        "texts": {str(writer.dimension(one)): str(one) for one in _varying(procedure)},
+        "rooms": [[room.bytes, room.first, room.last] for room in bindings.rooms],
+        "addresses": bindings.addresses,
+        "numbers": [[place, dimension, 8 if is_long else 4] for place, dimension, is_long in bindings.numbers],
+        "free": bindings.free.address,
+        "begin": begin,
+    }
+
+
+def _varying(procedure: Procedure) -> Iterator[Extent]:
+    """Yield the extents of inputs and outputs that are no numbers."""
+    for number in (*procedure.inputs, *procedure.outputs):
+        yield from (one for one in procedure.tensors[number].shape or () if not isinstance(one, int))
 
 
 def _types(program: WasmProgram) -> str:
-    def fields(places: tuple[Place, ...]) -> str:
+    def kind(place: Place, is_input: bool) -> str:
+        array = _ARRAYS[place.dtype]
+        if place.static_shape is not None:
+            return array
+        shaped = f"{{ data: {array}; shape: {'readonly ' if is_input else ''}number[] }}"
+        return f"{array} | {shaped}" if is_input else shaped
+
+    def fields(places: tuple[Place, ...], is_input: bool) -> str:
         rows = (
             f"  /** {place.dtype}[{', '.join(map(str, place.shape))}] */\n"
-            f"  {json.dumps(place.name)}: {_ARRAYS[place.dtype]};"
+            f"  {json.dumps(place.name)}: {kind(place, is_input)};"
             for place in places
         )
         return "\n".join(rows)
 
-    return _filled("model.d.ts", {"  @INPUTS@": fields(program.inputs), "  @OUTPUTS@": fields(program.outputs)})
+    extent = "number" if program.bindings is None else "number | string"
+    values = {
+        "  @INPUTS@": fields(program.inputs, True),
+        "  @OUTPUTS@": fields(program.outputs, False),
+        "@EXTENT@": extent if extent == "number" else f"({extent})",
+    }
+    return _filled("model.d.ts", values)
 
 
 def _classifies_digits(program: WasmProgram) -> bool:

@@ -10,14 +10,16 @@ must; ``graft_fail_index`` and its like note their numbers in the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graft.errors import CompileError
 from graft.runtime.export import wasm_binary as wasm
-from graft.runtime.export import wasm_objects
+from graft.runtime.export import wasm_objects, wasm_threads
 from graft.runtime.export.wasm_binary import I32, I64, address, padded, padded_signed, unsigned
 from graft.runtime.export.wasm_objects import Relocation, Symbol, WasmObject
+from graft.runtime.export.wasm_threads import PARALLEL, PARTS, WORK
+from graft.runtime.objects import EXTENTS_SUFFIX, taken_extents
 
 STACK_BYTES = 256 * 1024
 RECORD = STACK_BYTES
@@ -27,6 +29,9 @@ ERROR_RUN = 5
 SCRATCH = "graft_scratch"
 FAILURES = {"graft_fail_index": 5, "graft_fail_extent": 3}
 """The functions that note why a kernel fails, with how many numbers. Their order is what the record holds."""
+APPEND = "graft_append"
+"""A step of this function puts blocks of rows of two tensors one behind the other: addresses of the result and of both,
+how many blocks, and the bytes of a block of each."""
 _STACK_POINTER, _SCRATCH_POINTER = 0, 1
 _END, _RETURN, _IF = b"\x0b", b"\x0f", b"\x04\x40"
 _ALIGN = 64
@@ -34,13 +39,25 @@ _MOST_PAGES = 65536
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """What stands at an address when a step begins, as i32 or i64: whoever runs the program has written it there."""
+
+    address: int
+    is_long: bool = False
+
+
+Operand = int | Word
+"""An i32 that is known, or a word."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the program: call function ``function`` (its key) with addresses, or copy ``size`` bytes."""
+    """A step of the program: a call of function ``function`` (its key, or `APPEND`), or a copy of ``size`` bytes."""
 
     function: str
-    """Empty for a copy from ``addresses[0]`` to ``addresses[1]``."""
-    addresses: tuple[int, ...]
-    size: int = 0
+    """Empty for a copy from ``operands[0]`` to ``operands[1]``."""
+    operands: tuple[Operand, ...]
+    size: Operand = 0
 
 
 @dataclass(slots=True)
@@ -63,18 +80,24 @@ class Linker:
         self._keys: dict[str, tuple[_Placed, str]] = {}
         self.end = RECORD + RECORD_BYTES
         """The first byte of memory that is free."""
+        self.pages = (0, 0)
+        """Of memory, at first and at most, once there is a module."""
         for key, symbol, data in functions:
             if data not in self._objects:
                 self._objects[data] = _Placed(wasm_objects.parse(data))
             self._keys[key] = (self._objects[data], symbol)
         self._imported = {name for one in self._objects.values() for name, _ in one.object.imported}
-        for name in sorted(self._imported - {SCRATCH, *FAILURES}):
+        for name in sorted(self._imported - {SCRATCH, PARALLEL, *FAILURES}):
             raise CompileError(
                 f"a kernel needs the function '{name}', which a WebAssembly module of Graft does not have", symbol=name
             )
+        self.job = self.place(wasm_threads.JOB_BYTES) if PARALLEL in self._imported else None
+        """Where the job of its threads lies, for a program that has parallel loops; its memory is shared then."""
+        self._tasks: dict[int, int] = {}
         for placed in self._objects.values():
-            for segment in placed.object.segments:
-                placed.addresses.append(self.place(len(segment.data), segment.alignment))
+            notes = {symbol.index for symbol in placed.object.symbols if _is_note(symbol)}
+            for number, segment in enumerate(placed.object.segments):
+                placed.addresses.append(-1 if number in notes else self.place(len(segment.data), segment.alignment))
 
     def place(self, size: int, alignment: int = _ALIGN) -> int:
         """Return the address of so many bytes of memory, zero at first."""
@@ -87,12 +110,23 @@ class Linker:
         self._segments.append((self.place(len(data)), data))
         return self._segments[-1][0]
 
+    def extents(self, key: str) -> tuple[tuple[int, int, int], ...]:
+        """Return the extents that a function takes: tensor, axis and kind of each (`graft.runtime.objects`)."""
+        placed, name = self._keys[key]
+        for symbol in placed.object.symbols:
+            if _is_note(symbol) and symbol.name == name + EXTENTS_SUFFIX:
+                return taken_extents(placed.object.segments[symbol.index].data)
+        return ()
+
     def fails(self, key: str) -> bool:
         """Whether a function checks something, so that it may fail."""
         return any(name in FAILURES for name, _ in self._keys[key][0].object.imported)
 
-    def module(self, steps: Sequence[Step]) -> bytes:
-        """Return the module, which exports ``memory`` and ``run``; raise CompileError if it takes more than 4 GiB."""
+    def module(self, steps: Sequence[Step], free: Word | None = None) -> bytes:
+        """Return the module, which exports ``memory`` and ``run``; raise CompileError if it takes more than 4 GiB.
+
+        Scratch memory begins behind what is placed, or where the word ``free`` says, for memory that the caller plans.
+        """
         scratch = self.place(0)
         pages = -(-scratch // wasm.PAGE)
         if pages > _MOST_PAGES:
@@ -101,8 +135,7 @@ class Linker:
                 f"{scratch - _MOST_PAGES * wasm.PAGE} too many",
                 bytes=scratch,
             )
-        own = [(SCRATCH, *_scratch()), *((name, *_failure(which)) for which, name in enumerate(FAILURES))]
-        own = [row for row in own if row[0] in self._imported]
+        own = self._own(steps)
         numbers = {name: number for number, (name, _, _) in enumerate(own)}
         kinds, bodies = [self._type(kind) for _, kind, _ in own], [body for _, _, body in own]
         for placed in self._objects.values():
@@ -113,24 +146,77 @@ class Linker:
             code = self._relocated(placed, wasm.CODE, numbers)
             bodies[placed.first : placed.first + len(code)] = code
             segments = self._relocated(placed, wasm.DATA, numbers)
-            self._segments += zip(placed.addresses, segments, strict=True)
+            self._segments += (row for row in zip(placed.addresses, segments, strict=True) if row[0] >= 0)
         kinds.append(self._type(_kind((), (I32,))))
-        bodies.append(_run(steps, {key: _number(*owner, numbers) for key, owner in self._keys.items()}, scratch))
-        limit = _MOST_PAGES if SCRATCH in self._imported else pages
+        called = {**numbers, **{key: _number(*owner, numbers) for key, owner in self._keys.items()}}
+        begin = _begin_step(free or scratch) if self.job is None else wasm_threads.begin_step()
+        bodies.append(_run(steps, called, begin))
+        grows = SCRATCH in self._imported or free is not None or self.job is not None
+        self.pages = (pages, _MOST_PAGES if grows else pages)
+        limits = b"".join(map(unsigned, self.pages))
+        exported = {"run": len(kinds) - 1, **({} if self.job is None else {WORK: numbers[WORK]})}
         return b"".join((
             wasm.HEADER,
             wasm.section(wasm.TYPES, wasm.vector(list(self._types))),
+            *self._shared(limits),
             wasm.section(wasm.FUNCTIONS, wasm.vector([unsigned(kind) for kind in kinds])),
-            wasm.section(wasm.MEMORIES, wasm.vector([b"\1" + unsigned(pages) + unsigned(limit)])),
-            wasm.section(wasm.GLOBALS, wasm.vector([_global(STACK_BYTES), _global(scratch)])),
+            *self._table(),
+            *self._own_memory(limits),
+            wasm.section(wasm.GLOBALS, wasm.vector([*map(_global, self._globals(scratch, free))])),
             wasm.section(wasm.EXPORTS, wasm.vector([
-                wasm.name("memory") + b"\2\0", wasm.name("run") + b"\0" + unsigned(len(kinds) - 1)
+                wasm.name("memory") + b"\2\0",
+                *(wasm.name(name) + b"\0" + unsigned(number) for name, number in exported.items()),
             ])),
+            *self._elements(),
             wasm.section(wasm.CODE, wasm.vector([unsigned(len(body)) + body for body in bodies])),
             wasm.section(wasm.DATA, wasm.vector([
                 b"\0" + address(place) + _END + unsigned(len(data)) + data for place, data in sorted(self._segments)
             ])),
         ))  # fmt: skip
+
+    def _own(self, steps: Sequence[Step]) -> list[tuple[str, bytes, bytes]]:
+        """Return name, type and body of the functions made here that something calls."""
+        shared = self.job is not None
+        scratch = (_kind((I32, I64), (I32,)), wasm_threads.scratch()) if shared else _scratch()
+        rows = [(SCRATCH, *scratch), *((name, *_failure(which)) for which, name in enumerate(FAILURES))]
+        own = [(APPEND, *_append())] if any(step.function == APPEND for step in steps) else []
+        own += [row for row in rows if row[0] in self._imported]
+        if self.job is not None:
+            first, nothing = len(own), _kind((), ())
+            task = self._type(_kind(*wasm_threads.TASK_TYPE))
+            loop = _kind((I32, I64, I64, I32, I32), (I32,))
+            own += [
+                (PARTS, nothing, wasm_threads.parts(self.job, RECORD, task)),
+                (PARALLEL, loop, wasm_threads.parallel_for(self.job, first, task)),
+                (WORK, nothing, wasm_threads.work(self.job, first)),
+            ]
+        return own
+
+    def _shared(self, limits: bytes) -> Iterator[bytes]:
+        """Yield the import of memory that threads share."""
+        if self.job is not None:
+            row = wasm.name("graft") + wasm.name("memory") + b"\2\3" + limits
+            yield wasm.section(wasm.IMPORTS, wasm.vector([row]))
+
+    def _own_memory(self, limits: bytes) -> Iterator[bytes]:
+        if self.job is None:
+            yield wasm.section(wasm.MEMORIES, wasm.vector([b"\1" + limits]))
+
+    def _globals(self, scratch: int, free: Word | None) -> tuple[int, ...]:
+        """Return the first values of globals; with threads, what is behind ``free`` is nobody's scratch memory."""
+        end = scratch if free is not None else self.pages[0] * wasm.PAGE
+        return (STACK_BYTES, scratch) if self.job is None else (STACK_BYTES, scratch, scratch, end)
+
+    def _table(self) -> Iterator[bytes]:
+        """Yield the table of tasks; entry 0 is none, since a pointer of 0 is."""
+        if self.job is not None:
+            size = unsigned(len(self._tasks) + 1)
+            yield wasm.section(wasm.TABLES, wasm.vector([b"\x70\1" + size + size]))
+
+    def _elements(self) -> Iterator[bytes]:
+        if self._tasks:
+            entries = wasm.vector([unsigned(function) for function in self._tasks])
+            yield wasm.section(wasm.ELEMENTS, wasm.vector([b"\0" + address(1) + _END + entries]))
 
     def _type(self, kind: bytes) -> int:
         return self._types.setdefault(kind, len(self._types))
@@ -158,6 +244,9 @@ class Linker:
         match one.kind:
             case wasm_objects.FUNCTION_LEB:
                 return padded(_function(placed, symbol, numbers))
+            case wasm_objects.TABLE_SLEB:
+                function = _function(placed, symbol, numbers)
+                return padded_signed(self._tasks.setdefault(function, len(self._tasks) + 1))
             case wasm_objects.GLOBAL_LEB:
                 return padded(_STACK_POINTER)
             case wasm_objects.MEMORY_LEB:
@@ -169,6 +258,11 @@ class Linker:
         raise CompileError(
             f"WebAssembly relocation {one.kind} against '{symbol.name}' is not supported", relocation=one.kind
         )
+
+
+def _is_note(symbol: Symbol) -> bool:
+    """Whether a symbol is of what an object says to its linker, which has no place in memory."""
+    return symbol.kind == 1 and symbol.is_defined and symbol.name.endswith(EXTENTS_SUFFIX)
 
 
 def _function(placed: _Placed, symbol: Symbol, numbers: dict[str, int]) -> int:
@@ -202,19 +296,51 @@ def _global(value: int) -> bytes:
     return bytes((I32, 1)) + address(value) + _END
 
 
-def _run(steps: Sequence[Step], numbers: dict[str, int], scratch: int) -> bytes:
+def _begin_step(scratch: Operand) -> bytes:
+    """Return the code that gives all scratch memory back."""
+    return _pushed(scratch) + b"\x24" + unsigned(_SCRATCH_POINTER)
+
+
+def _run(steps: Sequence[Step], numbers: Mapping[str, int], begin: bytes) -> bytes:
     """Return the body of ``run``: the steps, until one fails; its number is noted, its status returned."""
     code: list[bytes] = [b"\1\1", bytes((I32,))]
     for number, step in enumerate(steps):
         if not step.function:
-            source, target = step.addresses
-            code += [address(target), address(source), address(step.size), b"\xfc\x0a\0\0"]
+            source, target = step.operands
+            code += [*map(_pushed, (target, source, step.size)), b"\xfc\x0a\0\0"]
             continue
-        code += [address(scratch), b"\x24", unsigned(_SCRATCH_POINTER)]
-        code += map(address, (RECORD, *step.addresses))  # the record stands for the context
-        code += [b"\x10", unsigned(numbers[step.function]), b"\x22\0", _IF]
-        code += [address(RECORD), address(number), b"\x36\2\0", b"\x20\0", _RETURN, _END]
+        call = [b"\x10", unsigned(numbers[step.function])]
+        if step.function == APPEND:
+            code += [*map(_pushed, step.operands), *call]
+            continue
+        code.append(begin)
+        code += map(_pushed, (RECORD, *step.operands))  # the record stands for the context
+        code += [*call, b"\x22\0", _IF, address(RECORD), address(number), b"\x36\2\0", b"\x20\0", _RETURN, _END]
     return b"".join((*code, address(0), _END))
+
+
+def _pushed(operand: Operand) -> bytes:
+    """Return the code that puts an operand onto the stack."""
+    if isinstance(operand, Word):
+        load = b"\x29\3" if operand.is_long else b"\x28\2"
+        return address(0) + load + unsigned(operand.address)
+    return address(operand)
+
+
+def _append() -> tuple[bytes, bytes]:
+    """Return type and body of ``graft_append`` (`APPEND`); it has no result."""
+    target, old, new, blocks, old_bytes, new_bytes = (bytes((0x20, number)) for number in range(6))
+    copies = [
+        part
+        for number, source, size in ((1, old, old_bytes), (2, new, new_bytes))
+        for part in (
+            target, source, size, b"\xfc\x0a\0\0",
+            source, size, b"\x6a\x21", bytes((number,)),
+            target, size, b"\x6a\x21\0",
+        )
+    ]  # fmt: skip
+    loop = [b"\x03\x40", *copies, blocks, address(1), b"\x6b\x22\3\x0d\0", _END]
+    return _kind((I32,) * 6, ()), b"".join((b"\0", blocks, _IF, *loop, _END, _END))
 
 
 def _scratch() -> tuple[bytes, bytes]:

@@ -11,7 +11,7 @@ from graft.runtime.export.wasm_binary import Reader
 UNDEFINED, EXPLICIT_NAME = 0x10, 0x40
 _SEGMENTS, _SYMBOLS = 5, 8
 _WITH_ADDEND = frozenset({3, 4, 5})
-FUNCTION_LEB, MEMORY_LEB, MEMORY_SLEB, MEMORY_I32, TYPE_LEB, GLOBAL_LEB = 0, 3, 4, 5, 6, 7
+FUNCTION_LEB, TABLE_SLEB, MEMORY_LEB, MEMORY_SLEB, MEMORY_I32, TYPE_LEB, GLOBAL_LEB = 0, 1, 3, 4, 5, 6, 7
 
 
 @dataclass(frozen=True, slots=True)

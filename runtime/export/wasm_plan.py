@@ -1,6 +1,7 @@
 """Where everything of a program lies in the memory of a WebAssembly module: known before it runs, down to each address.
 
-The parts of a program that a module cannot have are refused here.
+Of what has a shape that varies, it is known which word will hold the address (`graft.runtime.export.wasm_shapes`). The
+parts of a program that a module cannot have are refused here.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 
 from graft.errors import CompileError
 from graft.runtime.dtypes import element_type
-from graft.runtime.export.wasm_link import Linker, Step
-from graft.runtime.objects import KIND, unpack_objects
+from graft.runtime.export.wasm_link import APPEND, Linker, Operand, Step
+from graft.runtime.export.wasm_shapes import Bindings, product
+from graft.runtime.extents import Extent
+from graft.runtime.objects import KIND, STRIDE, unpack_objects
 from graft.runtime.procedure import ALIGNMENT, Call, Procedure, ProgramDescription, TensorSpec, shape_texts
 
 WEIGHTS_MAGIC = b"GRAFTWTS\1\0\0\0"
@@ -29,9 +32,19 @@ class Place:
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
-    address: int
-    size: int
+    shape: tuple[Extent, ...]
+    address: Operand
+
+    @property
+    def size(self) -> Extent:
+        """Its bytes."""
+        return product(self.shape, element_type(self.dtype).bytes)
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape as numbers; None where it has others."""
+        numbers = tuple(extent for extent in self.shape if isinstance(extent, int))
+        return numbers if len(numbers) == len(self.shape) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,14 @@ class WasmProgram:
     outputs: tuple[Place, ...]
     failing: Mapping[int, tuple[str, ...]]
     """The nodes of each step that may find an index out of range."""
+    bindings: Bindings | None
+    """What is done when shapes change; None where all are numbers."""
+    free: int
+    """Where memory that the loader plans begins."""
+    job: int | None
+    """Where the job of its threads lies (`graft.runtime.export.wasm_threads`); None for a program of one thread."""
+    pages: tuple[int, int]
+    """Of memory: at first, and at most."""
 
     @property
     def digest(self) -> str:
@@ -56,26 +77,32 @@ class WasmProgram:
 def wasm_program(description: ProgramDescription) -> WasmProgram:
     """Return a program linked into one WebAssembly module.
 
-    Raises CompileError for one that was not compiled for WebAssembly, has symbols, or runs control flow.
+    Raises CompileError for one that was not compiled for WebAssembly, has shapes that depend on data, or runs control
+    flow.
     """
     _check(description)
     procedure = description.procedures[0]
     linker = Linker(_functions(description))
     weights, offsets = _weights(procedure, description.constants)
     begin = linker.place(len(weights))
-    addresses = _addresses(procedure, linker, {key: begin + offset for key, offset in offsets.items()})
-    steps = [_step(call, procedure, addresses) for call in procedure.calls]
+    bindings = Bindings(procedure, linker) if procedure.symbols else None
+    addresses = _addresses(procedure, linker, {key: begin + offset for key, offset in offsets.items()}, bindings)
+    steps = [_Steps(procedure, linker, addresses, bindings).step(call) for call in procedure.calls]
     failing = {
         number: call.origin
         for number, (call, step) in enumerate(zip(procedure.calls, steps, strict=True))
-        if step.function and linker.fails(step.function)
+        if call.kind == "call" and linker.fails(step.function)
     }
     header = WEIGHTS_MAGIC.ljust(WEIGHTS_HEADER - 32, b"\0") + hashlib.sha256(weights).digest()
     inputs, outputs = (
         tuple(_place(procedure.tensors[number], addresses[number]) for number in numbers)
         for numbers in (procedure.inputs, procedure.outputs)
     )
-    return WasmProgram(linker.module(steps), header + weights, begin, inputs, outputs, failing)
+    module = linker.module(steps, None if bindings is None else bindings.free)
+    return WasmProgram(
+        module, header + weights, begin, inputs, outputs, failing, bindings, linker.end, linker.job,
+        linker.pages,
+    )  # fmt: skip
 
 
 def _check(description: ProgramDescription) -> None:
@@ -91,17 +118,17 @@ def _check(description: ProgramDescription) -> None:
                 kind=module.kind,
             )
     procedure = description.procedures[0]
-    if procedure.symbols:
-        names = ", ".join(f"'{symbol.name}'" for symbol in procedure.symbols)
-        _refuse(f"its shapes vary with {names}; give each a number, as in --dim {procedure.symbols[0].name}=1")
     for call in procedure.calls:
-        if call.kind not in ("call", "copy"):
+        if call.kind not in ("call", "copy", "append"):
             nodes = ", ".join(f"'{node}'" for node in call.origin) or call.kind
             _refuse(f"{nodes} is of kind '{call.kind}', and a module runs calls one after another; take it out")
     for tensor in procedure.tensors:
-        if tensor.static_shape is None or tensor.storage == "dynamic":
+        if tensor.shape is None or tensor.storage == "dynamic":
             shape = shape_texts(tensor)
-            _refuse(f"tensor '{tensor.name}' has the shape {shape or 'that a run finds'}; only numbers have a place")
+            _refuse(
+                f"tensor '{tensor.name}' has the shape {shape or 'that a run finds'}; only shapes that follow from "
+                "those of inputs have a place"
+            )
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -129,19 +156,31 @@ def _weights(procedure: Procedure, constants: Mapping[str, np.ndarray]) -> tuple
     return b"".join(parts), offsets
 
 
-def _addresses(procedure: Procedure, linker: Linker, weights: Mapping[str, int]) -> list[int]:
-    """Return the address of every tensor, and place those that have none yet."""
+def _addresses(
+    procedure: Procedure, linker: Linker, weights: Mapping[str, int], bindings: Bindings | None
+) -> list[Operand]:
+    """Return the address of every tensor, or the word with it, and place those that have none yet."""
     arena = linker.place(procedure.arena_bytes)
     places: dict[tuple[str, int], int] = {}
-    addresses: list[int] = []
-    for tensor in procedure.tensors:
+    addresses: list[Operand] = []
+    for number, tensor in enumerate(procedure.tensors):
+        if bindings is not None and bindings.has_room(number):
+            addresses.append(bindings.address(number))
+            continue
         match tensor.storage:
             case "constant":
                 addresses.append(weights[tensor.constant])
             case "arena":
                 addresses.append(arena + tensor.offset)
             case "view":
-                addresses.append(addresses[tensor.of] + tensor.offset)
+                root = addresses[tensor.of]
+                if isinstance(root, int):
+                    addresses.append(root + tensor.offset)
+                else:
+                    assert bindings is not None, "words are of shapes that vary"
+                    addresses.append(bindings.address(tensor.of, tensor.offset))
+            case "extents" if bindings is not None:
+                addresses.append(bindings.values(tensor))
             case "extents":
                 values = np.array([int(str(value)) for value in tensor.values], tensor.dtype)
                 addresses.append(linker.add(values.tobytes()))
@@ -155,20 +194,57 @@ def _addresses(procedure: Procedure, linker: Linker, weights: Mapping[str, int])
     return addresses
 
 
-def _step(call: Call, procedure: Procedure, addresses: Sequence[int]) -> Step:
-    used = tuple(0 if number < 0 else addresses[number] for number in (*call.inputs, *call.outputs))
-    if call.kind == "copy":
-        return Step("", used, _bytes(procedure.tensors[call.outputs[0]]))
-    return Step(f"{call.module}.{call.function}", used)
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Calls of a procedure as steps of a module."""
+
+    procedure: Procedure
+    linker: Linker
+    addresses: Sequence[Operand]
+    bindings: Bindings | None
+
+    def step(self, call: Call) -> Step:
+        """Return one call as a step."""
+        used = (*call.inputs, *call.outputs)
+        operands = tuple(0 if number < 0 else self.addresses[number] for number in used)
+        match call.kind:
+            case "copy":
+                return Step("", operands, self._size(self.procedure.tensors[call.outputs[0]]))
+            case "append":
+                old, new = (self.procedure.tensors[number] for number in call.inputs)
+                blocks = self._product((old.shape or ())[: call.axis])
+                sizes = (self._size(one, call.axis) for one in (old, new))
+                return Step(APPEND, (operands[2], *operands[:2], blocks, *sizes))
+        key = f"{call.module}.{call.function}"
+        taken: dict[int, list[Operand]] = {}
+        for position, axis, kind in self.linker.extents(key):
+            taken.setdefault(position, []).append(self._extent(self.procedure.tensors[used[position]], axis, kind))
+        rows = ((operand, *taken.get(position, ())) for position, operand in enumerate(operands))
+        return Step(key, tuple(operand for row in rows for operand in row))
+
+    def _extent(self, tensor: TensorSpec, axis: int, kind: int) -> Operand:
+        assert self.bindings is not None, f"a kernel takes extents of '{tensor.name}', and none varies"
+        if kind == STRIDE:
+            return self.bindings.stride(tensor, axis)
+        return self.bindings.number((tensor.shape or ())[axis], is_long=True)
+
+    def _size(self, tensor: TensorSpec, axis: int = 0) -> Operand:
+        return self._product((tensor.shape or ())[axis:], element_type(tensor.dtype).bytes)
+
+    def _product(self, shape: Sequence[Extent], factor: int = 1) -> Operand:
+        if self.bindings is not None:
+            return self.bindings.size(shape, factor)
+        total = product(shape, factor)
+        assert isinstance(total, int), "no symbol without bindings"
+        return total
 
 
-def _place(tensor: TensorSpec, address: int) -> Place:
-    assert tensor.static_shape is not None, "was refused before"
-    return Place(tensor.name, tensor.dtype, tensor.static_shape, address, _bytes(tensor))
+def _place(tensor: TensorSpec, address: Operand) -> Place:
+    assert tensor.shape is not None, "was refused before"
+    return Place(tensor.name, tensor.dtype, tensor.shape, address)
 
 
 def _bytes(tensor: TensorSpec) -> int:
-    count = 1
-    for extent in tensor.static_shape or ():
-        count *= extent
-    return count * element_type(tensor.dtype).bytes
+    total = product(tensor.shape or (), element_type(tensor.dtype).bytes)
+    assert isinstance(total, int), "has a room"
+    return total

@@ -45,6 +45,7 @@ def one(
 
 PADS = {"pads": [1, 1, 1, 1]}
 SELF = [node("Conv", ["x", "w"], ["c"], **PADS), node("Add", ["c", "x"], ["y"])]
+TWICE = [node("Conv", ["x", "w"], ["c"], pads=[0, 0, 1, 1]), node("Concat", ["c", "c"], ["y"], axis=1)]
 BATCHED = {"x": [2, 3, 33, 20], "z": [2, 3, 20, 35]}
 CASES = {
     "3x3 of stride 2": one("Conv", [1, 8, 14, 14], [1, 6, 7, 7], weights(6, 8, 3, 3), strides=[2, 2], **PADS),
@@ -58,6 +59,9 @@ CASES = {
     "one dimension": one("Conv", [1, 3, 33], [1, 5, 33], weights(5, 3, 3), pads=[1, 1]),
     "transposed": one("ConvTranspose", [1, 3, 6, 6], [1, 5, 13, 13], weights(3, 5, 3, 3), strides=[2, 2]),
     "added to its own input": model_of(SELF, {"x": [1, 8, 10, 10]}, {"y": [1, 8, 10, 10]}, {"w": weights(8, 8, 3, 3)}),
+    "one pixel beyond whole vectors": model_of(
+        TWICE, {"x": [1, 3, 6, 6]}, {"y": [1, 10, 7, 7]}, {"w": weights(5, 3, 1, 1)}
+    ),
     "residual block": residual_block(),
     "matrix times vector": one("MatMul", [1, 100], [1, 35], weights(100, 35)),
     "batched product": model_of([node("MatMul", ["x", "z"], ["y"])], BATCHED, {"y": [2, 3, 33, 35]}, {}),

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 from graft.compiler.procedure_builder import ProcedureBuilder
-from graft.report.arena import arena_picture, arena_text, blocks_of, peak_text
+from graft.report.arena import arena_picture, arena_text, peak_text
+from graft.runtime.arena import blocks_of
 from graft.runtime.procedure import Call, Procedure
 
 
@@ -21,7 +22,7 @@ def procedure() -> Procedure:
 
 
 def test_blocks_are_the_tensors_of_the_arena_and_their_calls() -> None:
-    rows = [(one.name, one.lifetime.bytes, one.lifetime.first, one.lifetime.last) for one in blocks_of(procedure())]
+    rows = [(one.name, one.bytes, one.first, one.last) for one in blocks_of(procedure())]
     assert rows == [("a", 24, 0, 2), ("b", 24, 1, 2), ("c", 24, 2, 3)]
 
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+import importlib.metadata
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
 from graft.errors import ArtifactError, PluginError
-from graft.runtime import loaders
 from graft.runtime.loaders import LoaderRegistry, NativeLoader, PythonLoader
 from graft.runtime.program import Program
 
@@ -32,9 +32,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that installs plugins: (entry-point name, module name, source, value)."""
     entries: list[EntryPoint] = []
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(
-        loaders, "entry_points", lambda group, name: [one for one in entries if (one.group, one.name) == (group, name)]
-    )
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **wanted: EntryPoints(entries).select(**wanted))
 
     def add(name: str, module: str, source: str, attribute: str = "") -> None:
         (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")

@@ -6,15 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* In the order of the fields of `Configuration` in configuration.py. */
-typedef struct {
-  int64_t batch, block_in, block_out;
-  int64_t input_bytes, weight_bytes, accumulator_bytes, micro_op_bytes;
-  int64_t queue_depth, token_depth;
-  int64_t port_bytes, burst_bytes, latency, pipeline, alu_interval;
-} AcceleratorConfiguration;
+#include "driver.h"
 
-enum { ACCELERATOR_CONFIGURATION_FIELDS = 14, ACCELERATOR_INSTRUCTION_BYTES = 16 };
+enum { ACCELERATOR_INSTRUCTION_BYTES = 16 };
 
 typedef enum { OPCODE_LOAD, OPCODE_STORE, OPCODE_GEMM, OPCODE_FINISH, OPCODE_ALU } Opcode;
 typedef enum {
@@ -39,9 +33,10 @@ typedef enum {
   OPERATION_REQUANTIZE,
   OPERATIONS
 } Operation;
-typedef enum { UNIT_LOAD, UNIT_COMPUTE, UNIT_STORE, UNITS } Unit;
-/* A queue of tokens by where it leads from: see `pop_queue` and `push_queue`. */
-typedef enum { QUEUE_LOAD_COMPUTE, QUEUE_COMPUTE_LOAD, QUEUE_COMPUTE_STORE, QUEUE_STORE_COMPUTE, QUEUES, NO_QUEUE } Queue;
+typedef enum { UNIT_LOAD, UNIT_GEMM, UNIT_ALU, UNIT_STORE, UNITS } Unit;
+/* Queues of tokens between neighbours: 2 * u from unit u to the next, 2 * u + 1 back. */
+typedef int Queue;
+enum { QUEUES = 2 * (UNITS - 1), NO_QUEUE };
 
 typedef struct {
   Opcode opcode;
@@ -110,16 +105,12 @@ int64_t accelerator_dram_entry(const Accelerator *self, MemoryKind memory);
 
 static inline Queue pop_queue(const Instruction *instruction, bool next) {
   if (!(next ? instruction->pop_next : instruction->pop_previous)) return NO_QUEUE;
-  if (instruction->unit == UNIT_LOAD) return QUEUE_COMPUTE_LOAD;
-  if (instruction->unit == UNIT_STORE) return QUEUE_COMPUTE_STORE;
-  return next ? QUEUE_STORE_COMPUTE : QUEUE_LOAD_COMPUTE;
+  return next ? 2 * (Queue)instruction->unit + 1 : 2 * ((Queue)instruction->unit - 1);
 }
 
 static inline Queue push_queue(const Instruction *instruction, bool next) {
   if (!(next ? instruction->push_next : instruction->push_previous)) return NO_QUEUE;
-  if (instruction->unit == UNIT_LOAD) return QUEUE_LOAD_COMPUTE;
-  if (instruction->unit == UNIT_STORE) return QUEUE_STORE_COMPUTE;
-  return next ? QUEUE_COMPUTE_STORE : QUEUE_COMPUTE_LOAD;
+  return next ? 2 * (Queue)instruction->unit : 2 * ((Queue)instruction->unit - 1) + 1;
 }
 
 #endif

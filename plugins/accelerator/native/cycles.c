@@ -207,7 +207,7 @@ static TimeKind time_of(const Cycles *self, int unit) {
   }
   if (one->state == ENDED || one->taken == one->given) return TIME_INSTRUCTIONS;
   Queue queue = lacking(self, at(self, one->waiting[one->taken]), true);
-  return queue == QUEUE_LOAD_COMPUTE || queue == QUEUE_COMPUTE_STORE ? TIME_TOKEN_PREVIOUS : TIME_TOKEN_NEXT;
+  return queue % 2 ? TIME_TOKEN_NEXT : TIME_TOKEN_PREVIOUS;
 }
 
 /* Moves to the next event and says what each unit did until then; false if there is none. */
@@ -226,7 +226,7 @@ static bool pass_time(Cycles *self) {
 }
 
 static bool run(Cycles *self) {
-  while (self->actors[UNIT_COMPUTE].state != ENDED) {
+  while (self->actors[UNIT_ALU].state != ENDED) {
     bool moved = true;
     while (moved) {
       moved = advance_fetch(self);
@@ -237,7 +237,7 @@ static bool run(Cycles *self) {
       }
       moved = grant_port(self) || moved;
     }
-    if (self->actors[UNIT_COMPUTE].state != ENDED && !pass_time(self))
+    if (self->actors[UNIT_ALU].state != ENDED && !pass_time(self))
       return accelerator_fail(self->machine, "deadlock after %lld cycles: %lld of %lld instructions were fetched",
                               (long long)self->now, (long long)self->fetched, (long long)self->machine->count);
   }

@@ -145,8 +145,10 @@ static int32_t as_bits(float number) {
   return bits;
 }
 
+static int64_t zero_point(int64_t immediate) { return ((immediate & 255) ^ 128) - 128; }
+
 static int32_t bounded(double number, int64_t immediate, bool add_point) {
-  int64_t point = ((immediate & 255) ^ 128) - 128, least = immediate >> 8 & 1 ? point : -128;
+  int64_t point = zero_point(immediate), least = immediate >> 8 & 1 ? point : -128;
   double whole = isnan(number) ? 0 : rint(number);
   int64_t value = whole <= INT32_MIN ? INT32_MIN : whole >= INT32_MAX ? INT32_MAX : (int64_t)whole;
   if (add_point) value += point;
@@ -173,6 +175,7 @@ static int32_t operate(const Instruction *i, int32_t x, int32_t y, int32_t divis
     case OPERATION_COPY:
       return y;
     case OPERATION_SCALE:
+      x = (int32_t)((uint32_t)x - (uint32_t)zero_point(i->immediate));
       return as_bits((float)x * as_float(y));
     case OPERATION_FLOAT_ADD:
       return as_bits(as_float(x) + as_float(y));
@@ -181,8 +184,7 @@ static int32_t operate(const Instruction *i, int32_t x, int32_t y, int32_t divis
     case OPERATION_REQUANTIZE:
       x = (int32_t)((uint32_t)x + (uint32_t)bias);
       if (i->immediate >> 9 & 1)
-        return bounded((double)x * (double)as_float(y) + (double)(((i->immediate & 255) ^ 128) - 128), i->immediate,
-                       false);
+        return bounded((double)x * (double)as_float(y) + (double)zero_point(i->immediate), i->immediate, false);
       return bounded((float)x * as_float(y) / as_float(divisor), i->immediate, true);
     default:
       return 0;

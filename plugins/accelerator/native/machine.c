@@ -166,10 +166,11 @@ static bool has_meaning(const Instruction *i) {
       return i->memory == MEMORY_OUTPUT || i->memory == MEMORY_ACCUMULATOR;
     case OPCODE_ALU:
       if (i->operation >= OPERATIONS || (i->operation >= OPERATION_SCALE && i->use_immediate)) return false;
+      if (i->operation == OPERATION_SCALE && (i->immediate < 0 || i->immediate >> 8)) return false;
       if (i->operation >= OPERATION_QUANTIZE && (i->immediate < 0 || i->immediate >> 8 > 3)) return false;
-      return i->begin < i->end && i->outer && i->inner;
+      return i->begin < i->end;
     case OPCODE_GEMM:
-      return i->begin < i->end && i->outer && i->inner;
+      return i->begin < i->end;
     case OPCODE_FINISH:
       return true;
   }
@@ -182,7 +183,7 @@ bool accelerator_decode(Accelerator *self, const uint8_t *bytes, Instruction *in
     word.low = word.low << 8 | bytes[i];
     word.high = word.high << 8 | bytes[i + 8];
   }
-  Instruction i = {.opcode = (Opcode)take(&word, 3), .unit = UNIT_COMPUTE};
+  Instruction i = {.opcode = (Opcode)take(&word, 3), .unit = UNIT_ALU};
   i.pop_previous = take(&word, 1);
   i.pop_next = take(&word, 1);
   i.push_previous = take(&word, 1);
@@ -191,10 +192,10 @@ bool accelerator_decode(Accelerator *self, const uint8_t *bytes, Instruction *in
     case OPCODE_LOAD:
     case OPCODE_STORE:
       decode_transfer(self, &word, &i);
-      if (i.opcode == OPCODE_STORE) i.unit = UNIT_STORE;
-      else if (i.memory == MEMORY_INPUT || i.memory == MEMORY_WEIGHT) i.unit = UNIT_LOAD;
+      i.unit = i.opcode == OPCODE_STORE ? UNIT_STORE : UNIT_LOAD;
       break;
     case OPCODE_GEMM:
+      i.unit = UNIT_GEMM;
       i.reset = take(&word, 1);
       i.lanes = take(&word, 1);
       decode_loop(self, &word, &i);

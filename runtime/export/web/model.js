@@ -32,37 +32,40 @@ function checked(weights) {
   return weights;
 }
 
+// @THREADS@
+// @SHAPES@
 class Model {
   #instance;
+  #shapes;
   #fault = null;
-  constructor(instance) {
+  constructor(instance, shapes) {
     this.#instance = instance;
-    this.inputs = Object.freeze(PLAN.inputs.map(({ name, dtype, shape }) => ({ name, dtype, shape })));
-    this.outputs = Object.freeze(PLAN.outputs.map(({ name, dtype, shape }) => ({ name, dtype, shape })));
+    this.#shapes = shapes;
+    this.threads = instance.threads;
+    const told = ({ name, dtype, shape }) => ({ name, dtype, shape: shape.map((one) => PLAN.texts?.[one] ?? one) });
+    this.inputs = Object.freeze(PLAN.inputs.map(told));
+    this.outputs = Object.freeze(PLAN.outputs.map(told));
   }
 
-  /** Compute on a typed array for each input; return one for each output, in row-major order. */
+  /** Compute on a typed array for each input, or { data, shape } where the shape varies; return the like for outputs. */
   async run(feeds) {
     return this.runSync(feeds);
   }
 
   runSync(feeds) {
-    if (this.#fault) throw new Error(`the model failed before (${this.#fault}); load it again`);
+    if (this.#fault) throw new Error(`the model does not run any more (${this.#fault}); load it again`);
     for (const name of Object.keys(feeds)) {
       if (!PLAN.inputs.some((one) => one.name === name)) {
         throw new TypeError(`no input '${name}'; the model takes ${PLAN.inputs.map((one) => `'${one.name}'`).join(", ")}`);
       }
     }
     const { memory, run } = this.#instance.exports;
-    for (const input of PLAN.inputs) {
-      const Kind = ARRAYS[input.dtype], given = feeds[input.name], count = input.bytes / Kind.BYTES_PER_ELEMENT;
-      if (!(given instanceof Kind) || given.length !== count) {
-        const found = given === undefined ? "nothing" : `${given?.constructor?.name} of ${given?.length}`;
-        throw new TypeError(`input '${input.name}' is ${input.dtype}[${input.shape}]: `
-          + `give a ${Kind.name} of ${count}, not ${found}`);
-      }
-      new Kind(memory.buffer, input.address, count).set(given);
-    }
+    const shapes = this.#shapes, given = PLAN.inputs.map((input) => shapes.taken(input, feeds[input.name]));
+    shapes.bind(given);
+    PLAN.inputs.forEach((input, at) => {
+      const { data } = given[at];
+      new ARRAYS[input.dtype](memory.buffer, shapes.address(input), data.length).set(data);
+    });
     let status;
     try {
       status = run();
@@ -73,10 +76,16 @@ class Model {
     if (status) throw new Error(this.#failure(status, memory));
     const results = {};
     for (const output of PLAN.outputs) {
-      const Kind = ARRAYS[output.dtype], count = output.bytes / Kind.BYTES_PER_ELEMENT;
-      results[output.name] = new Kind(memory.buffer, output.address, count).slice();
+      const count = shapes.shape(output).reduce((all, one) => all * one, 1);
+      results[output.name] = shapes.result(output, new ARRAYS[output.dtype](memory.buffer, shapes.address(output), count).slice());
     }
     return results;
+  }
+
+  /** End the threads of the model, which is not to be run any more. */
+  close() {
+    this.#fault ??= "it was closed";
+    this.#instance.close();
   }
 
   #failure(status, memory) {
@@ -94,8 +103,9 @@ class Model {
 
 /**
  * Load the model. `module` and `weights` are bytes that are here already; without them, the files beside this one.
+ * `threads` is the most that it may use.
  */
-export async function load({ module, weights } = {}) {
+export async function load({ module, weights, threads } = {}) {
   const [code, data] = await Promise.all([
     module ?? bytes(new URL(PLAN.module, import.meta.url)), weights ?? bytes(new URL(PLAN.weights.file, import.meta.url)),
   ]);
@@ -103,8 +113,8 @@ export async function load({ module, weights } = {}) {
   if (!WebAssembly.validate(binary)) {
     throw new Error(`this engine does not take the module: it needs WebAssembly with ${PLAN.features.join(", ")}`);
   }
-  const { instance } = await WebAssembly.instantiate(binary, {});
+  const instance = await instantiated(binary, threads);
   const content = checked(asBytes(data)).subarray(PLAN.weights.header.length / 2);
   new Uint8Array(instance.exports.memory.buffer, PLAN.weights.address, content.length).set(content);
-  return new Model(instance);
+  return new Model(instance, new Shapes(instance.exports.memory));
 }

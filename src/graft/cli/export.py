@@ -11,7 +11,6 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
     ExitCode,
     State,
     backend_options,
@@ -68,6 +67,10 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
     help="Of a project: fail if its arena needs more; says by how much, and for which tensors.",
 )  # fmt: skip
 @click.option(
+    "--threads", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Of a project: how many POSIX threads share the loops of kernels.",
+)  # fmt: skip
+@click.option(
     "--target", "--cpu", "target", default="native", show_default=True, help="The machine to compile a model for."
 )
 @click.option(
@@ -89,6 +92,7 @@ def command(
     name: str | None,
     profile: Profile,
     ram: int | None,
+    threads: int,
     given: Sequence[tuple[str, str]],
     **wishes: Any,
 ) -> int:
@@ -99,7 +103,7 @@ def command(
     a project's check runs on, with the outputs that other backends give for them here; those not given are random.
     """
     chosen = form or ("library" if output.suffix == ".so" else _folder_form(wishes["target"]))
-    if chosen != "c-project" and (named := _of_projects(profile, ram, given)):
+    if chosen != "c-project" and (named := _of_projects(profile, ram, threads, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
     if profile == "bare-metal" and wishes["target"] == NATIVE and not is_artifact(model):
         wishes |= {"target": BOARD}  # whatever it is, it has not this machine's vectors
@@ -119,7 +123,7 @@ def command(
 
         program = runs()
         recorded = Recorded.of(program, inputs_of(program, given, 0))
-        done = export_c_project(description, output, recorded, name=name, profile=profile, ram=ram)
+        done = export_c_project(description, output, recorded, name=name, profile=profile, ram=ram, threads=threads)
         _tell_project(state, done, profile)
     return ExitCode.OK
 
@@ -128,9 +132,14 @@ def _folder_form(target: str) -> str:
     return "wasm" if target.partition("+")[0] == "wasm32" else "c-project"
 
 
-def _of_projects(profile: Profile, ram: int | None, given: Sequence[tuple[str, str]]) -> str:
+def _of_projects(profile: Profile, ram: int | None, threads: int, given: Sequence[tuple[str, str]]) -> str:
     """The first option that says something of projects, "" if there is none."""
-    options = {"--profile": profile != "hosted", "--ram": ram is not None, "--input": bool(given)}
+    options = {
+        "--profile": profile != "hosted",
+        "--ram": ram is not None,
+        "--threads": threads > 1,
+        "--input": bool(given),
+    }
     return next((option for option, is_given in options.items() if is_given), "")
 
 
@@ -158,11 +167,15 @@ def _program(
             "target": WEB if wishes["target"] == NATIVE else wishes["target"],
             "backends": wishes["backends"] or ("llvm",),
         }
-    memory: Memory = wishes["memory"] or ("maximum" if is_project and _bounded(wishes["dims"]) else "binding")
+    memory: Memory = wishes["memory"] or ("maximum" if is_project else "binding")
     request = Request(
         names_or_none(wishes["backends"]), shapes=dict(wishes["shapes"]), dims=dict(wishes["dims"]),
         target=wishes["target"], memory=memory, without=state.switched_off, manager=state.manager(),
     )  # fmt: skip
+    if form == "wasm":
+        from graft.compiler.exporting import for_the_web
+
+        request = for_the_web(request)
     if is_project and request.backends is None:
         from graft.plugins.c_source.backend import CBackend
 
@@ -172,11 +185,6 @@ def _program(
         compile_model(str(path), request).description,
         lambda: Program.from_description(compile_model(str(path), here).description),
     )
-
-
-def _bounded(dims: DimWishes) -> bool:
-    """Whether a dimension has a range with an end, so that memory can be planned for its largest shapes."""
-    return any(isinstance(wish, tuple) and wish[1] is not None for _, wish in dims)
 
 
 def _tell_library(state: State, done: ExportedLibrary) -> None:

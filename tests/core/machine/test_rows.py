@@ -29,6 +29,12 @@ def test_a_row_whose_name_has_a_plus_is_found_as_it_stands() -> None:
     assert machine_named("wasm32+simd128") is ROWS["wasm32+simd128"]
 
 
+def test_a_feature_is_added_to_the_row_with_the_longest_name() -> None:
+    row = machine_named("wasm32+relaxed-simd+atomics")
+    assert row.features == {"simd128", "relaxed-simd", "atomics"}
+    assert row.vectors == ROWS["wasm32+relaxed-simd"].vectors
+
+
 def test_an_unknown_feature_is_refused_with_the_nearest() -> None:
     with pytest.raises(MachineError) as caught:
         machine_named("armv8-a+i8m")

@@ -128,5 +128,7 @@ def _random_instruction(rng: np.random.Generator, tensors: tuple[Tensor, ...]) -
         case _:
             operation = Operation(below(len(Operation)))
             flags = below(1024) if operation in QUANTIZING else below(65536) - 32768
+            if operation is Operation.SCALE:
+                flags &= 255
             use = operation not in FLOATING and bool(below(2))
             return Alu(operation=operation, use_immediate=use, immediate=flags, **loop, **factors)

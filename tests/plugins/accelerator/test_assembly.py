@@ -37,10 +37,10 @@ def test_a_program_comes_back_from_its_text(program):
 
 def test_text_leaves_out_what_is_usual():
     assert instruction_text(Load(memory=Memory.INPUT, dram=4, columns=8, pop_next=True)) == (
-        "load input dram=4 columns=8 wait=compute"
+        "load input dram=4 columns=8 wait=gemm"
     )
     assert instruction_text(Gemm(reset=True, pop_previous=True, pop_next=True, push_previous=True)) == (
-        "gemm reset wait=load,store signal=load"
+        "gemm reset wait=load,alu signal=load"
     )
     assert instruction_text(Alu(operation=Operation.SHIFT_RIGHT, use_immediate=True, immediate=-2)) == (
         "alu shift_right use_immediate immediate=-2"
@@ -84,9 +84,9 @@ START = '.configuration\n.tensor "x" micro_ops offset=0 size=4\n  .micro_op sour
         (START + "store output sram=1 rwos=3", "line 5, column 21: expected one of dram=, rows=, columns=, stride=, "
          "wait=, signal=, found 'rwos=3'; did you mean 'rows'?"),
         (START + "  gemm outer=0x4001", "line 5, column 14: expected a number from 0 to 16383, found '0x4001'"),
-        (START + "gemm wait=load,stor", "line 5, column 16: expected a neighbour of the compute unit (load, store), "
+        (START + "alu add wait=gemm,stor", "line 5, column 19: expected a neighbour of the alu unit (gemm, store), "
          "found 'stor'; did you mean 'store'?"),
-        (START + "store output wait=load", "line 5, column 19: expected a neighbour of the store unit (compute), found "
+        (START + "store output wait=load", "line 5, column 19: expected a neighbour of the store unit (alu), found "
          "'load'"),
         (START + "alu add begin=4 end=2", "line 5, column 1: expected an instruction that has a meaning (alu: the "
          "range of micro-ops from 4 to 2 is empty), found 'alu'"),

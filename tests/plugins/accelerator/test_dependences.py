@@ -20,36 +20,43 @@ def texts(body: str) -> list[str]:
     return [instruction_text(instruction) for instruction in program.instructions]
 
 
-def test_units_that_share_nothing_wait_only_at_the_end():
+def test_units_that_are_no_neighbours_wait_through_those_between():
     assert texts("load input columns=2\nload accumulator\nstore output dram=128\nfinish") == [
-        "load input columns=2 signal=compute",
-        "load accumulator signal=store",
-        "store output dram=128 wait=compute signal=compute",
-        "finish wait=load,store",
+        "load input columns=2",
+        "load accumulator signal=gemm",
+        "gemm outer=0 wait=load signal=alu",
+        "alu min outer=0 wait=gemm signal=store",
+        "store output dram=128 wait=alu signal=alu",
+        "finish wait=store",
     ]
 
 
 def test_a_second_dependence_on_the_same_instruction_needs_no_second_token():
     body = "load accumulator columns=2\nstore output dram=128\nstore output sram=1 dram=64\nfinish"
-    assert texts(body)[:3] == [
-        "load accumulator columns=2 signal=store",
-        "store output dram=128 wait=compute",
-        "store output sram=1 dram=64 signal=compute",
+    assert texts(body)[2:5] == [
+        "alu min outer=0 wait=gemm signal=store",
+        "store output dram=128 wait=alu",
+        "store output sram=1 dram=64 signal=alu",
     ]
 
 
-def test_a_load_of_what_was_stored_waits_through_the_compute_unit():
+def test_a_load_of_what_was_stored_waits_through_both_units_between():
     body = "load accumulator\nstore output dram=128\nstore output dram=64\nload input dram=64\nfinish"
-    assert texts(body) == [
-        "load accumulator signal=store",
-        "store output dram=128 wait=compute",
-        "store output dram=64 signal=compute",
-        "load micro_op rows=0 columns=0 wait=store signal=load",
-        "load input dram=64 wait=compute signal=compute",
-        "finish wait=load",
+    assert texts(body)[3:] == [
+        "store output dram=128 wait=alu",
+        "store output dram=64 signal=alu",
+        "alu min outer=0 wait=store signal=gemm",
+        "gemm outer=0 wait=alu signal=load",
+        "load input dram=64 wait=gemm signal=gemm",
+        "gemm outer=0 wait=load signal=alu",
+        "finish wait=gemm",
     ]
 
 
 def test_an_entry_is_filled_anew_only_when_it_was_read():
     body = "load accumulator\nstore output dram=128\nload accumulator dram=1\nfinish"
-    assert texts(body)[2] == "load accumulator dram=1 wait=store"
+    assert texts(body)[4:7] == [
+        "alu min outer=0 wait=store signal=gemm",
+        "gemm outer=0 wait=alu signal=load",
+        "load accumulator dram=1 wait=gemm signal=gemm",
+    ]

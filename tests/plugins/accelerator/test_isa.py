@@ -15,6 +15,7 @@ from graft.plugins.accelerator.isa import (
     Load,
     Memory,
     MicroOp,
+    Operation,
     Store,
     decode,
     decode_all,
@@ -87,7 +88,10 @@ def test_the_default_instructions_fit_into_128_bits_with_none_to_spare_for_produ
         (Store(memory=Memory.WEIGHT), "store: a store cannot read the memory 'weight'"),
         (Load(memory=Memory.MICRO_OP, pad_left=1), "load: micro-ops cannot be padded"),
         (Gemm(begin=3, end=3), "gemm: the range of micro-ops from 3 to 3 is empty"),
-        (Alu(outer=0), "alu: 0 x 1 trips do nothing"),
+        (
+            Alu(operation=Operation.SCALE, immediate=256),
+            "alu: the immediate number of scale is 256, and a zero point has 8 bits",
+        ),
     ],
 )
 def test_an_instruction_without_a_meaning_is_not_encoded(instruction, text):

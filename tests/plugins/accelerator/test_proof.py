@@ -59,48 +59,50 @@ HEAD = """.configuration {}
 .tensor "t" workspace offset=2064 size=64
 .program
 """
-STORE = "store output dram=128 columns=1 wait=compute signal=compute\n"
-END = "load accumulator signal=store\n" + STORE + "finish wait=store"
+STORE = "store output dram=128 columns=1 wait=alu signal=alu\n"
+PASS = "gemm outer=0 wait=load signal=alu\nalu min outer=0 wait=gemm signal=store\n"
+END = "load accumulator signal=gemm\n" + PASS + STORE + "finish wait=store"
+RACE = "load accumulator signal=gemm\n" + PASS + "load accumulator signal=gemm\n" + STORE
+RACE += "gemm outer=0 wait=load signal=alu\nfinish wait=gemm,store"
 
 
 @pytest.mark.parametrize(
     ("body", "text"),
     [
         (
-            "load input columns=2\nload micro_op dram=256 columns=1\nload accumulator signal=store\n" + STORE
-            + "finish wait=store",
-            "instruction 4 'finish wait=store' does not wait for instruction 0 'load input columns=2'",
+            RACE,
+            "instruction 3 'load accumulator signal=gemm' and instruction 4 'store output dram=128 wait=alu "
+            "signal=alu' both access accumulator 0, one of them writes it, and no token orders them",
         ),
         (
-            "finish wait=load",
-            "instruction 0 'finish wait=load' waits forever for a token from the queue from load to compute: no "
+            "load input columns=2\nfinish",
+            "instruction 1 'finish' does not wait for instruction 0 'load input columns=2'",
+        ),
+        (
+            "finish wait=gemm",
+            "instruction 0 'finish wait=gemm' waits forever for a token from the queue from gemm to alu: no "
             "instruction gives it",
         ),
         (
-            "load input wait=compute signal=compute\nload accumulator wait=load signal=load,store\n" + STORE
-            + "finish wait=store",
-            "instruction 0 'load input wait=compute signal=compute' waits forever for a token from the queue from "
-            "compute to load: instruction 1 'load accumulator wait=load signal=load,store' gives it, which never "
-            "starts",
+            "load input wait=gemm signal=gemm\ngemm outer=0 wait=load signal=load,alu\nfinish wait=gemm",
+            "instruction 0 'load input wait=gemm signal=gemm' waits forever for a token from the queue from gemm to "
+            "load: instruction 1 'gemm outer=0 wait=load signal=load,alu' gives it, which never starts",
         ),
         (
-            "load accumulator signal=load,store\n" + STORE + "finish wait=store",
-            "1 token more is put into the queue from compute to load than taken: instruction 0 'load accumulator "
-            "signal=load,store' gives one, and no instruction takes one",
+            "gemm outer=0 signal=load,alu\nfinish wait=gemm",
+            "1 token more is put into the queue from gemm to load than taken: instruction 0 'gemm outer=0 "
+            "signal=load,alu' gives one, and no instruction takes one",
         ),
         (
-            "load accumulator signal=store\nload accumulator\n" + STORE + "finish wait=store",
-            "instruction 1 'load accumulator' and instruction 2 'store output dram=128 wait=compute signal=compute' "
-            "both access accumulator 0, one of them writes it, and no token orders them",
+            "store output dram=128 signal=alu\nalu min outer=0 wait=store signal=gemm\ngemm outer=0 wait=alu "
+            "signal=load\nload accumulator wait=gemm signal=gemm\n" + PASS + STORE + "finish wait=store",
+            "instruction 0 'store output dram=128 signal=alu' reads accumulator 0, which instruction 3 "
+            "'load accumulator wait=gemm signal=gemm' may write only later",
         ),
         (
-            "store output dram=128 signal=compute\nload accumulator wait=store\nfinish",
-            "instruction 0 'store output dram=128 signal=compute' reads accumulator 0, which instruction 1 "
-            "'load accumulator wait=store' may write only later",
-        ),
-        (
-            "load micro_op dram=256 columns=1\nalu add signal=store\n" + STORE + "finish wait=store",
-            "instruction 1 'alu add signal=store' reads accumulator 1, which nothing writes",
+            "load micro_op dram=256 columns=1 signal=gemm\n" + PASS.replace(" signal=store", "")
+            + "alu add signal=store\n" + STORE + "finish wait=store",
+            "instruction 3 'alu add signal=store' reads accumulator 1, which nothing writes",
         ),
         (
             "alu add signal=store\n" + STORE + "finish wait=store",
@@ -110,16 +112,17 @@ END = "load accumulator signal=store\n" + STORE + "finish wait=store"
          "stride=9' accesses DRAM from 2048 to 2624, and 'y' ends at 2064"),
         ("load accumulator sram=2047 columns=2\n" + END,
          "instruction 0 'load accumulator sram=2047 columns=2' writes accumulator 2048, and there are 2048 entries"),
-        ("load input dram=129 columns=1 signal=compute\n" + END.replace("accumulator", "accumulator wait=load"),
-         "instruction 0 'load input dram=129 signal=compute' reads dram 2064, which nothing writes"),
+        ("load input dram=129 columns=1\n" + END,
+         "instruction 0 'load input dram=129' reads dram 2064, which nothing writes"),
         ("load micro_op columns=1\n" + END,
          "instruction 0 'load micro_op' reads micro-ops from 'x' (input)"),
-        ("load accumulator signal=store\nstore output wait=compute signal=compute\nfinish wait=store",
-         "instruction 1 'store output wait=compute signal=compute' writes 'x', whose role is 'input'"),
+        ("load accumulator signal=gemm\n" + PASS + "store output wait=alu signal=alu\nfinish wait=store",
+         "instruction 3 'store output wait=alu signal=alu' writes 'x', whose role is 'input'"),
         ("finish", "the output 'y' is never written at dram 2048"),
         ("finish\nfinish", "a program ends with its only 'finish', and here 2 instructions finish it"),
-        ("load micro_op dram=256 columns=1\ngemm reset outer=16383 inner=16383\n" + END,
-         "instruction 1 'gemm reset outer=16383 inner=16383' takes 268402689 steps, and at most 16777216 are allowed"),
+        ("load micro_op dram=256 columns=1 signal=gemm\ngemm reset outer=16383 inner=16383 wait=load\n" + END,
+         "instruction 1 'gemm reset outer=16383 inner=16383 wait=load' takes 268402689 steps, and at most 16777216 are "
+         "allowed"),
     ],
 )  # fmt: skip
 def test_what_is_unsafe_is_refused_by_the_names_of_its_instructions(body, text):
@@ -129,20 +132,19 @@ def test_what_is_unsafe_is_refused_by_the_names_of_its_instructions(body, text):
 
 
 def test_more_tokens_than_a_queue_holds_are_a_deadlock():
-    body = "load input signal=compute\n" * 4 + "load accumulator wait=load signal=store\n" + STORE
-    body += "load micro_op rows=0 wait=load\n" * 3 + "finish wait=store"
+    body = "load input signal=gemm\n" * 3 + "load accumulator signal=gemm\n" + "gemm outer=0 wait=load\n" * 3
+    body += PASS + STORE + "finish wait=store"
     prove(assemble(HEAD.format("token_depth=2 queue_depth=2") + body))
     with pytest.raises(ProofError) as caught:
         prove(assemble(HEAD.format("token_depth=1 queue_depth=1") + body))
     assert str(caught.value) == (
-        "internal error: accelerator: instruction 1 'load input signal=compute' waits forever for room in the queue "
-        "from load to compute: instruction 4 'load accumulator wait=load signal=store' makes it, which never starts"
+        "internal error: accelerator: instruction 1 'load input signal=gemm' waits forever for room in the queue "
+        "from load to gemm: instruction 4 'gemm outer=0 wait=load' makes it, which never starts"
     )
     assert (caught.value.first, caught.value.second) == (1, 4)
 
 
 def test_an_error_has_the_places_of_both_instructions():
-    body = "load accumulator signal=store\nload accumulator\n" + STORE + "finish wait=store"
     with pytest.raises(ProofError) as caught:
-        prove(assemble(HEAD.format("") + body))
-    assert (caught.value.first, caught.value.second) == (1, 2)
+        prove(assemble(HEAD.format("") + RACE))
+    assert (caught.value.first, caught.value.second) == (3, 4)

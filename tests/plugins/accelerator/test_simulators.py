@@ -29,9 +29,8 @@ def test_a_random_program_means_the_same_everywhere(seed):
 
 def test_an_unordered_program_gives_different_answers_to_some_seeds():
     program, inputs = assemble(next(one.text for one in UNIT_PROGRAMS if one.name == "gemm")), {"x": X.tobytes()}
-    load, gemm = program.instructions[2:4]
-    raced = (*program.instructions[:2], replace(load, push_next=False), replace(gemm, pop_previous=False))
-    raced = (*raced, *program.instructions[4:])
+    micro_ops, weights, load, *rest = program.instructions
+    raced = (replace(micro_ops, push_next=True), weights, replace(load, push_next=False), *rest)
     racing = replace(program, instructions=raced)
     found = {run_functional(racing, inputs, seed).outputs["y"] for seed in range(20)}
     assert len(found) > 1
@@ -47,7 +46,7 @@ def test_a_seed_says_all_about_a_run():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("finish wait=load", "deadlock"),
+        ("finish wait=gemm", "deadlock"),
         ("load input columns=2\nfinish", "instruction 0 accesses DRAM from 0 to 32, and there are 0 bytes"),
         (
             "load micro_op sram=8191 columns=2\nfinish",
@@ -74,25 +73,35 @@ def length(run: Run, index: int) -> int:
 
 
 def test_a_load_takes_the_latency_and_then_its_bytes_over_the_port():
-    run = cycles("load input columns=1000 signal=compute\nfinish wait=load", latency=64, port_bytes=8)
+    run = cycles(
+        "load input columns=1000 signal=gemm\ngemm outer=0 wait=load signal=alu\nfinish wait=gemm",
+        latency=64,
+        port_bytes=8,
+    )
     assert length(run, 0) == 64 + 1000 * 16 // 8
     assert run.counters.bytes["input"] == 16000
 
 
 def test_rows_with_gaps_share_one_latency_and_each_fill_whole_beats():
-    run = cycles("load micro_op rows=5 columns=3 stride=4\nfinish", port_bytes=8)
+    run = cycles(
+        "load micro_op rows=5 columns=3 stride=4 signal=gemm\ngemm outer=0 wait=load signal=alu\nfinish wait=gemm",
+        port_bytes=8,
+    )
     assert length(run, 0) == 64 + 5 * 2
 
 
 def test_padding_is_written_an_entry_a_cycle_beside_the_transfer():
-    run = cycles("load input rows=0 columns=100 pad_top=2 signal=compute\nfinish wait=load")
+    run = cycles(
+        "load input rows=0 columns=100 pad_top=2 signal=gemm\ngemm outer=0 wait=load signal=alu\nfinish wait=gemm"
+    )
     assert length(run, 0) == 200
 
 
 def test_two_units_share_the_port():
-    alone = cycles("load input columns=1000 signal=compute\nfinish wait=load").counters
+    alone = cycles("load input columns=1000 signal=gemm\ngemm outer=0 wait=load signal=alu\nfinish wait=gemm").counters
     both = cycles(
-        "load input columns=1000 signal=compute\nload accumulator columns=250\nload micro_op rows=0 wait=load\nfinish"
+        "load input columns=1000 signal=gemm\nstore output columns=1000 signal=alu\n"
+        "gemm outer=0 wait=load signal=alu\nfinish wait=gemm,store"
     ).counters
     assert both.port_cycles - alone.port_cycles >= 2000
     assert both.cycles - alone.cycles >= 1900
@@ -113,7 +122,7 @@ def test_every_cycle_of_every_unit_is_told():
 
 
 def test_half_the_bandwidth_makes_transfers_twice_as_long():
-    body = "load input columns=1000 signal=compute\nfinish wait=load"
+    body = "load input columns=1000 signal=gemm\ngemm outer=0 wait=load signal=alu\nfinish wait=gemm"
     assert length(cycles(body, port_bytes=4), 0) - 64 == 2 * (length(cycles(body), 0) - 64)
 
 
@@ -121,8 +130,8 @@ def test_a_trace_has_a_track_for_each_unit_and_an_event_for_each_instruction():
     program, inputs = random_program(1)
     run = run_cycles(program, inputs)
     events = trace(program, run)["traceEvents"]
-    assert [one["args"]["name"] for one in events[:3]] == ["load", "compute", "store"]
-    assert len(events) == 3 + len(program.instructions)
-    by_track = [sorted((e["ts"], e["ts"] + e["dur"]) for e in events[3:] if e["tid"] == unit) for unit in Unit]
+    assert [one["args"]["name"] for one in events[:4]] == ["load", "gemm", "alu", "store"]
+    assert len(events) == 4 + len(program.instructions)
+    by_track = [sorted((e["ts"], e["ts"] + e["dur"]) for e in events[4:] if e["tid"] == unit) for unit in Unit]
     for track in by_track:
         assert all(end <= start for (_, end), (start, _) in pairwise(track))

@@ -45,25 +45,28 @@ def _constant(*arrays: Array) -> str:
 
 
 MICRO = "load micro_op dram=256 columns={}"
-STORE = "store output dram=512 columns={} wait=compute signal=compute"
+STORE = "store output dram=512 columns={} wait=alu signal=alu"
+RELAY = "gemm outer=0 wait=load signal=alu"
+PASS = RELAY + "\nalu min outer=0 wait=gemm signal=store\n"
 
 COPY = _program(
-    "load accumulator_8 dram=0 rows=2 columns=3 stride=8 signal=store\n" + STORE.format(6), 6
+    "load accumulator_8 dram=0 rows=2 columns=3 stride=8 signal=gemm\n" + PASS + STORE.format(6),
+    6,
 )  # fmt: skip
 
 PADDED = _program(
     "load accumulator_8 rows=2 columns=2 stride=4 pad_top=1 pad_bottom=2 pad_left=1 pad_right=3 pad_value=-7 "
-    "signal=store\n" + STORE.format(30),
+    "signal=gemm\n" + PASS + STORE.format(30),
     30,
 )
 
 GEMM = _program(
     f"""{MICRO.format(2)}
 load weight dram=16 columns=2
-load input columns=8 signal=compute
+load input columns=8 signal=gemm
 gemm reset begin=0 end=1 outer=4 destination_outer=1 source_outer=2 wait=load
-gemm begin=1 end=2 outer=4 destination_outer=1 source_outer=2
-alu shift_right begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=9
+gemm begin=1 end=2 outer=4 destination_outer=1 source_outer=2 signal=alu
+alu shift_right begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=9 wait=gemm
 alu min begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=127
 alu max begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=-128 signal=store
 {STORE.format(4)}""",
@@ -75,10 +78,10 @@ alu max begin=0 end=1 outer=4 destination_outer=1 use_immediate immediate=-128 s
 LANES = _program(
     f"""{MICRO.format(3)}
 load weight dram=16 columns=2
-load input columns=10 signal=compute
+load input columns=10 signal=gemm
 gemm reset lanes begin=0 end=1 outer=8 destination_outer=1 source_outer=1 wait=load
-gemm lanes begin=1 end=3 outer=8 destination_outer=1 source_outer=1
-alu shift_right outer=8 destination_outer=1 use_immediate immediate=8 signal=store
+gemm lanes begin=1 end=3 outer=8 destination_outer=1 source_outer=1 signal=alu
+alu shift_right outer=8 destination_outer=1 use_immediate immediate=8 wait=gemm signal=store
 {STORE.format(8)}""",
     8,
     _constant(W),
@@ -87,8 +90,9 @@ alu shift_right outer=8 destination_outer=1 use_immediate immediate=8 signal=sto
 
 IMMEDIATE = _program(
     f"""{MICRO.format(1)}
-load accumulator_8 columns=4
-alu shift_right outer=4 destination_outer=1 use_immediate immediate=-3
+load accumulator_8 columns=4 signal=gemm
+{RELAY}
+alu shift_right outer=4 destination_outer=1 use_immediate immediate=-3 wait=gemm
 alu add outer=4 destination_outer=1 use_immediate immediate=-100
 alu multiply outer=4 destination_outer=1 use_immediate immediate=3
 alu shift_right outer=4 destination_outer=1 use_immediate immediate=5
@@ -100,8 +104,9 @@ alu min outer=4 destination_outer=1 use_immediate immediate=60 signal=store
 
 VECTORS = _program(
     f"""{MICRO.format(1)}
-load accumulator_8 columns=8
-alu add outer=2 destination_outer=1 source_outer=1
+load accumulator_8 columns=8 signal=gemm
+{RELAY}
+alu add outer=2 destination_outer=1 source_outer=1 wait=gemm
 alu copy outer=2 inner=1 destination_outer=1 source_outer=2 begin=0 end=1
 alu max outer=2 destination_outer=1 source_outer=1
 alu min outer=2 destination_outer=1 source_outer=1 signal=store
@@ -113,8 +118,9 @@ alu min outer=2 destination_outer=1 source_outer=1 signal=store
 REQUANTIZED = _program(
     f"""{MICRO.format(1)}
 load accumulator_8 columns=8
-load accumulator sram=8 dram=64 columns=3
-alu multiply outer=8 destination_outer=1 use_immediate immediate=499
+load accumulator sram=8 dram=64 columns=3 signal=gemm
+{RELAY}
+alu multiply outer=8 destination_outer=1 use_immediate immediate=499 wait=gemm
 alu requantize outer=4 destination_outer=1 immediate=13
 alu requantize outer=2 destination_outer=1 immediate=269 begin=0
 alu shift_right outer=4 destination_outer=0 use_immediate immediate=0 signal=store

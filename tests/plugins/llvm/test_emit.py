@@ -541,17 +541,3 @@ def test_the_text_of_a_small_kernel(golden) -> None:
     body = For(i, b.index(7), "serial", Store(out, place, value, mask))
     target = target_named("x86-64-v4")
     golden("llvm_relu.ll", emit_ir(Function("relu", (x, out), 1, body), target))
-
-
-@pytest.mark.parametrize("on", range(1, 17))
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "bfloat16", "float32"])
-def test_a_masked_store_of_narrowed_numbers_writes_no_other_element(run, dtype: str, on: int) -> None:
-    source, out = vector("x", "int32" if dtype.startswith(("u", "i")) else "float32", 16), vector("out", dtype, 48)
-    place = lanes(16, 16)
-    mask = Binary("lt", lanes(0, 16), Constant(on, INT64.with_lanes(16)))
-    body = Store(out, (place,), Cast(Load(source, (lanes(0, 16),)), dtype), mask)
-    output = np.full(48, 77).astype(numpy_dtype(dtype))
-    run(Function("kernel", (source, out), 1, body), [np.arange(16).astype(numpy_dtype(source.dtype))], [output])
-    expected = np.full(48, 77).astype(numpy_dtype(dtype))
-    expected[16 : 16 + on] = np.arange(on).astype(numpy_dtype(dtype))
-    np.testing.assert_array_equal(output, expected)

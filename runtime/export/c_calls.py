@@ -1,0 +1,94 @@
+"""The calls of a procedure as C statements, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graft.runtime.export.c_control import control_lines
+from graft.runtime.export.c_names import c_type, comment_text
+from graft.runtime.export.c_scope import CScope
+from graft.runtime.procedure import Call
+
+
+def procedure_lines(scope: CScope) -> Iterator[str]:
+    """Yield the statements of a procedure: checks of its symbols, then its calls."""
+    yield from _checks(scope)
+    known = set[int]()
+    for call in scope.procedure.calls:
+        for index in sorted({*call.inputs, *(one for row in call.arguments for one in row)} - known - {-1}):
+            known.add(index)
+            yield from _extents(scope, index)
+        if call.origin:
+            yield f"/* {comment_text(', '.join(call.origin))} */"
+        yield from _call_lines(scope, call)
+    if not scope.is_entry:
+        yield from _handed_on(scope)
+
+
+def _checks(scope: CScope) -> Iterator[str]:
+    error = f"{scope.program.name.upper()}_ERROR_INPUT"
+    late = scope.program.late_symbols(scope.procedure)
+    for symbol in scope.procedure.symbols:
+        own = scope.symbols[symbol.name]
+        if symbol not in late:
+            high = "" if symbol.high is None else f" || {own} > {symbol.high}"
+            yield f"if ({own} < {symbol.low}{high}) return {error};"
+    for bound in scope.procedure.bounds:
+        text = scope.text(bound.extent)
+        high = "" if bound.high is None else f" || {text} > {bound.high}"
+        yield f"if ({text} < {bound.low}{high}) return {error};"
+
+
+def _extents(scope: CScope, index: int) -> Iterator[str]:
+    """Yield the array of a tensor whose elements are extents."""
+    tensor = scope.procedure.tensors[index]
+    if tensor.storage == "extents":
+        kind = c_type(tensor.dtype, f"'{tensor.name}'")
+        values = ", ".join(f"({kind}){scope.text(one)}" for one in tensor.values) or "0"
+        yield f"const {kind} graft_extents{index}[] = {{{values}}};"
+
+
+def _handed_on(scope: CScope) -> Iterator[str]:
+    """Yield copies of those results of a body that no call writes: inputs, constants, and what is given twice."""
+    for number, index in enumerate(scope.procedure.outputs):
+        if scope.procedure.tensors[index].storage != "output" or scope.parameters[index] != f"out{number}":
+            yield from _extents(scope, index)
+            yield f"memmove(out{number}, {scope.values(index)}, (size_t)({scope.bytes(index)}));"
+
+
+def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
+    match call.kind:
+        case "call":
+            function = scope.program.function(call)
+            arguments = ["context", "&kept"] if function.keeps else ["context"]
+            for index, shape, strides in zip(
+                (*call.inputs, *call.outputs), function.shapes, function.strides, strict=True
+            ):
+                arguments.append("NULL" if index < 0 else f"(void *)({scope.values(index)})")
+                arguments += [scope.shape_array(index)] if shape else []
+                arguments += ["NULL"] if strides else []
+            yield "context->used = 0;"
+            status = f"status = {function.entry}({', '.join(arguments)});"
+            yield f"{{ static GraftKept kept; {status} }}" if function.keeps else status
+            yield "if (status != GRAFT_OK) return status;"
+        case "copy":
+            source, target = call.inputs[0], call.outputs[0]
+            yield f"memmove({scope.values(target)}, {scope.values(source)}, (size_t)({scope.bytes(source)}));"
+        case "append":
+            yield from _append_lines(scope, call)
+        case _:
+            yield from control_lines(scope, call)
+
+
+def _append_lines(scope: CScope, call: Call) -> Iterator[str]:
+    """Blocks of rows of both inputs, one behind the other."""
+    old, new = call.inputs
+    blocks = " * ".join(map(scope.text, scope.shape(old)[: call.axis])) or "1"
+    sizes = f"{scope.bytes(old, call.axis)}, {scope.bytes(new, call.axis)}"
+    yield f"for (int64_t graft_block = 0, graft_sizes[] = {{{sizes}}}; graft_block < {blocks}; ++graft_block) {{"
+    target = scope.values(call.outputs[0])
+    yield f"  char *graft_row = (char *)({target}) + graft_block * (graft_sizes[0] + graft_sizes[1]);"
+    for number, index in enumerate(call.inputs):
+        own = f"(const char *)({scope.values(index)}) + graft_block * graft_sizes[{number}]"
+        yield f"  memcpy(graft_row{' + graft_sizes[0]' if number else ''}, {own}, (size_t)graft_sizes[{number}]);"
+    yield "}"

@@ -1,0 +1,98 @@
+"""One procedure of a program as C: what stands for its tensors, its symbols, and the shapes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from graft.runtime.dtypes import element_type
+from graft.runtime.export.c_names import count_text, extent_text
+from graft.runtime.export.c_program import CProgram
+from graft.runtime.extents import Extent
+from graft.runtime.procedure import Procedure
+
+
+@dataclass(frozen=True)
+class CScope:
+    """The names of one procedure; those of the entry are the caller's, a body's say positions."""
+
+    program: CProgram
+    number: int
+
+    @property
+    def procedure(self) -> Procedure:
+        """The procedure that is written."""
+        return self.program.description.procedures[self.number]
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether it is the program's entry."""
+        return self.number == 0
+
+    @property
+    def function(self) -> str:
+        """The name of a body's function."""
+        return f"{self.program.name}_body{self.number}"
+
+    @cached_property
+    def symbols(self) -> Mapping[str, str]:
+        """The C expressions of symbols, by name; one that a loop counts is behind a pointer of the caller."""
+        if not self.is_entry:
+            return {symbol.name: f"s{number}" for number, symbol in enumerate(self.procedure.symbols)}
+        late = {symbol.name for symbol in self.program.late_symbols(self.procedure)}
+        return {name: f"(*{own})" if name in late else own for name, own in self.program.symbols.items()}
+
+    @cached_property
+    def parameters(self) -> Mapping[int, str]:
+        """The identifiers of inputs and of outputs that calls write, by tensor."""
+        if self.is_entry:
+            return self.program.parameters
+        outputs = {index: f"out{number}" for number, index in reversed([*enumerate(self.procedure.outputs)])}
+        return outputs | {index: f"in{number}" for number, index in enumerate(self.procedure.inputs)}
+
+    def signature(self) -> str:
+        """Return the parameters of a body's function."""
+        rows = ["GraftContext *context", "unsigned char *arena", *(f"int64_t {one}" for one in self.symbols.values())]
+        rows += [f"const void *in{number}" for number in range(len(self.procedure.inputs))]
+        return ", ".join([*rows, *(f"void *out{number}" for number in range(len(self.procedure.outputs)))])
+
+    def values(self, index: int) -> str:
+        """Return what stands for a tensor's elements in C."""
+        tensor = self.procedure.tensors[index]
+        match tensor.storage:
+            case "input" | "output":
+                return self.parameters[index]
+            case "constant":
+                return self.program.constants[tensor.constant]
+            case "arena":
+                return f"arena + {tensor.offset}"
+            case "extents":
+                return f"graft_extents{index}"
+            case "view":
+                root = self.values(tensor.of)
+                own = self.procedure.tensors[tensor.of].storage == "arena"
+                root = root if own else f"(const char *){root}"
+                text = f"{root} + {tensor.offset}" if tensor.offset else root
+                return text if own or self.procedure.tensors[tensor.of].storage != "output" else f"(char *)({text})"
+            case _:
+                raise AssertionError(tensor)
+
+    def text(self, extent: Extent) -> str:
+        """Return the C expression of an extent."""
+        return extent_text(extent, self.symbols)
+
+    def shape(self, index: int) -> Sequence[Extent]:
+        """Return the extents of a tensor."""
+        return self.procedure.tensors[index].shape or ()
+
+    def bytes(self, index: int, first: int = 0) -> str:
+        """Return the C expression of a tensor's bytes, of its axes from ``first`` on."""
+        size = element_type(self.procedure.tensors[index].dtype).bytes
+        return f"{count_text(self.shape(index)[first:], self.symbols)} * {size}"
+
+    def shape_array(self, index: int) -> str:
+        """Return the C expression of a tensor's shape, NULL for an input that is absent."""
+        if index < 0:
+            return "NULL"
+        return f"(const int64_t[]){{{', '.join(map(self.text, self.shape(index))) or '0'}}}"

@@ -1,0 +1,198 @@
+"""The C files of a program: its header with the typed entry point, the calls in order over the arena, the kernels.
+
+Symbols of shapes are parameters, checked against their ranges; shapes are C expressions of them. Bodies of control flow
+are functions of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+
+import graft.runtime
+from graft.runtime.export.c_calls import procedure_lines
+from graft.runtime.export.c_names import c_type, comment_text, extent_text
+from graft.runtime.export.c_program import CProgram
+from graft.runtime.export.c_scope import CScope
+from graft.runtime.procedure import SymbolSpec, TensorSpec
+
+THREADS = Path(graft.runtime.__file__).parent / "native" / "export" / "threads.c"
+_HELPERS = """\
+static inline int64_t graft_floordiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+static inline int64_t graft_mod(int64_t a, int64_t b) { return a - b * graft_floordiv(a, b); }
+static inline int64_t graft_least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t graft_most(int64_t a, int64_t b) { return a > b ? a : b; }
+"""
+
+
+def signature(program: CProgram) -> str:
+    """Return the parameters of the entry point."""
+    late = {symbol.name for symbol in program.late_symbols(program.entry)}
+    scalars = [f"int64_t {'*' if name in late else ''}{own}" for name, own in program.symbols.items()]
+    return ", ".join([*scalars, *(_parameter(program, index, own) for index, own in program.parameters.items())])
+
+
+def _parameter(program: CProgram, index: int, name: str) -> str:
+    tensor = program.entry.tensors[index]
+    kind = c_type(tensor.dtype, f"'{tensor.name}'")
+    kind = f"const {kind}" if tensor.storage == "input" else kind
+    shape = tensor.static_shape
+    if shape is None or prod(shape) == 0:
+        return f"{kind} *{name}"
+    return f"{kind} {name}[{' * '.join(map(str, shape)) or 1}]"
+
+
+def header_text(program: CProgram) -> str:
+    """Return the header of a project."""
+    name, big = program.name, program.name.upper()
+    entry = program.entry
+    rows = [
+        f" *   {program.parameters[index]}: {comment_text(_shown(entry.tensors[index], program))}"
+        for index in program.parameters
+    ]
+    for symbol in program.late_symbols(entry):
+        own, of = program.symbols[symbol.name], program.parameters[symbol.tensor]
+        rows.append(f" *   {own}: how many slices {of} has room for; the function writes how many it made")
+    weights = sum(program.description.constants[key].nbytes for key in program.constants)
+    threads = f"\n#define {big}_THREADS {program.threads} /* share the loops of kernels; the first call starts them */"
+    return f"""/* {name}, written by Graft. All tensors are contiguous, in row-major order:
+ *
+{chr(10).join(rows)}
+ */
+#ifndef {big}_H
+#define {big}_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+#define {big}_ARENA_BYTES {program.arena_bytes} /* memory that is written: intermediate tensors and scratch */
+#define {big}_WEIGHT_BYTES {weights} /* read-only */{threads if program.threads > 1 else ""}
+{chr(10).join(line for symbol in entry.symbols for line in _range_lines(program, symbol))}
+enum {{ {big}_OK = 0, {big}_ERROR_MEMORY = 1, {big}_ERROR_INPUT = 4, {big}_ERROR_RUN = 5 }};
+
+/* Runs the model in an arena of its own: one call at a time. Returns {big}_OK or an error; {big}_ERROR_INPUT is a
+ * dimension out of its range. Compile with -D{big}_NO_ARENA to leave function and arena out. */
+int {name}_run({signature(program)});
+
+/* The same in an arena of {big}_ARENA_BYTES bytes, aligned to 64, that the caller has: one call at a time in each. */
+int {name}_run_in(void *arena, {signature(program)});
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def _range_lines(program: CProgram, symbol: SymbolSpec) -> Iterator[str]:
+    macro = f"{program.name.upper()}_{program.symbols[symbol.name].upper()}"
+    yield f"#define {macro}_MIN {symbol.low}"
+    if symbol.high is not None:
+        yield f"#define {macro}_MAX {symbol.high}"
+
+
+def _shown(tensor: TensorSpec, program: CProgram) -> str:
+    shape = ", ".join(extent_text(extent, program.symbols) for extent in tensor.shape or ())
+    role = "input" if tensor.storage == "input" else "output"
+    return f"{role} '{tensor.name}', {tensor.dtype}[{shape}]"
+
+
+def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
+    """Return the C file with the entry points and the bodies of control flow: checks, shapes, calls.
+
+    ``included`` are headers behind the kernels'.
+    """
+    name, big = program.name, program.name.upper()
+    names = ", ".join([*program.symbols.values(), *program.parameters.values()])
+    size = max(1, program.arena_bytes)
+    arrays = (f"{c_type(program.dtype_of(key), 'a constant')} {own}" for key, own in program.constants.items())
+    declared = [f"unsigned char {name}_weights"] if program.blob else arrays
+    weights = "\n".join(f"extern const {one}[];" for one in declared)
+    headers = "\n".join(f'#include "{one}"' for one in (f"{name}_kernels.h", *included))
+    bodies = "\n".join(_body_text(CScope(program, number)) for number in program.layout.reached if number)
+    scratch = program.scratch_offset if program.scratch_bytes else 0
+    return f"""/* {name}: the calls of the model in order, over one arena. */
+#include "{name}.h"
+
+#include <string.h>
+
+{headers}
+
+{weights}
+
+{_HELPERS}
+{bodies}int {name}_run_in(void *arena_of_caller, {signature(program)}) {{
+  unsigned char *const arena = arena_of_caller;
+  GraftContext own = {{arena + {scratch}, {program.scratch_bytes}, 0}}, *const context = &own;
+  int32_t status = GRAFT_OK;
+  (void)arena, (void)context, (void)graft_floordiv, (void)graft_mod, (void)graft_least, (void)graft_most;
+{_statements(CScope(program, 0))}
+  return status;
+}}
+
+#ifndef {big}_NO_ARENA
+int {name}_run({signature(program)}) {{
+  static _Alignas(64) unsigned char arena[{size}];
+  return {name}_run_in(arena, {names});
+}}
+#endif
+"""
+
+
+def _body_text(scope: CScope) -> str:
+    used = ["arena", *scope.symbols.values(), *(f"in{number}" for number in range(len(scope.procedure.inputs)))]
+    return f"""/* {comment_text(scope.procedure.name)} */
+static int32_t {scope.function}({scope.signature()}) {{
+  int32_t status = GRAFT_OK;
+  (void)context, {", ".join(f"(void){one}" for one in used)};
+{_statements(scope)}
+  return status;
+}}
+"""
+
+
+def _statements(scope: CScope) -> str:
+    return "\n".join(f"  {line}" for line in procedure_lines(scope))
+
+
+def kernel_texts(program: CProgram) -> Mapping[str, str]:
+    """Return the files with the kernels, under names that begin with the program's: header and source."""
+    name, big = program.name, program.name.upper()
+    sources = [module.source for module in program.modules if module.source is not None]
+    functions = [
+        source.functions[function]
+        for module, source in zip(program.modules, sources, strict=True)
+        for function in module.functions
+        if function in source.functions
+    ]
+    renamed = "\n".join(f"#define {one.entry} {name}_{one.entry}" for one in functions)
+    declared = "\n".join(f"{one.declaration};" for one in functions)
+    includes = "".join(f"#include <{one}>\n" for one in dict.fromkeys(h for source in sources for h in source.headers))
+    threads = f"#define GRAFT_PROJECT_THREADS\n#define graft_parallel_for {name}_parallel_for\n"
+    header = f"""/* The kernels of {name}. */
+#ifndef {big}_KERNELS_H
+#define {big}_KERNELS_H
+
+#define GRAFT_PROJECT
+{threads if program.threads > 1 else ""}#define GRAFT_KERNEL /* each is a function of its own */
+#include "graft/kernel.h"
+{includes}
+{renamed}
+
+{declared}
+
+#endif
+"""
+    text = "\n".join(source.text for source in sources)
+    return {f"{name}_kernels.h": header, f"{name}_kernels.c": f'#include "{name}_kernels.h"\n\n{text}'}
+
+
+def threads_text(program: CProgram) -> str:
+    """Return the C file with the threads of a project."""
+    own = f'#define _POSIX_C_SOURCE 200809L\n#include "{program.name}_kernels.h"\n#define THREADS {program.threads}\n\n'
+    return own + THREADS.read_text(encoding="utf-8")

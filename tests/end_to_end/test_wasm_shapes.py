@@ -1,0 +1,153 @@
+"""Modules for the web whose shapes vary: one module computes any shape within its ranges, as this machine does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import graft
+from examples.decoders.models import Config, llama
+
+RUN = """
+import { readFileSync, writeFileSync } from "node:fs";
+const { load } = await import("./model.js");
+const model = await load();
+const data = readFileSync("inputs"), parts = [], said = [];
+let at = 0;
+for (const rows of JSON.parse(readFileSync("feeds.json"))) {
+  const feeds = {};
+  for (const [name, kind, bytes, shape] of rows) {
+    const array = new globalThis[kind](data.buffer.slice(data.byteOffset + at, data.byteOffset + at + bytes));
+    feeds[name] = shape ? { data: array, shape } : array;
+    at += bytes;
+  }
+  try {
+    const results = await model.run(feeds);
+    said.push(model.outputs.map(({ name }) => results[name].shape ?? null));
+    for (const { name } of model.outputs) parts.push(Buffer.from((results[name].data ?? results[name]).buffer));
+  } catch (error) {
+    said.push(error.message);
+  }
+}
+writeFileSync("outputs", Buffer.concat(parts));
+console.log(JSON.stringify(said));
+"""
+ARRAYS = {"float32": "Float32Array", "int64": "BigInt64Array", "int32": "Int32Array"}
+BLOCK = """<ir_version: 10, opset_import: ["" : 20]>
+g (float[batch, seq, 8] x, float[8, 8] w) => (float[batch, seq, 8] y, float[batch, 8] m) <int64[1] middle = {1}> {
+  a = MatMul(x, w)
+  b = Transpose<perm = [0, 2, 1]>(a)
+  s = MatMul(x, b)
+  p = Softmax<axis = -1>(s)
+  o = MatMul(p, a)
+  z = Concat<axis = 1>(o, x)
+  r = Relu(z)
+  m = ReduceSum<keepdims = 0>(r, middle)
+  shape = Shape<start = 1, end = 2>(x)
+  count = Cast<to = 1>(shape)
+  y = Div(o, count)
+}"""
+ROWS = """<ir_version: 10, opset_import: ["" : 20]>
+g (float[n, 4] x, float[n, 4] y) => (float[n, 4] z) { z = Add(x, y) }"""
+
+Feeds = Mapping[str, np.ndarray]
+
+
+def said(folder: Path, feeds: Sequence[Feeds], bare: bool = False) -> list[object]:
+    """Run an exported model in Node on one set of inputs after another; return shapes or messages."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    rows = [
+        [(k, ARRAYS[a.dtype.name], a.nbytes, *([] if bare else [a.shape])) for k, a in one.items()] for one in feeds
+    ]
+    (folder / "feeds.json").write_text(json.dumps(rows))
+    (folder / "inputs").write_bytes(b"".join(array.tobytes() for one in feeds for array in one.values()))
+    (folder / "run.mjs").write_text(RUN)
+    (folder / "package.json").write_text('{"type": "module"}')
+    done = subprocess.run(["node", "run.mjs"], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    return list(json.loads(done.stdout))
+
+
+def check(folder: Path, model: onnx.ModelProto, feeds: Sequence[Feeds], **options: object) -> None:
+    """Compare each result with that of this machine."""
+    graft.export_wasm(model, folder, **options)  # type: ignore[arg-type]  # as the test has them
+    program = graft.compile(model, ["llvm"], strict=True, threads=1, **options)  # type: ignore[call-overload]
+    shapes = said(folder, feeds)
+    data = (folder / "outputs").read_bytes()
+    for number, one in enumerate(feeds):
+        results = program.run(one)
+        told = shapes[number]
+        assert isinstance(told, list), told
+        for (name, array), shape in zip(results.items(), told, strict=True):
+            found, data = np.frombuffer(data[: array.nbytes], array.dtype), data[array.nbytes :]
+            assert shape in (None, list(array.shape))
+            np.testing.assert_allclose(found.reshape(array.shape), array, rtol=1e-4, atol=1e-4, err_msg=name)
+    assert data == b""
+
+
+def block_feeds(*sizes: tuple[int, int]) -> list[Feeds]:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 8), np.float32)
+    return [{"x": rng.standard_normal((batch, seq, 8), np.float32), "w": w} for batch, seq in sizes]
+
+
+@pytest.mark.parametrize("options", [{}, {"dims": {"batch": (1, 4), "seq": (1, 64)}, "memory": "maximum"}])
+def test_one_module_computes_small_large_and_small_shapes_again(tmp_path: Path, options: dict[str, object]) -> None:
+    feeds = block_feeds((1, 3), (4, 64), (4, 64), (2, 17), (1, 3))
+    check(tmp_path, onnx.parser.parse_model(BLOCK), feeds, **options)
+
+
+def test_memory_grows_with_the_shapes(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(ROWS)
+    x = np.arange(4 * 100_000, dtype=np.float32).reshape(-1, 4)
+    check(tmp_path, model, [{"x": x[:3], "y": x[3:6]}, {"x": x, "y": x}, {"x": x[:0], "y": x[:0]}])
+
+
+@pytest.mark.slow
+def test_a_decoder_carries_its_caches_from_step_to_step(tmp_path: Path) -> None:
+    model = llama(Config(layers=1, width=32, heads=4, kv_heads=2, inner=48, vocabulary=30, positions=64))
+    rng = np.random.default_rng(0)
+    feeds = [
+        {
+            "ids": rng.integers(0, 30, (2, count)),
+            **{f"past_{one}0": rng.standard_normal((2, 2, past, 8), np.float32) for one in "kv"},
+        }
+        for count, past in ((5, 0), (1, 5), (1, 6))
+    ]
+    check(tmp_path, model, feeds)
+
+
+def test_an_array_alone_has_the_one_shape_that_its_length_leaves_open(tmp_path: Path) -> None:
+    graft.export_wasm(onnx.parser.parse_model(ROWS), tmp_path)
+    x = np.ones((5, 4), np.float32)
+    assert said(tmp_path, [{"x": x, "y": x}], bare=True) == [[[5, 4]]]
+    text = (tmp_path / "model.d.ts").read_text(encoding="utf-8")
+    assert '  /** float32[n, 4] */\n  "x": Float32Array | { data: Float32Array; shape: readonly number[] };' in text
+    assert '  /** float32[n, 4] */\n  "z": { data: Float32Array; shape: number[] };' in text
+
+
+def test_shapes_that_do_not_fit_are_refused_and_the_next_run_works(tmp_path: Path) -> None:
+    graft.export_wasm(onnx.parser.parse_model(ROWS), tmp_path, dims={"n": (2, 6)})
+
+    def rows(x: int, y: int) -> Feeds:
+        return {"x": np.ones((x, 4), np.float32), "y": np.ones((y, 4), np.float32)}
+
+    wide = {"x": np.ones((4, 5), np.float32), "y": np.ones((4, 4), np.float32)}
+    assert said(tmp_path, [rows(3, 3), rows(7, 7), rows(1, 1), rows(3, 4), wide, rows(4, 4)]) == [
+        [[3, 4]],
+        "input 'x' has 7 at axis 0, but dimension 'n' is at most 6",
+        "input 'x' has 1 at axis 0, but dimension 'n' is at least 2",
+        "input 'y' has 4 at axis 0, but dimension 'n' is 3 (input 'x', axis 0)",
+        "input 'x' is float32[n,4]: give a Float32Array, or { data, shape } with a Float32Array and 2 numbers, not 20 "
+        "elements of shape [4,5]",
+        [[4, 4]],
+    ]

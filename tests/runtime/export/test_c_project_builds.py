@@ -1,0 +1,130 @@
+"""C projects as parts of other programs: built by CMake, two in one program, integers, called from C++."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import graft
+from benchmarks.zoo import model
+
+TEXT = '<ir_version: 10, opset_import: ["" : 21]> g '
+FIRST = TEXT + "(float[2,8] x, float[8,6] w) => (float[2,6] y) { h = MatMul(x, w) y = Softmax(h) }"
+SECOND = TEXT + "(float[2,8] x, float[8,6] w) => (float[2,6] y) { h = MatMul(x, w) y = Exp(h) }"
+SANITIZED = "-g -O1 -Wall -Wextra -Wpedantic -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
+BOTH = """
+#include <cstdio>
+#include "first.h"
+#include "first_check.h"
+#include "second.h"
+#include "second_check.h"
+int main() {
+  float x[2 * 8] = {1}, w[8 * 6] = {0, 1}, y[2 * 6], z[2 * 6];
+  if (first_run(x, w, y) != FIRST_OK || second_run(x, w, z) != SECOND_OK) return 1;
+  std::printf("%.4f %.4f", y[1], z[1]);
+  return first_check() != 0 || second_check() != 0;
+}
+"""
+
+
+def exported(text: str, folder: Path, **options: object) -> None:
+    program = graft.compile(onnx.parser.parse_model(text), ["c_source"], target="generic", threads=1)
+    program.export_c_project(folder, **options)  # type: ignore[arg-type]
+
+
+def ran(*command: object) -> str:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def need(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+
+
+@pytest.mark.parametrize("kind", ["arrays", "blob", "threads"])
+def test_cmake_builds_a_project_and_runs_its_check(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("cmake", "cc", "make", "ctest")
+    if kind == "blob":
+        monkeypatch.setattr("graft.runtime.export.c_project.BLOB_BYTES", 1)
+    weight = ", ".join(str(number / 7) for number in range(48))
+    text = TEXT + f"(float[2,8] x) => (float[2,6] y) <float[8,6] w = {{{weight}}}> {{ y = MatMul(x, w) }}"
+    exported(text, tmp_path / "m", threads=2 if kind == "threads" else 1, name="test" if kind == "threads" else "m")
+    ran(
+        "cmake",
+        "-S",
+        tmp_path / "m",
+        "-DCMAKE_C_COMPILER=cc",
+        "-B",
+        tmp_path / "built",
+        "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror",
+    )
+    ran("cmake", "--build", tmp_path / "built")
+    assert "100% tests passed, 0 tests failed out of 1" in ran("ctest", "--test-dir", tmp_path / "built")
+
+
+def test_two_projects_link_into_one_program_of_cpp_under_sanitizers(tmp_path: Path) -> None:
+    need("make", "cc", "c++")
+    objects = []
+    for name, text in (("first", FIRST), ("second", SECOND)):
+        exported(text, tmp_path / name, threads=2)
+        ran("make", "-C", tmp_path / name, f"CFLAGS={SANITIZED}", "all", f"build/{name}_check.o")
+        objects += [tmp_path / name / "build" / f"{name}_check.o", tmp_path / name / "build" / f"lib{name}.a"]
+    (tmp_path / "main.cpp").write_text(BOTH, encoding="utf-8")
+    flags = ["-std=c++17", *SANITIZED.split(), f"-I{tmp_path / 'first'}", f"-I{tmp_path / 'second'}"]
+    ran("c++", *flags, tmp_path / "main.cpp", *objects, "-pthread", "-lm", "-o", tmp_path / "both")
+    soft = np.exp([0, 1, 0, 0, 0, 0]) / (np.e + 5)
+    assert ran(tmp_path / "both") == f"{soft[1]:.4f} {np.e:.4f}"
+
+
+INTEGERS = (
+    TEXT
+    + """(float[3,16] x) => (float[3,8] y) <float s = {0.05}, int8 z = {3}, float t = {0.02}, int8 o = {0},
+    int8[16,8] w = {WEIGHTS}> {
+  q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) v = DequantizeLinear(w, t, o) m = MatMul(d, v) r = Relu(m)
+  p = QuantizeLinear(r, s, z) y = DequantizeLinear(p, s, z) }"""
+).replace("WEIGHTS", ", ".join(str(number * 37 % 255 - 127) for number in range(128)))
+
+
+def test_a_quantised_network_gives_the_same_integers_as_a_project(tmp_path: Path) -> None:
+    need("make", "cc")
+    exported(INTEGERS, tmp_path / "m")
+    assert "int8_t" in (tmp_path / "m" / "m_kernels.c").read_text(encoding="utf-8")
+    ran("make", "-C", tmp_path / "m", "check", f"CFLAGS={SANITIZED}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["int8_digits", "int8_tiny_resnet8"])
+def test_a_whole_quantised_network_runs_as_a_project_with_threads(tmp_path: Path, name: str) -> None:
+    need("make", "cc")
+    graft.compile(model(name), ["c_source"], threads=1).export_c_project(tmp_path / "m", threads=2)
+    ran("make", "-C", tmp_path / "m", "check", "CFLAGS=-O1 -march=native")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            "-std=c99",
+            "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer",
+        ),
+        (
+            "-std=c11 -DGRAFT_VECTORS -U__GNUC__ -D__GNUC__=11",
+            "vectors need GCC 12 (__builtin_shufflevector) or Clang: export with --target generic",
+        ),
+    ],
+)
+def test_a_compiler_that_is_too_old_is_told_what_it_lacks(tmp_path: Path, flags: str, said: str) -> None:
+    need("gcc")
+    exported(FIRST, tmp_path / "m")
+    command = ["gcc", *flags.split(), f"-I{tmp_path / 'm'}", "-c", tmp_path / "m" / "m_kernels.c", "-o", tmp_path / "o"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert f'#error "{said}"' in done.stderr

@@ -21,7 +21,7 @@ import graft
 from benchmarks.zoo import TINY, model
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.core.machine.rows import GENERIC
+from graft.core.machine.rows import THUMBV7EM
 from graft.core.model.sample_inputs import sample_inputs
 from graft.plugins.c_source.backend import CBackend
 from graft.runtime.export.c_check import Recorded
@@ -62,7 +62,7 @@ def measured(name: str, folder: Path, *, without: Collection[str] = ()) -> Measu
     feeds = sample_inputs(source)
     wanted = graft.compile(source, ["llvm"], threads=1)(**feeds)
     backend = CBackend(compiles=False, without=without)
-    description = compile_model(source, Request([backend], threads=1, target=GENERIC.name)).description
+    description = compile_model(source, Request([backend], threads=1, target=THUMBV7EM.name)).description
     recorded = Recorded(list(feeds.values()), [wanted])
     written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")
     build = folder / "build"

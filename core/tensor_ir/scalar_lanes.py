@@ -26,6 +26,7 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Issue,
     Let,
+    Load,
     Pop,
     Push,
     Ramp,
@@ -42,19 +43,24 @@ from graft.core.tensor_ir.visit import (
     walk_statements,
     with_children,
 )
-from graft.core.types import INT64, element_bits
+from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 
+WORDS = "dot4_u8s8"
+"""The dot product whose operands stay words of 32 bits."""
 
-def without_vectors(function: Function) -> Function:
+
+def without_vectors(function: Function, *, words: bool = False) -> Function:
     """Return the function in scalars, the same where it has no vectors.
 
-    Lanes are reduced from the first to the last, and dot products become their meaning (`DOTS`). Raises CompileError
-    for another intrinsic that is no function of single lanes.
+    Lanes are reduced from the first to the last, and dot products become their meaning (`DOTS`). With ``words`` those
+    of four bytes become ``dot4_u8s8`` of two words of 32 bits, for who writes these as such; a word is then ``word_at``
+    of the load of the first of its bytes, where these are neighbours in memory. Raises CompileError for another
+    intrinsic that is no function of single lanes.
     """
     if not any(map(_has_vectors, walk_statements(function.body))):
         return function
-    return replace(function, body=_Lanes(function.name).statement(function.body))
+    return replace(function, body=_Lanes(function.name, words).statement(function.body))
 
 
 def _has_vectors(statement: Statement) -> bool:
@@ -66,8 +72,8 @@ def _has_vectors(statement: Statement) -> bool:
 class _Lanes:
     """One function's vectors, taken apart."""
 
-    def __init__(self, function: str) -> None:
-        self.function = function
+    def __init__(self, function: str, words: bool) -> None:
+        self.function, self.words = function, words
         self.variables: dict[Variable, tuple[Variable, ...]] = {}
         self._known: dict[tuple[int, int], tuple[Expression, Expression]] = {}
 
@@ -150,13 +156,20 @@ class _Lanes:
                 return [(value, each) for each in range(value.type.lanes)]
             case Bitcast(value, _) if value.type.lanes < node.type.lanes:
                 return [(value, lane // (node.type.lanes // value.type.lanes))]
+            case Bitcast(Load(_, indices, None), _) if self.words and _is_word(node):
+                return [(index, 0) for index in indices]
             case Bitcast(value, _) if value.type.lanes > node.type.lanes:
                 count = value.type.lanes // node.type.lanes
                 return [(value, lane * count + part) for part in range(count)]
+            case Intrinsic(name, (total, left, right)) if self._in_words(name, left, right):
+                return [(total, lane), *((word, lane) for side in (left, right) for word in _word_of(side))]
             case Intrinsic(name, (total, left, right)) if name in DOTS:
                 places = range(lane * DOTS[name].width, (lane + 1) * DOTS[name].width)
                 return [(total, lane), *((side, place) for side in (left, right) for place in places)]
         return [(one, lane) for one in children(node)]
+
+    def _in_words(self, name: str, left: Expression, right: Expression) -> bool:
+        return self.words and name == WORDS and bool(_word_of(left) and _word_of(right))
 
     def _of(self, node: Expression, lane: int) -> Expression:
         return self._known[id(node), lane if node.type.lanes > 1 else 0][1]
@@ -177,9 +190,15 @@ class _Lanes:
             case Horizontal(operator, value):
                 terms = [self._of(value, each) for each in range(value.type.lanes)]
                 return reduce(lambda left, right: Binary(operator, left, right), terms)
+            case Bitcast(Load(buffer, _, None) as load, dtype) if self.words and _is_word(node):
+                *before, first = (self._of(index, 0) for index in load.indices)
+                first = Binary("add", first, Constant(4 * lane, INT64)) if lane else first
+                return Intrinsic("word_at", (Load(buffer, (*before, first)),), Type(dtype))
             case Bitcast(value, dtype) if value.type.lanes != node.type.lanes:
                 parts = [self._of(*one) for one in self._needed(node, lane)]
                 return _joined(parts, dtype) if len(parts) > 1 else _part(parts[0], lane, dtype)
+            case Intrinsic(name, (_, left, right), kind) if self._in_words(name, left, right):
+                return Intrinsic(name, tuple(self._of(*one) for one in self._needed(node, lane)), kind.with_lanes(1))
             case Intrinsic(name, _, kind) if name in DOTS:
                 total, *factors = (self._of(*one) for one in self._needed(node, lane))
                 for left, right in zip(factors[: DOTS[name].width], factors[DOTS[name].width :], strict=True):
@@ -190,6 +209,21 @@ class _Lanes:
                     raise CompileError(f"function '{self.function}' has the vector instruction '{name}' on scalars")
                 return Intrinsic(name, tuple(self._of(one, lane) for one in arguments), kind.with_lanes(1))
         return with_children(node, tuple(self._of(one, lane) for one in children(node)))
+
+
+def _word_of(operand: Expression) -> tuple[Expression, ...]:
+    """The words of 32 bits whose bytes an operand is."""
+    return (operand.value,) if isinstance(operand, Bitcast) and operand.value.type.dtype == "int32" else ()
+
+
+def _is_word(node: Bitcast) -> bool:
+    """Whether the lanes of a node are words of neighbouring bytes in memory."""
+    load = node.value
+    if node.type.dtype != "int32" or not isinstance(load, Load) or load.type.lanes != 4 * node.type.lanes:
+        return False
+    *before, last = load.indices
+    is_line = isinstance(last, Ramp) and last.stride == 1 and load.buffer.strides is None
+    return element_bits(load.type.dtype) == 8 and is_line and all(index.type.lanes == 1 for index in before)
 
 
 def _chosen(vectors: tuple[Expression, ...], lane: int) -> tuple[Expression, int]:

@@ -93,7 +93,15 @@ class Mps2An386:
         image, own = project / "build" / f"{name}.elf", HERE / "mps2_an386"
         image.parent.mkdir(exist_ok=True)
         processor = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
-        flags = ["-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", f"-I{project}"]
+        flags = [
+            "-std=c11",
+            "-O3",
+            "-fno-schedule-insns",
+            "-fno-math-errno",
+            "-fno-trapping-math",
+            "-ffp-contract=off",
+            f"-I{project}",
+        ]
         link = ["-nostartfiles", "--specs=nano.specs", "-T", str(own / "mps2_an386.ld"), "-Wl,--gc-sections"]
         sources = [*sources_of(project), *sorted(own.glob("*.c"))]
         command = ["arm-none-eabi-gcc", *processor, *flags, *link, *map(str, sources), "-o", str(image), "-lm"]

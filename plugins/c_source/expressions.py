@@ -182,6 +182,8 @@ class ExpressionWriter:
         """Return what is written before a node; indices are written otherwise (`index`)."""
         if isinstance(node, ir.Load):
             return () if node.mask is None else (node.mask,)
+        if isinstance(node, ir.Intrinsic) and node.name == "word_at":
+            return ()  # the place is meant, not what is there
         return children(node)
 
     def write(self, node: ir.Expression, texts: list[str]) -> str:
@@ -206,6 +208,10 @@ class ExpressionWriter:
                 return _bitcast(texts[0], value.type.dtype, dtype)
             case ir.Intrinsic("fma" | "muladd", _, kind):
                 return f"fma_{kind.dtype}({', '.join(texts)})"
+            case ir.Intrinsic("word_at", (ir.Load(buffer, indices),)):
+                return f"word_at(&{self.place(buffer, indices)})"
+            case ir.Intrinsic("dot4_u8s8", _, kind) if kind.lanes == 1 and len(texts) == 3:
+                return f"dot4_u8s8({', '.join(texts)})"
             case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@0x" in name:
                 taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
                 address = f"(uintptr_t){name.partition('@')[2]}"
@@ -250,7 +256,7 @@ def _cast(text: str, source: str, target: str) -> str:
     if target == "bool":
         return f"({text} != 0)"
     if Type(source).is_float and Type(target).is_integer:
-        return f"{target}_of_double({text})"
+        return f"{target}_of_{'float' if source == 'float32' else 'double'}({text})"
     return f"(({TYPES[target]}){text})"
 
 

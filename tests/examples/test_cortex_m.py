@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from benchmarks import cmsis_nn
 from benchmarks.tiny import code_sizes, measured, missing
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tiny_ds_cnn", "tiny_resnet8", "tiny_mobilenet_v1")]
@@ -20,6 +22,18 @@ def test_a_board_gives_what_the_host_gives_with_little_code_beyond_kernels(name:
     assert found.rest < 4096
     assert 0 < found.stack < 4096
     assert found.instructions > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.skipif(cmsis_nn.VARIABLE not in os.environ, reason=f"{cmsis_nn.VARIABLE} names no checkout of CMSIS-NN")
+def test_resnet8_takes_no_more_instructions_than_the_calls_of_cmsis_nn(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    for name in ("theirs", "own"):
+        (tmp_path / name).mkdir()
+    library = Path(os.environ[cmsis_nn.VARIABLE])
+    theirs = cmsis_nn.instructions("tiny_resnet8", library, tmp_path / "theirs")
+    assert measured("tiny_resnet8", tmp_path / "own").instructions <= sum(theirs)
 
 
 def test_the_sizes_in_a_linker_map_are_of_what_the_linker_kept() -> None:

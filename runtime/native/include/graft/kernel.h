@@ -148,9 +148,15 @@ GRAFT_INLINE void graft_keep(GraftKept *kept, void *object, void (*destroy)(void
   }                                                                                                                    \
   GRAFT_INLINE T popcount_##NAME(T a) { return bits_##NAME(a, false); }                                                \
   GRAFT_INLINE T clz_##NAME(T a) { return bits_##NAME(a, true); }                                                      \
-  GRAFT_INLINE T NAME##_of_double(double a) {                                                                          \
-    const double low = IS_SIGNED ? -(double)((uint64_t)1 << (BITS - 1)) : 0.0;                                         \
-    const double high = (IS_SIGNED ? 1.0 : 2.0) * (double)((uint64_t)1 << (BITS - 1));                                 \
+  GRAFT_OF_FLOAT(NAME, T, BITS, IS_SIGNED, double)                                                                     \
+  GRAFT_OF_FLOAT(NAME, T, BITS, IS_SIGNED, float)
+
+/* The integer that a float is nearest to, towards zero: 0 for NaN. Each in its own width, for machines that have floats
+ * of 32 bits alone. */
+#define GRAFT_OF_FLOAT(NAME, T, BITS, IS_SIGNED, FLOAT)                                                                \
+  GRAFT_INLINE T NAME##_of_##FLOAT(FLOAT a) {                                                                          \
+    const FLOAT low = IS_SIGNED ? -(FLOAT)((uint64_t)1 << (BITS - 1)) : (FLOAT)0;                                      \
+    const FLOAT high = (IS_SIGNED ? (FLOAT)1 : (FLOAT)2) * (FLOAT)((uint64_t)1 << (BITS - 1));                         \
     if (a != a) return 0;                                                                                              \
     if (a >= high) return (T)(UINT64_MAX >> (64 - BITS + IS_SIGNED));                                                  \
     return a <= low ? (T)((uint64_t)IS_SIGNED << (BITS - 1)) : (T)a;                                                   \
@@ -162,6 +168,40 @@ GRAFT_INTEGERS(8)
 GRAFT_INTEGERS(16)
 GRAFT_INTEGERS(32)
 GRAFT_INTEGERS(64)
+
+/* ---- Words of four bytes ---------------------------------------------------------------------------------------- */
+
+/* The word whose lowest byte is at a place, which need not be aligned. */
+GRAFT_INLINE int32_t word_at(const void *place) {
+#if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  int32_t word;
+  __builtin_memcpy(&word, place, sizeof word);
+  return word;
+#else
+  const uint8_t *const bytes = place;
+  return (int32_t)(bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24);
+#endif
+}
+
+/* c plus the products of the unsigned bytes of a and the signed ones of b. */
+GRAFT_INLINE int32_t dot4_u8s8(int32_t c, int32_t a, int32_t b) {
+#if defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
+  int32_t a_even, a_odd, b_even, b_odd;
+  __asm__("uxtb16 %0, %1" : "=r"(a_even) : "r"(a));
+  __asm__("uxtb16 %0, %1, ror #8" : "=r"(a_odd) : "r"(a));
+  __asm__("sxtb16 %0, %1" : "=r"(b_even) : "r"(b));
+  __asm__("sxtb16 %0, %1, ror #8" : "=r"(b_odd) : "r"(b));
+  __asm__("smlad %0, %1, %2, %0" : "+r"(c) : "r"(a_even), "r"(b_even));
+  __asm__("smlad %0, %1, %2, %0" : "+r"(c) : "r"(a_odd), "r"(b_odd));
+  return c;
+#else
+  uint32_t sum = (uint32_t)c;
+  for (int i = 0; i < 32; i += 8) {
+    sum += (uint32_t)((int32_t)((uint32_t)a >> i & 255) * (int8_t)((uint32_t)b >> i & 255));
+  }
+  return (int32_t)sum;
+#endif
+}
 
 /* ---- Floats: an operand that is NaN is the result, what is at least LIMIT is whole ------------------------------ */
 

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/accelerator/native/*.[ch])
 
-.PHONY: setup demo test test-slow test-targets check format bench native-check clean
+.PHONY: setup demo test test-slow test-conformance test-targets check format bench native-check clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,10 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+# The whole of ONNX's own test suite, with default backends and with the built-in compiler alone; `test` has a sample.
+test-conformance: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m conformance tests/conformance
 
 # Other machines, emulated: installs emulators and compilers where it may, tests skip and say what is missing otherwise.
 test-targets: $(STAMP)

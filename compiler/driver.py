@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from graft.compiler.backend_passes import prepare_for
 from graft.compiler.cache_facts import cache_facts
+from graft.compiler.exchanged_values import packed_types, require_values
 from graft.compiler.faults import without_faulty
 from graft.compiler.most_memory import Memory
 from graft.compiler.precision import with_precision
@@ -43,22 +44,21 @@ from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.model.save import save_with_data
 from graft.core.model.skeleton import LARGE_BYTES
-from graft.core.model.view import dtype_of
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
 from graft.core.tuning.database import usable
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.tuning.tunings import Tunings
-from graft.errors import DatabaseError, GraftError, UnsupportedError
+from graft.errors import DatabaseError, GraftError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
-from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.files import make_folder, write
 from graft.runtime.objects import require_runtime
+from graft.runtime.packed_values import METADATA
 from graft.runtime.procedure import Module, ProgramDescription
 
 if TYPE_CHECKING:
@@ -189,24 +189,10 @@ def simplified(
         again = load(source, shapes=shapes, dims=dims).clone()
         normalize(again, disable=disable, more=more)  # checked after every pass, this names the one that is wrong
         raise
-    _require_numbers(model)
+    require_values(model)
     if manager and (last := manager.passes("before-partition")):
         Pipeline(tuple(last)).run(model)
     return model
-
-
-def _require_numbers(model: ir.Model) -> None:
-    """Raise UnsupportedError if an input or output is no tensor of numbers: programs exchange nothing else."""
-    for what, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
-        for value in values:
-            tensor = isinstance(value.type, ir.TensorType)
-            kind = "unknown" if value.dtype is None else dtype_of(value.dtype)
-            if not tensor or kind not in ELEMENT_TYPES:
-                raise UnsupportedError(
-                    f"{what} '{value.name}' is {'a tensor' if tensor else 'no tensor but a container'} of {kind}; a "
-                    f"program takes and returns tensors of {', '.join(ELEMENT_TYPES)}: cut the model there",
-                    value=value.name,
-                )
 
 
 class Compiler:
@@ -396,6 +382,8 @@ class Compiler:
         }
         if caches:
             metadata["caches"] = caches_to_json(caches)
+        if packed := packed_types(partitioned.model):
+            metadata[METADATA] = packed
         files = {"model.onnx": model_without_weights(partitioned.model)}
         needed = {"arch": target.arch, "features": sorted(target.features & COMPILED_FOR)}
         targets = () if target.arch == GENERIC.arch else (needed,)

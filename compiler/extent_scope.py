@@ -14,6 +14,7 @@ import onnx_ir as ir
 from graft.core.model.dimensions import identifier, unique
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import names_in
+from graft.core.model.view import is_packed
 from graft.runtime.extents import Extent, Symbol, evaluate
 
 TensorShape = tuple[Extent, ...] | None
@@ -45,7 +46,7 @@ class ExtentScope:
         }
 
     def _bind(self, values: Sequence[ir.Value]) -> list[tuple[TensorShape, bool]]:
-        shapes = [dimensions_of(value) for value in values]
+        shapes = [self._bytes(value) if is_packed(value) else dimensions_of(value) for value in values]
         before = set(self.bound)
         alone = (extent for shape in shapes for extent in shape or () if isinstance(extent, Symbol))
         new = {extent.name for extent in alone if extent not in self.own}
@@ -60,6 +61,10 @@ class ExtentScope:
             found.append((said, bool(names_in(said) - before)))
         self.bound |= known | {name for shape, _ in found for name in names_in(shape or ())}
         return found
+
+    def _bytes(self, value: ir.Value) -> TensorShape:
+        """Return the shape of a packed value: one axis, as long as it is found to be."""
+        return (Symbol(unique(identifier(f"{value.name}_bytes"), self.taken)),)
 
     def _said(self, value: ir.Value, axis: int, extent: Extent | None, known: set[str]) -> Extent:
         if extent in self.own:

@@ -15,13 +15,14 @@ from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.core.model.shape_arithmetic import shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents
 from graft.core.model.symbols import Ranges
-from graft.core.model.view import NodeView, ValueView, constant_tensor, dtype_of
+from graft.core.model.view import PACKABLE, NodeView, ValueView, constant_tensor, dtype_of, is_packed
 from graft.core.types import storage_dtype
 from graft.errors import UnsupportedError
 from graft.partition.graph import is_control_flow
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
 from graft.runtime.constants import ConstantStore
+from graft.runtime.packed_values import pack
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec
 
 
@@ -150,13 +151,15 @@ class Stitcher:
     def _constant(self, builder: ProcedureBuilder, name: str, tensor: ir.TensorProtocol) -> int:
         key = self._key(tensor)
         shape = self._constants.arrays[key].shape
-        return builder.add(TensorSpec(name, dtype_of(tensor.dtype), shape, "constant", constant=key))
+        dtype = "uint8" if tensor.dtype in PACKABLE else dtype_of(tensor.dtype)
+        return builder.add(TensorSpec(name, dtype, shape, "constant", constant=key))
 
     def _key(self, tensor: ir.TensorProtocol) -> str:
         """Keep an ONNX tensor and return its key; asking again for the same tensor reads nothing."""
         known = self._tensors.get(id(tensor))
         if known is None:
-            known = (tensor, self._constants.add(tensor.numpy()))
+            array = tensor.numpy()
+            known = (tensor, self._constants.add(pack(array) if tensor.dtype in PACKABLE else array))
             self._tensors[id(tensor)] = known  # holding the tensor keeps its id taken
         return known[1]
 
@@ -249,7 +252,7 @@ def _add_results(builder: ProcedureBuilder, scope: ExtentScope, values: Sequence
 
 
 def _storage(value: ir.Value) -> str:
-    return storage_dtype(ValueView(value).dtype)
+    return "uint8" if is_packed(value) else storage_dtype(ValueView(value).dtype)
 
 
 def _scan_attributes(view: NodeView) -> dict[str, object]:

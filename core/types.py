@@ -60,6 +60,10 @@ ONNX_DOMAINS = frozenset({"", "ai.onnx", CUSTOM_DOMAIN})
 """The domains where a name means what it means in ONNX's own."""
 
 
+PACKED_TYPES = frozenset({"string", "int4", "uint4", "int2", "uint2", "float4e2m1", "float8e8m0"})
+"""ONNX's element types that no kernel computes with; elements take a byte or more (`graft.runtime.packed_values`)."""
+
+
 def is_custom(dtype: str) -> bool:
     """Whether ``dtype`` names a custom datatype."""
     return dtype.startswith("custom[")
@@ -83,6 +87,8 @@ def element_bits(dtype: str) -> int:
             if bits <= storage:
                 return storage
         raise GraftError(f"'{dtype}' is wider than 64 bits; custom datatypes have at most 64")
+    if dtype in PACKED_TYPES:
+        return 8
     if dtype not in ELEMENT_TYPES:
         raise GraftError(f"unknown element type '{dtype}'; known types are {', '.join(ELEMENT_TYPES)}")
     return ELEMENT_TYPES[dtype].bits

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from graft.core.model.shape_arithmetic import shape_arithmetic
-from graft.core.model.view import NodeView
+from graft.core.model.view import NodeView, is_packed
 from graft.errors import ModelError
 from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
 
@@ -164,8 +164,8 @@ def captures(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def is_tensor(value: ir.Value) -> bool:
-    """Whether the value is a tensor as far as is known (not a sequence, optional, map or sparse tensor)."""
-    return value.type is None or isinstance(value.type, ir.TensorType)
+    """Whether the value is a tensor of numbers as far as is known: no sequence, optional, map, strings, half bytes."""
+    return not is_packed(value)
 
 
 def is_call(node: ir.Node) -> bool:

@@ -35,7 +35,10 @@ def growing_caches(
         shape = ValueView(present).shape
         if past is None or past not in inputs or present not in outputs or past is node.inputs[1] or not shape:
             continue
-        yield GrowingCache(node, past, present, NodeView(node).attribute("axis") % len(shape))
+        axis = NodeView(node).attribute("axis") % len(shape)
+        if isinstance(shape[axis], int):
+            continue  # a program of numbers cannot take its output as its next input
+        yield GrowingCache(node, past, present, axis)
 
 
 def caches_of_model(model: ir.Model) -> list[GrowingCache]:

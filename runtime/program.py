@@ -29,6 +29,7 @@ from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.objects import require_runtime
+from graft.runtime.packed_values import pack, packed_of, unpack
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
 from graft.runtime.tensor_info import TensorInfo, in_order
 
@@ -41,15 +42,17 @@ class Program:
     """A program that runs natively; threads may call it at the same time.
 
     Tensors are NumPy arrays or anything with ``__dlpack__``, and are not copied if they are contiguous. Outputs are
-    NumPy arrays.
+    NumPy arrays. Sequences are lists, optionals without a value None, strings arrays of objects.
     """
 
     def __init__(self, native: Any, description: ProgramDescription) -> None:
         self._native = native
         self.description = description
         """What the program was made of."""
-        self.inputs = tuple(TensorInfo(*row) for row in native.inputs)
-        self.outputs = tuple(TensorInfo(*row) for row in native.outputs)
+        self._packed = {which: packed_of(description.metadata, which) for which in ("inputs", "outputs")}
+        self.inputs = _told(native.inputs, self._packed["inputs"])
+        self.outputs = _told(native.outputs, self._packed["outputs"])
+        self._is_packed = any(self._packed.values())
 
     @classmethod
     @takes(
@@ -92,12 +95,27 @@ class Program:
         """
         if named:
             arrays = in_order(self.inputs, arrays, named)
-        return self._native(*arrays)
+        return self._call_packed(arrays) if self._is_packed else self._native(*arrays)
+
+    def _call_packed(self, values: tuple[Any, ...]) -> Any:
+        """Run the program on values of which some are no tensors of numbers."""
+        kinds = [one.name in self._packed["inputs"] for one in self.inputs]
+        given = [pack(value) if kind else value for value, kind in zip(values, kinds, strict=False)]
+        results = self._native(*given, *values[len(kinds) :])
+        found = (results,) if len(self.outputs) == 1 else results
+        whole = tuple(
+            unpack(result) if one.name in self._packed["outputs"] else result
+            for one, result in zip(self.outputs, found, strict=True)
+        )
+        return whole[0] if len(whole) == 1 else whole
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run the program on arrays by name; return the outputs by name. Raises as a call does."""
-        require("Program.run", "inputs", inputs, ARRAYS)
-        results = self._native(*in_order(self.inputs, (), inputs))
+        if self._is_packed:
+            results = self._call_packed(in_order(self.inputs, (), inputs))
+        else:
+            require("Program.run", "inputs", inputs, ARRAYS)
+            results = self._native(*in_order(self.inputs, (), inputs))
         if len(self.outputs) == 1:
             results = (results,)
         return {output.name: result for output, result in zip(self.outputs, results, strict=True)}
@@ -206,6 +224,12 @@ class Program:
         inputs = ", ".join(f"{one.name}: {one}" for one in self.inputs)
         outputs = ", ".join(f"{one.name}: {one}" for one in self.outputs)
         return f"<Program ({inputs}) -> ({outputs})>"
+
+
+def _told(rows: Iterable[tuple[Any, ...]], packed: Mapping[str, str]) -> tuple[TensorInfo, ...]:
+    """Return what the native program tells of inputs or outputs, packed ones by their own types."""
+    infos = (TensorInfo(*row) for row in rows)
+    return tuple(TensorInfo(one.name, packed[one.name], None) if one.name in packed else one for one in infos)
 
 
 def manifest_of(description: ProgramDescription) -> bytes:

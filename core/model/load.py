@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -13,6 +13,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from graft.core.model.attribute_checks import check_nodes
+from graft.core.model.batched_scans import unbatch_scans
 from graft.core.model.check import canonical, check_model, order, subgraphs
 from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports
 from graft.core.model.dimensions import (
@@ -24,6 +25,7 @@ from graft.core.model.dimensions import (
     name_dimensions,
 )
 from graft.core.model.external_data import ModelDirectory, external_tensors
+from graft.core.model.function_bodies import expand_functions
 from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
 from graft.core.model.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
 from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_proto
@@ -69,7 +71,7 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
     proto, large = skeleton_of_proto(proto)
     constants |= {name: _constant(tensor, directory) for name, tensor in large.items()}
     steps: list[PassResult] = []
-    for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade):
+    for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade, _expand_functions):
         proto = step(proto, steps)
     if shapes and fix_dimensions(proto.graph, shapes, dims or {}):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
@@ -244,11 +246,14 @@ def _upgrade(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto
     if opset == OPSET or (opset > OPSET and not _unchanged(proto.graph, opset, OPSET)):
         return proto
     note = f"opset {opset} to {OPSET}"
-    if opset < 9 and any(node.op_type == "Scan" for node in proto.graph.node):
-        raise ModelError(
-            f"the model cannot be brought from {note}: its Scan has a batch axis; export it again with opset {OPSET}",
-            opset=opset,
-        )
+    if opset == 8 and any(node.op_type == "Scan" for node in _all_nodes(proto.graph)):
+        if not unbatch_scans(proto) or not _unchanged(proto.graph, opset, 9, besides=("Scan",)):
+            raise ModelError(
+                f"the model cannot be brought from {note}: its Scan has a batch axis, and lengths or operators "
+                f"beside it that opset 9 has otherwise; export it again with opset {OPSET}",
+                opset=opset,
+            )
+        imports[0].version = opset = 9
     if _unchanged(proto.graph, opset, OPSET):
         imports[0].version = OPSET
     else:
@@ -263,14 +268,29 @@ def _upgrade(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto
     return proto
 
 
-def _unchanged(graph: onnx.GraphProto, old: int, new: int) -> bool:
-    """Whether every ai.onnx operator in ``graph`` means the same in opsets ``old`` and ``new``."""
+def _expand_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    """Write what ONNX defines by other operators as these, where nobody computes it as a whole."""
+    expanded, names = expand_functions(proto)
+    if names:
+        steps.append(_step("expand-functions", expanded, f"functions of {', '.join(names)}"))
+    return expanded
+
+
+def _unchanged(graph: onnx.GraphProto, old: int, new: int, besides: Sequence[str] = ()) -> bool:
+    """Whether every ai.onnx operator in ``graph`` but ``besides`` means the same in opsets ``old`` and ``new``."""
+    return all(
+        canonical(node.domain) != ""
+        or node.op_type in besides
+        or _since(node.op_type, old) == _since(node.op_type, new)
+        for node in _all_nodes(graph)
+    )
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
-        if canonical(node.domain) == "" and _since(node.op_type, old) != _since(node.op_type, new):
-            return False
-        if not all(_unchanged(inner, old, new) for inner in subgraphs(node)):
-            return False
-    return True
+        yield node
+        for inner in subgraphs(node):
+            yield from _all_nodes(inner)
 
 
 def _since(operator: str, opset: int) -> int | None:

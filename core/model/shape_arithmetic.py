@@ -13,7 +13,8 @@ import onnx_ir as ir
 from graft.core.model.shape_rules.contents import RULES
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, Facts, Shape
 from graft.core.model.symbolic_shapes import constant_contents, dimensions_of
-from graft.core.model.view import NodeView, constant_tensor
+from graft.core.model.symbols import names_in
+from graft.core.model.view import NodeView, constant_tensor, is_packed
 from graft.errors import ModelError
 
 WHOLE_NUMBERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
@@ -62,7 +63,8 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
     if node.domain not in ("", "ai.onnx") or node.op_type not in RULES or len(node.outputs) != 1:
         return None
     reads_shape = node.op_type in ("Shape", "Size")
-    if reads_shape and (node.inputs[0] is None or not node.inputs[0].is_graph_input()):
+    source = node.inputs[0] if reads_shape else None
+    if reads_shape and (source is None or not source.is_graph_input() or not _is_told(source)):
         return None
     if not reads_shape and not any(value in known for value in node.inputs):
         return None
@@ -76,6 +78,11 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
         return None
     fits = found is not None and len(found.shape) < 2 and len(found.elements) <= MOST_CONTENTS
     return found if fits and found is not None and found.known is not None else None
+
+
+def _is_told(value: ir.Value) -> bool:
+    """Whether the runtime knows the shape of an input: of packed ones it knows the bytes."""
+    return not is_packed(value) or not names_in(dimensions_of(value) or ())
 
 
 def _shape(value: ir.Value) -> Shape | None:

@@ -47,12 +47,16 @@ def infer_symbolic_shapes(model: ir.Model, stated: Stated | None = None) -> tupl
 
     What operators take no more of than so many narrows the ranges that the model notes (`dimensions.ranges_of`).
     """
+    stated = dict(stated or {})
     while True:
-        inference = SymbolicInference(model, stated or {})
+        inference = SymbolicInference(model, stated)
         inference.run()
-        if not inference.narrower:
+        if inference.narrower:
+            keep_ranges(model, inference.narrower)
+        elif implied := inference.implied():
+            stated |= implied
+        else:
             return inference.write(), inference.invented
-        keep_ranges(model, inference.narrower)
 
 
 def dimensions_of(value: ir.Value) -> Shape | None:
@@ -97,6 +101,27 @@ class SymbolicInference:
             if value.shape != new:
                 value.shape, changed = new, True
         return changed
+
+    def implied(self) -> Stated:
+        """Return what numbers stated of the graph's outputs say of results before them, whose extents data decide.
+
+        Only where no input has a symbol: else files state what was true for the inputs that they were traced with.
+        """
+        if any(map(_is_symbolic, map(self.shape_of, self.model.graph.inputs))):
+            return {}
+        numbers: dict[Extent, int] = {}
+        for value in self.model.graph.outputs:
+            hint, shape = self.stated.get(value.name or "", ()), self.shapes.get(value) or ()
+            if len(hint) == len(shape):
+                pairs = zip(shape, hint, strict=True)
+                numbers |= {one: claim for one, claim in pairs if one is not None and isinstance(claim, int)}
+        found: dict[str, list[int | str | None]] = {}
+        for (value, axis), symbol in self._names.items():
+            if symbol in numbers and self.shapes.get(value) is not None:
+                shape = self.shapes[value] or ()
+                wish = found.setdefault(value.name or "", [one if isinstance(one, int) else None for one in shape])
+                wish[axis] = numbers[symbol]
+        return {name: wish for name, wish in found.items() if list(self.stated.get(name, ())) != wish}
 
     # ---- What is known of a value ----
 

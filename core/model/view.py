@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.types import is_custom
+from graft.core.types import PACKED_TYPES, is_custom
 from graft.errors import ModelError
 
 
@@ -33,7 +33,7 @@ class ValueView:
         denotation = getattr(self.value.type, "denotation", None)
         if denotation and is_custom(denotation):
             return str(denotation)
-        kind = self.value.dtype
+        kind = self.value.dtype if isinstance(self.value.type, ir.TensorType) else None
         return "" if kind is None or kind is ir.DataType.UNDEFINED else dtype_of(kind)
 
     @property
@@ -152,6 +152,36 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
             tensor: ir.TensorProtocol = attribute.value
             return tensor
     return None
+
+
+PACKABLE = frozenset(ir.DataType[name.upper()] for name in PACKED_TYPES)
+"""The element types that the executor has no tensors of, and `graft.runtime.packed_values` has bytes for."""
+
+
+def is_packed(value: ir.Value) -> bool:
+    """Whether a value is no tensor of numbers for the executor: strings, sequences, optionals, narrow elements."""
+    if value.type is None or is_custom(getattr(value.type, "denotation", None) or ""):
+        return False
+    return not isinstance(value.type, ir.TensorType) or value.dtype in PACKABLE
+
+
+def type_text(value: ir.Value) -> str:
+    """Return the type of a value as people write it: ``float32``, ``seq(float32)``, ``optional(seq(string))``."""
+    return _type_text(value.type)
+
+
+def _type_text(kind: ir.TypeProtocol | None) -> str:
+    match kind:
+        case None:
+            return "unknown"
+        case ir.SequenceType():
+            return f"seq({_type_text(kind.elem_type)})"
+        case ir.OptionalType():
+            return f"optional({_type_text(kind.elem_type)})"
+        case ir.SparseTensorType():
+            return f"sparse({dtype_of(kind.dtype)})"
+        case _:
+            return dtype_of(kind.dtype)
 
 
 def dtype_of(kind: ir.DataType) -> str:

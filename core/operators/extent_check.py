@@ -160,7 +160,7 @@ def _tile(operands: Operands, shape: Shape) -> Iterable[Stated]:
 
 def _one_hot(operands: Operands, shape: Shape) -> Iterable[Stated]:
     place = normal_axis(operands.node.attribute("axis", -1), len(shape))
-    return _each(shape, lambda axis: operands.element(1, 0) if axis == place else None)
+    return _each(shape, lambda axis: b.cast(operands.element(1, 0), "int64") if axis == place else None)
 
 
 def _range(operands: Operands, shape: Shape) -> Iterable[Stated]:

@@ -53,6 +53,8 @@ class Trait(Enum):
     """Outputs are made of elements of the first input (Concat: of all), of whatever type they are."""
     SHAPE_ONLY = auto()
     """Reads only the shape of its input (Shape, Size)."""
+    EXPANDED = auto()
+    """The importer writes the function that ONNX defines in its place (`graft.core.model.function_bodies`)."""
     NONDETERMINISTIC = auto()
     """Two runs may differ (RandomNormal): never folded, never merged as a common subexpression."""
 

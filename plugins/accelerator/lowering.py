@@ -171,6 +171,7 @@ def _convolved(layer: Convolution, weights: Array, part: slice, configuration: C
         needs,
         len(parts_of(weights)),
         alu=len(actions),
+        lanes=lanes,
     )
     return Stage(
         layer.name, _without_skipped_rows(shape), (source,), target, layer.input.zero_point, packed, vectors, actions,

@@ -14,6 +14,7 @@ import pytest
 
 import graft
 import graft.datatypes
+import graft.onnx_backend
 import graft.runtime
 from graft.datatypes.registry import DatatypeRegistry
 from graft.errors import ArgumentError, GraftError, PlanError
@@ -85,6 +86,10 @@ def public(place: Path) -> dict[str, Public]:
         "Plan.why": Public(plan.why, {"backend": "llvm"}),
         "Plan.with_precision": Public(plan.with_precision, {"nodes": [], "precision": "bf16"}),
         "Plan.__getitem__": Public(plan.__getitem__, {"node": plan.placements[0].node}),
+        "onnx_backend.prepare": Public(graft.onnx_backend.prepare, {"model": MODEL}),
+        "onnx_backend.run_model": Public(graft.onnx_backend.run_model, {"model": MODEL, "inputs": [X]}),
+        "onnx_backend.run_node": Public(graft.onnx_backend.run_node, {"node": MODEL.graph.node[0], "inputs": [X]}),
+        "onnx_backend.supports_device": Public(graft.onnx_backend.supports_device, {"device": "CPU"}),
         "runtime.load": Public(graft.runtime.load, {"path": path, "threads": 1}),
         "Program.from_description": Public(graft.Program.from_description, {"description": program.description}),
         "Program.__call__": Public(program.__call__, {}),
@@ -120,7 +125,8 @@ NAMES = (
     "load", "plan", "compile", "bench", "export_wasm", "verify", "sweep", "explain", "supports", "Policy",
     "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
     "Plan.with_precision",
-    "Plan.__getitem__", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
+    "Plan.__getitem__", "onnx_backend.prepare", "onnx_backend.run_model", "onnx_backend.run_node",
+    "onnx_backend.supports_device", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
     "Program.bind", "Program.profile", "Program.timed", "Program.save", "Program.export_library",
     "Program.export_c_project", "datatypes.convert",
     "datatypes.create_lower_func", "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via",

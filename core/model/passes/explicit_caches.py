@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graft.core.model.passes.node_rewrite import Names, attribute_of, is_operator, origin_of
 from graft.core.model.shapes import infer_shapes
+from graft.core.model.view import ValueView
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class ExplicitCaches:
 
     The caches are needed in memory anyway. So attention has one result, and is one kernel; and growing caches look
     alike, whoever put them together. What counts positions from the end of the past (``is_causal``, windows) is told
-    the number of all keys, from which the number of queries is subtracted.
+    the number of all keys, from which the number of queries is subtracted; so where there are not as many new keys as
+    queries, such nodes stay as they are.
     """
 
     name: ClassVar[str] = "explicit-caches"
@@ -41,7 +43,17 @@ def _grows(node: ir.Node) -> bool:
         return False
     query, presents = node.inputs[0], node.outputs[1:3]
     used = any(value.uses() or value.is_graph_output() for value in presents)
-    return used and query is not None and query.shape is not None and query.shape.rank() == 4
+    if not used or query is None or query.shape is None or query.shape.rank() != 4:
+        return False
+    return not _counts(node) or _as_many_keys(node)
+
+
+def _as_many_keys(node: ir.Node) -> bool:
+    """Whether there are as many new keys as queries."""
+    query, key = node.inputs[:2]
+    if query is None or key is None or query.shape is None or key.shape is None:
+        return False
+    return query.shape[2] == key.shape[2] and ValueView(query).shape[2] is not None  # type: ignore[index]
 
 
 def _counts(node: ir.Node) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser
 
+import graft
 from graft.core.model.load import IR_VERSION, OPSET, load
 from graft.core.model.passes.pipeline import record_of
 from graft.core.model.shapes import require_static
@@ -288,13 +289,25 @@ def test_a_sparse_initialiser_is_refused() -> None:
     assert refusal(proto) == "initialiser 'w' is sparse, which is not supported; store it dense"
 
 
-def test_scan_of_opset_8_is_refused() -> None:
-    body = "body = b (float[2] s, float[2] n) => (float[2] t, float[2] o) {t = Add(s, n) o = Identity(t)}"
-    text = f"""<ir_version: 3, opset_import: ["" : 8]>
-        g (float[1, 2] i, float[1, 3, 2] x) => (float[1, 2] y, float[1, 3, 2] z)
-        {{ y, z = Scan <num_scan_inputs = 1, {body}> ("", i, x) }}"""
-    assert refusal(model_of(text)) == (
-        "the model cannot be brought from opset 8 to 25: its Scan has a batch axis; export it again with opset 25"
+SCAN_8 = """<ir_version: 3, opset_import: ["" : 8]>
+    g (float[2, 2] i, float[2, 3, 2] x{lengths}) => (float[2, 2] y, float[2, 3, 2] z) {{
+      y, z = Scan <num_scan_inputs = 1, directions = [1],
+        body = b (float[2] s, float[2] n) => (float[2] t, float[2] o) {{ t = Add(s, n) o = Identity(t) }}>
+        ({given}, i, x) }}"""
+
+
+def test_scan_of_opset_8_becomes_one_over_the_batch() -> None:
+    start, steps = np.arange(4, dtype=np.float32).reshape(2, 2), np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+    last, sums = graft.compile(model_of(SCAN_8.format(lengths="", given='""')), ["llvm"])(start, steps)
+    expected = start[:, None] + np.cumsum(steps[:, ::-1], axis=1)
+    np.testing.assert_array_equal(sums, expected)
+    np.testing.assert_array_equal(last, expected[:, -1])
+
+
+def test_scan_of_opset_8_with_lengths_is_refused() -> None:
+    assert refusal(model_of(SCAN_8.format(lengths=", int64[2] n", given="n"))) == (
+        "the model cannot be brought from opset 8 to 25: its Scan has a batch axis, and lengths or operators beside it "
+        "that opset 9 has otherwise; export it again with opset 25"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
+import graft
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.extent_text import parsed
 from graft.core.model.load import load
@@ -16,7 +17,7 @@ from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import Range, names_in
 from graft.core.model.view import ValueView
-from graft.errors import ModelError
+from graft.errors import GraftError, ModelError
 from graft.runtime.extents import Symbol, evaluate
 from tests.core.model.exported import HEADER, MODELS
 
@@ -325,3 +326,29 @@ def test_a_range_above_one_decides_which_operand_is_repeated() -> None:
     text = "g (float[a, 4] x, float[b, 4] w) => (float[c, 4] y) { y = Add(x, w) }"
     assert shapes_of(text, dims={"b": (2, 9)})["y"] == ("b", 4)
     assert shapes_of(text, dims={"a": (1, 9), "b": (1, 9)})["y"] == ("max(a, b)", 4)
+
+
+def test_numbers_stated_of_outputs_say_extents_before_them_that_data_decide() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (int64 n) => (float[4] y) {
+      zero = Constant <value = int64 {0}> ()
+      one = Constant <value = int64 {1}> ()
+      r = Range(zero, n, one)
+      f = Cast <to = 1> (r)
+      y = Sqrt(f)
+    }"""
+    program = graft.compile(onnx.parser.parse_model(text), ["llvm"])
+    assert program(np.array(4)).shape == (4,)
+    with pytest.raises(GraftError, match="the operands make the extent 5 of axis 0 of the result"):
+        program(np.array(5))
+
+
+def test_numbers_stated_of_outputs_say_nothing_where_inputs_vary() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (int64 n, float[m] x) => (float[4] y, float[m] z) {
+      zero = Constant <value = int64 {0}> ()
+      one = Constant <value = int64 {1}> ()
+      r = Range(zero, n, one)
+      y = Cast <to = 1> (r)
+      z = Neg(x)
+    }"""
+    program = graft.compile(onnx.parser.parse_model(text), ["llvm", "reference"])
+    assert program.run({"n": np.array(4), "x": np.ones(2, np.float32)})["y"].shape == (4,)

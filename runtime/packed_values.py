@@ -1,0 +1,155 @@
+"""Values that are no tensors of numbers (strings, sequences, optionals, elements narrower than a byte), as bytes.
+
+The executor knows tensors of the types in `graft.runtime.dtypes`. Any other value is a ``uint8`` tensor of one axis
+there, which Python packs and unpacks where it enters and leaves the program and the modules that compute with it.
+
+    value    = 0                                               an optional without a value
+             | 1 dtype rank extent... content                  a tensor
+             | 2 count value...                                a sequence
+    dtype    = length (1 byte) and name, "string" or that of a NumPy dtype (``int4``, ``float4_e2m1fn``)
+    content  = the elements in row-major order, a byte at least each; of strings length and UTF-8
+
+Counts, lengths and extents are unsigned 64-bit integers, little-endian; rank is a byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graft.errors import InputError
+
+ABSENT, TENSOR, SEQUENCE = 0, 1, 2
+METADATA = "packed"
+"""The key of an artifact's metadata: by ``inputs`` and ``outputs``, the types of those that are packed, by name."""
+MOST_DEPTH = 16
+"""How far sequences may lie in each other."""
+
+
+def packed_of(metadata: Mapping[str, Any], which: str) -> dict[str, str]:
+    """Return the types of the packed inputs or outputs that an artifact's metadata names, by name."""
+    rows = metadata.get(METADATA)
+    found = rows.get(which) if isinstance(rows, Mapping) else None
+    return {str(name): str(kind) for name, kind in found.items()} if isinstance(found, Mapping) else {}
+
+
+def pack(value: Any) -> np.ndarray:
+    """Return the bytes of a value: None, an array, text, a number, or a sequence of these.
+
+    Raises InputError for arrays of objects that are no text.
+    """
+    parts: list[bytes] = []
+    _write(value, parts)
+    return np.frombuffer(b"".join(parts), np.uint8).copy()
+
+
+def _write(value: Any, parts: list[bytes]) -> None:
+    if value is None:
+        parts.append(bytes([ABSENT]))
+    elif isinstance(value, list | tuple):
+        parts += [bytes([SEQUENCE]), _number(len(value))]
+        for one in value:
+            _write(one, parts)
+    else:
+        array = np.asarray(value)
+        texts = array.dtype.hasobject or array.dtype.kind in "US"
+        name = b"string" if texts else array.dtype.name.encode()
+        parts += [bytes([TENSOR, len(name)]), name, bytes([array.ndim]), *map(_number, array.shape)]
+        if not texts:
+            parts.append(np.ascontiguousarray(array).tobytes())
+        for element in array.reshape(-1).tolist() if texts else ():
+            data = _text(element)
+            parts += [_number(len(data)), data]
+
+
+def _text(element: Any) -> bytes:
+    if isinstance(element, bytes):
+        return element
+    if not isinstance(element, str):
+        raise InputError(f"an array of objects holds {element!r}; give texts alone")
+    return element.encode()
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def unpack(data: np.ndarray) -> Any:
+    """Return the value of packed bytes: None, an array or a list; raise InputError if they are damaged."""
+    reader = _Reader(np.ascontiguousarray(data).tobytes())
+    value = reader.value(0)
+    if reader.place != len(reader.data):
+        raise InputError(f"a packed value has {len(reader.data) - reader.place} bytes behind its end")
+    return value
+
+
+class _Reader:
+    """Packed bytes and how far they are read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.place = data, 0
+
+    def value(self, depth: int) -> Any:
+        tag = self._take(1)[0]
+        if tag == ABSENT:
+            return None
+        if tag == SEQUENCE and depth < MOST_DEPTH:
+            count = self._count(1)
+            return [self.value(depth + 1) for _ in range(count)]
+        if tag != TENSOR:
+            raise InputError(f"a packed value has tag {tag} at depth {depth}; known are 0 to 2, down to {MOST_DEPTH}")
+        name = self._take(self._take(1)[0]).decode("ascii", "replace")
+        shape = [int.from_bytes(self._take(8), "little") for _ in range(self._take(1)[0])]
+        return self._texts(shape) if name == "string" else self._numbers(name, shape)
+
+    def _texts(self, shape: Sequence[int]) -> np.ndarray:
+        self._require(8 * math.prod(shape))
+        texts = [self._take(self._count(1)).decode("utf-8", "replace") for _ in range(math.prod(shape))]
+        array = np.empty(len(texts), object)
+        array[:] = texts
+        return array.reshape(shape)
+
+    def _numbers(self, name: str, shape: Sequence[int]) -> np.ndarray:
+        dtype = _dtype(name)
+        size = math.prod(shape) * dtype.itemsize
+        return np.frombuffer(self._take(size), dtype).reshape(shape).copy()
+
+    def _count(self, size: int) -> int:
+        """Return a count of things of at least so many bytes, which must be there."""
+        count = int.from_bytes(self._take(8), "little")
+        self._require(count * size)
+        return count
+
+    def _take(self, size: int) -> bytes:
+        self._require(size)
+        self.place += size
+        return self.data[self.place - size : self.place]
+
+    def _require(self, size: int) -> None:
+        if size > len(self.data) - self.place:
+            raise InputError(
+                f"a packed value ends after {len(self.data)} bytes: it tells of {size} more at {self.place}"
+            )
+
+
+def _dtype(name: str) -> np.dtype:
+    try:
+        found = np.dtype(name)
+    except TypeError:
+        found = _small_dtype(name)
+    if found.hasobject:
+        raise InputError(f"a packed tensor is of objects ('{name}')")
+    return found
+
+
+def _small_dtype(name: str) -> np.dtype:
+    try:
+        import ml_dtypes
+
+        dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
+        return dtype
+    except (ImportError, AttributeError, TypeError) as error:
+        raise InputError(f"a packed tensor is of '{name}', which neither NumPy nor ml_dtypes knows here") from error

@@ -34,11 +34,11 @@ int64_t border_bytes(const Border *b) {
 static void pack_transposed(const Border *b, const uint8_t *x, uint8_t *dram) {
   uint8_t flip = (uint8_t)b->flip;
   for (int64_t image = 0; image < b->batch; image++, x += b->steps[0])
-    for (int64_t row = 0; row < b->rows; row++)
-      for (int64_t column = 0; column < b->columns; column++)
+    for (int64_t column = 0; column < b->columns; column++)
+      for (int64_t row = 0; row < b->rows; row++)
         for (int64_t i = 0; i < b->lanes; i++)
           for (int64_t j = 0; j < b->lanes; j++) {
-            int64_t n = row * b->lanes + i, k = column * b->lanes + j;
+            int64_t n = column * b->lanes + i, k = row * b->lanes + j;
             bool inside = n < b->channels && k < b->height;
             *dram++ = inside ? x[n * b->steps[1] + k * b->steps[2]] ^ flip : (uint8_t)b->fill;
           }

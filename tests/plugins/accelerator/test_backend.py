@@ -192,3 +192,12 @@ def test_a_product_with_a_result_of_its_own_region_is_two_programs() -> None:
     assert [module.kind for module in compiled.description.modules] == ["accelerator", "accelerator"]
     program = graft.compile(model, BACKENDS, strict=True)
     np.testing.assert_array_equal(program(*layer.inputs.values()), layer.expected(model))
+
+
+def test_a_right_hand_side_of_more_columns_than_rows_lies_block_by_block() -> None:
+    layer = Quantized(2)
+    left, right = layer.input(2, 5, 3, dtype="int8"), layer.input(2, 3, 40, dtype="uint8")
+    x, w = layer.dequantize(left, 2.0**-5, 7, "int8"), layer.dequantize(right, 2.0**-5, 90)
+    model = layer.model(layer.quantize(layer.add("MatMul", x, w), 0.5, 3, "int8"), "int8")
+    program = graft.compile(model, ["accelerator"], strict=True)
+    np.testing.assert_array_equal(program(*layer.inputs.values()), layer.expected(model))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy
 from setuptools import Extension, setup
 
+SIMULATORS = [f"plugins/accelerator/native/{name}.c" for name in ("machine", "execute", "functional", "cycles")]
 WARNINGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
 
@@ -28,7 +29,12 @@ def extensions() -> list[Extension]:
         extension(
             # Products of blocks want vectors; floats are rounded after each operation, on every machine.
             "graft.plugins.accelerator._simulator",
-            glob("plugins/accelerator/native/*.c"),
+            [*SIMULATORS, "plugins/accelerator/native/binding.c"],
+            ("-O3", "-ffp-contract=off"),
+        ),
+        extension(
+            "graft.plugins.accelerator._loader",
+            [*SIMULATORS, *(f"plugins/accelerator/native/{name}.c" for name in ("simulated", "border", "loader"))],
             ("-O3", "-ffp-contract=off"),
         ),
         extension(

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from graft.compiler.backend_passes import prepare_for
 from graft.compiler.driver import CompiledModel, Compiler, prepare
 from graft.compiler.faults import without_faulty
 from graft.compiler.most_memory import MEMORIES, Memory
@@ -105,6 +106,7 @@ def partitioned(model: Source, request: Request) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
     chosen, wishes, options = request.chosen(), request.placement(), request.options()
     prepared = prepare(model, request.shapes, request.plugins, dims=request.dims)
+    prepare_for(prepared, chosen)
 
     def place_by(able: Sequence[Backend]) -> Partitioned:
         result = partition(

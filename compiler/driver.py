@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graft.compiler.backend_passes import prepare_for
 from graft.compiler.cache_facts import cache_facts
 from graft.compiler.exchanged_values import packed_types, require_values
 from graft.compiler.faults import without_faulty
@@ -244,6 +245,7 @@ class Compiler:
             loaded = load(source, shapes=shapes, dims=dims)
         with self._timed("normalize"):
             model = simplified(loaded, source, shapes, self._manager, self._options.target.without, dims)
+            prepare_for(model, list(self._backends.values()))
         self._write("01_normalized.onnx", model)
         return self._compiled(model, {})
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graft.compiler.api import WISHES, plan
+from graft.compiler.backend_passes import prepare_for
 from graft.compiler.driver import prepare
 from graft.compiler.request import Backends, choose, plugins
 from graft.core.model.dimensions import Dims
@@ -87,6 +88,7 @@ def explain(
     """
     manager = manager or plugins()
     prepared = prepare(model, shapes, manager, dims=dims)
+    prepare_for(prepared, choose(backends, manager))
     placement = plan(
         prepared, backends, policy=policy, place=place, threads=threads, precision=precision, manager=manager
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from graft.core.reject import Reject, Yield
 from graft.plugins.supports import Rule, answer, composites, rules_of
@@ -44,6 +44,16 @@ class CompiledRegion:
     """Where the time of compiling went, by stages of the backend's own; `graft compile --time` prints them."""
     copied: Mapping[str, str] = field(default_factory=dict)
     """Why growing caches (`Region.caches`) are copied, by the name of the output; those appended to are not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleReport:
+    """What a backend has to say of a module that it compiled: as JSON values, as text, and as HTML."""
+
+    title: str
+    facts: Mapping[str, Any]
+    text: str
+    html: str = ""
 
 
 class Backend:
@@ -92,6 +102,13 @@ class Backend:
         """The composites in order of preference: those of the methods marked with `supports(pattern)`."""
         return composites(self, self.rules)
 
+    def passes(self) -> Sequence[Any]:
+        """Return passes over the simplified model that run only where this backend takes part, in its order.
+
+        A pass is what `graft_passes` says; what it leaves must mean the same to all backends, to the last bit.
+        """
+        return ()
+
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True to take a single node, or why not: what the methods marked ``supports("Op")`` say."""
         return answer(self, self.rules, node)
@@ -136,6 +153,14 @@ class Backend:
         None: nothing is known, and the core takes every operator to be computed by itself, at a slow rate. Operations
         are counted as at the processor's full rate: a kernel that reaches half of it reports twice as many.
         """
+        return None
+
+    def report(self, module: Module) -> ModuleReport | None:
+        """Return what there is to tell of a module after it was compiled; None for nothing."""
+        return None
+
+    def disassemble(self, module: Module) -> str | None:
+        """Return the instructions of a module as text, for `graft inspect --disassemble`; None if there is no text."""
         return None
 
     def fingerprint(self) -> str:

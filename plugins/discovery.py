@@ -15,6 +15,7 @@ from graft.plugins.hooks import PROJECT
 
 DISTRIBUTION = "graft-compiler"
 BUILT_IN = {
+    "accelerator": "graft.plugins.accelerator.plugin",
     "c_source": "graft.plugins.c_source.plugin",
     "cblas": "graft.plugins.cblas.plugin",
     "llvm": "graft.plugins.llvm.plugin",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
-from graft.plugins.backend import Backend, CompiledRegion
+from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.compiled import checked
 from graft.plugins.statement import Statement, statement_of
 from graft.plugins.static_shapes import refused_if_symbolic
@@ -189,6 +189,13 @@ class FencedBackend(Backend):
             return row
         raise PluginError(f"backend '{self.name}': {wrong}", plugin=self.plugin, backend=self.name)
 
+    def passes(self) -> Sequence[Any]:
+        """Return the backend's passes."""
+        found: object = self._call("passes", lambda: self.backend.passes())
+        if not isinstance(found, tuple | list):
+            raise self._fault("passes", found, "a list of passes")
+        return found
+
     def supports(self, node: NodeView) -> bool | Reject:
         """Return the backend's answer; a bare False becomes a `Reject`, another type a PluginError."""
         refusal = self._static_only(node)
@@ -270,6 +277,20 @@ class FencedBackend(Backend):
         if not all(isinstance(one, Cost) for one in several):
             raise self._fault(question, answer, "a Cost, one for each kernel, or None")
         return answer  # type: ignore[return-value]
+
+    def report(self, module: Module) -> ModuleReport | None:
+        """Return the backend's report."""
+        answer: object = self._call("report", lambda: self.backend.report(module))
+        if answer is not None and not isinstance(answer, ModuleReport):
+            raise self._fault("report", answer, "a ModuleReport or None")
+        return answer
+
+    def disassemble(self, module: Module) -> str | None:
+        """Return the backend's text."""
+        answer: object = self._call("disassemble", lambda: self.backend.disassemble(module))
+        if answer is not None and not isinstance(answer, str):
+            raise self._fault("disassemble", answer, "a text or None")
+        return answer
 
     def fingerprint(self) -> str:
         """Return the backend's fingerprint."""

@@ -38,7 +38,9 @@ def report_on_model(title: str, result: Partitioned, manager: PluginManager | No
 def report_on_artifact(path: Path, manager: PluginManager | None = None) -> Report:
     """Return the report of an artifact; raise ArtifactError or PlanError if it is damaged or holds no plan."""
     from graft.errors import ArtifactError
+    from graft.plugins.module_reports import module_reports
     from graft.report.artifact_contents import embedded_model, read_manifest
+    from graft.runtime.artifact import read
 
     manifest = read_manifest(path)
     try:
@@ -57,7 +59,11 @@ def report_on_artifact(path: Path, manager: PluginManager | None = None) -> Repo
         raise ArtifactError(
             f"'{path}' has a damaged manifest: {type(error).__name__} {error}", path=str(path)
         ) from error
-    return _report(path.name, plan, ir.from_proto(embedded_model(path)), environment, manifest, manager)
+    report = _report(path.name, plan, ir.from_proto(embedded_model(path)), environment, manifest, manager)
+    if manager is None or not any(row.get("plugin") for row in manifest["modules"]):
+        return report
+    told = module_reports(read(path).modules, manager).values()
+    return replace(report, sections=(*report.sections, *((one.title, one.html) for one in told if one.html)))
 
 
 def _report(

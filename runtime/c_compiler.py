@@ -16,7 +16,9 @@ from graft.errors import CompileError
 
 USUAL = ("cc", "gcc", "clang")
 OLDEST = {"__clang_major__": ("Clang", 9), "__GNUC__": ("GCC", 9)}
-"""By the macro that says the version, what it is of and the oldest that will do: one with `__builtin_convertvector`."""
+"""By the macro that says the version, what it is of and the oldest that will do."""
+NEEDED = "C11, and __builtin_convertvector for vectors"
+"""What older ones lack."""
 SHOWN_LINES = 20
 """Of what a compiler says when it refuses a text."""
 _PLACE = re.compile(r"^([^\s:]+):(\d+):", re.MULTILINE)
@@ -62,7 +64,7 @@ def why_too_old(command: Sequence[str]) -> str | None:
     family = family_of(command)
     if family is None or family[1] >= (oldest := dict(OLDEST.values())[family[0]]):
         return None
-    needed = f"{family[0]} {oldest} or newer is needed; install one, or name another compiler in CC"
+    needed = f"{family[0]} {oldest} or newer is needed ({NEEDED}); install one, or name another compiler in CC"
     return f"the C compiler '{shlex.join(command)}' is {family[0]} {family[1]}; {needed}"
 
 

@@ -50,12 +50,18 @@ SHARES = {
     "end_to_end/test_riscv64.py": 3,
     "end_to_end/test_aarch64.py": 2,
     "end_to_end/test_targets.py": 2,
+    "runtime/export/test_c_control.py": 2,
 }
 """By file whose cases compile much, or run whole kernels in the interpreter: one of so many cases runs every time, the
 same ones always; the rest is slow."""
 ALWAYS_SLOW = ("c_source/test_operators.py::Attention", "c_source/test_models.py::gpt2")
-SLOW_FILES = ("docs/test_cortex_m.py", "examples/test_deploy.py")
-"""They build the runtime, or kernels for a board, anew."""
+SLOW_FILES = (
+    "docs/test_cortex_m.py",
+    "examples/test_deploy.py",
+    "end_to_end/test_deployed_forms.py",
+    "plugins/accelerator/test_random_layers.py",
+)
+"""They build the runtime, or kernels for a board, anew, or compile many models."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -66,16 +66,18 @@ WASM32 = Machine(
     "wasm32", "wasm32", "generic", registers=13, levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
     instructions=instructions_of("wasm32", ()), costs=Costs(fused=1.5), unroll=1,
 )  # fmt: skip
+_WEB_MEMORIES = caches(16 * KIB, 1 * MIB)
+"""Of usual phones and desktops, half of the first level: panels of narrow vectors then stay there beside the rows."""
 WASM32_SIMD128 = Machine(
     # An x86-64 processor has 16 registers; engines keep one, and a product waits in another to be added.
     "wasm32+simd128", "wasm32", "generic", frozenset({"simd128"}), vectors=(128,), registers=13,
-    levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
+    levels=(Level("thread", 1),), memories=_WEB_MEMORIES,
     instructions=instructions_of("wasm32", {"simd128"}), costs=Costs(fused=1.5), unroll=1,
 )  # fmt: skip
 WASM32_RELAXED_SIMD = Machine(
     # A multiply-add is one instruction, fused or not as the engine likes, so no product waits in a register.
     "wasm32+relaxed-simd", "wasm32", "generic", frozenset({"simd128", "relaxed-simd"}), vectors=(128,), registers=14,
-    levels=(Level("thread", 1),), memories=caches(32 * KIB, 256 * KIB),
+    levels=(Level("thread", 1),), memories=_WEB_MEMORIES,
     instructions=instructions_of("wasm32", {"simd128", "relaxed-simd"}), unroll=1,
 )  # fmt: skip
 WASM32_THREADS = replace(
@@ -90,6 +92,12 @@ RISCV64 = Machine(
     memories=caches(32 * KIB, 256 * KIB), instructions=instructions_of("riscv64", {"m", "a", "f", "d", "c"}),
     costs=Costs(fused=1, loads=1, latency=5),
 )  # fmt: skip
+RISCV64_V = Machine(
+    # Registers have 128 bits at least (Zvl128b is part of V); masks of a group of them lie in v0 alone.
+    "riscv64+v", "riscv64", "generic-rv64", RISCV64.features | {"v"}, vectors=(128,), registers=32, levels=THREADS,
+    memories=caches(32 * KIB, 256 * KIB), instructions=instructions_of("riscv64", RISCV64.features | {"v"}),
+    costs=Costs(fused=1, loads=1, latency=5),
+)  # fmt: skip
 GENERIC = Machine(
     "generic", "generic", "generic", registers=16, levels=THREADS, memories=caches(32 * KIB, 256 * KIB)
 )  # fmt: skip
@@ -97,7 +105,7 @@ GENERIC = Machine(
 ROWS = {
     row.name: row
     for row in (
-        X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, RISCV64, THUMBV7EM, WASM32, WASM32_SIMD128,
+        X86_64, X86_64_V2, X86_64_V3, X86_64_V4, ARMV8_A, RISCV64, RISCV64_V, THUMBV7EM, WASM32, WASM32_SIMD128,
         WASM32_RELAXED_SIMD, WASM32_THREADS, GENERIC,
     )
 }  # fmt: skip
@@ -108,7 +116,7 @@ COMPILED_FOR = frozenset({
     "f16c", "fma", "fma4", "xop", "gfni", "avxvnni", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16",
     "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2",
     "avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx512vp2intersect",
-    "neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2",
+    "neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2", "v",
 })  # fmt: skip
 """The features for which compilers may generate code where a machine has them: a program that was compiled for one that
 has them needs them, and the runtime knows how to look for each (`runtime/native/src/cpu.c`)."""

@@ -57,12 +57,14 @@ class Buffers:
     inputs: Slots
     weights: Slots
     lanes: Slots
+    moved: Slots
     tiles: int = 0
 
     @classmethod
     def of(cls, rooms: Rooms) -> Buffers:
         """Return empty buffers."""
-        return cls(Slots(rooms.buffers), Slots(rooms.buffers), Slots(rooms.buffers))
+        inputs, weights, lanes, moved = (Slots(rooms.buffers) for _ in range(4))
+        return cls(inputs, weights, lanes, moved)
 
 
 @dataclass(slots=True)
@@ -329,12 +331,13 @@ class Emitter:
         )  # fmt: skip
 
     def _move(self, tile: Tile, slot: int) -> Iterator[Instruction]:
-        """Bring the second tensor's tile behind the outputs."""
+        """Bring the second tensor's tile behind the outputs; among inputs it lies at the end of a buffer."""
         operand, shape = self.stage.moved, self.stage.shape
         if operand is None:
             return
-        self.input_slot, _ = self.buffers.inputs.take((self.number, tile))
-        at, block = self.input_slot * self.plan.rooms.input, operand.first + tile.outputs.start
+        slot_, _ = self.buffers.moved.take((self.number, tile))
+        at = (slot_ + 1) * self.plan.rooms.input - len(tile.outputs) * tile.area
+        block = operand.first + tile.outputs.start
         start = tile.rows.start * shape.result[1] + tile.columns.start
         if len(tile.columns) == shape.result[1]:
             yield from self._load_blocks((operand, block), len(tile.outputs), tile.image, start, tile.area, at)

@@ -108,16 +108,18 @@ def packings_for(layer: Convolution, lanes: int) -> Iterator[Packing]:
     tensor = layer.input
     yield Packing(tensor, lanes, tensor.height, tensor.width, fill=tensor.zero_point)
     kernel = layer.weights.shape[2:]
-    if layer.groups > 1 or tensor.channels >= lanes or kernel == (1, 1):
+    if layer.groups > 1 or tensor.channels >= lanes:
         return
-    yield Packing(
-        tensor, lanes, tensor.height, layer.output.width, (1, kernel[1]), (1, layer.strides[1]), (0, layer.pads[1]),
-        (1, layer.dilations[1]), tensor.zero_point,
-    )  # fmt: skip
-    yield Packing(
-        tensor, lanes, layer.output.height, layer.output.width, (kernel[0], kernel[1]), layer.strides,
-        (layer.pads[0], layer.pads[1]), layer.dilations, tensor.zero_point,
-    )  # fmt: skip
+    if kernel[1] > 1:
+        yield Packing(
+            tensor, lanes, tensor.height, layer.output.width, (1, kernel[1]), (1, layer.strides[1]),
+            (0, layer.pads[1]), (1, layer.dilations[1]), tensor.zero_point,
+        )  # fmt: skip
+    if kernel[0] > 1:
+        yield Packing(
+            tensor, lanes, layer.output.height, layer.output.width, (kernel[0], kernel[1]), layer.strides,
+            (layer.pads[0], layer.pads[1]), layer.dilations, tensor.zero_point,
+        )  # fmt: skip
 
 
 def _convolution(layer: Convolution, configuration: Configuration, packing: Packing | None) -> Iterator[Stage]:
@@ -169,6 +171,7 @@ def _convolved(layer: Convolution, weights: Array, part: slice, configuration: C
         needs,
         len(parts_of(weights)),
         alu=len(actions),
+        lanes=lanes,
     )
     return Stage(
         layer.name, _without_skipped_rows(shape), (source,), target, layer.input.zero_point, packed, vectors, actions,

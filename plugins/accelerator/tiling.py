@@ -14,7 +14,7 @@ from graft.plugins.accelerator.configuration import Configuration
 MOST_PADDING = 15
 MOST_TRIPS = 1 << 14
 MOST_ROW = 1 << 16
-FINALISTS = 12
+FINALISTS = 16
 """So many tilings of the least estimated time are played through."""
 
 
@@ -262,7 +262,7 @@ def _candidates(shape: Shape, rooms: Rooms, configuration: Configuration) -> Ite
                     break
                 for inputs in _input_extents(shape, outputs):
                     if _fits(shape, rooms, configuration, (outputs, inputs, rows * columns), window.entries):
-                        outside = (True, False) if outputs < shape.outputs else (True,)
+                        outside = (True, False) if outputs < shape.outputs and rows * columns < shape.area else (True,)
                         yield from (Tiling(outputs, inputs, rows, columns, one) for one in outside)
 
 
@@ -289,7 +289,7 @@ def _input_extents(shape: Shape, outputs: int) -> list[int]:
 def _fits(shape: Shape, rooms: Rooms, configuration: Configuration, extents: tuple[int, int, int], window: int) -> bool:
     outputs, inputs, area = extents
     weights = shape.weights_of(outputs, inputs)
-    if max(inputs * window, outputs * area * shape.moved) > rooms.input or weights > rooms.weight:
+    if inputs * window + outputs * area * shape.moved > rooms.input or weights > rooms.weight:
         return False
     if shape.kind is Kind.LANES and outputs * shape.lane_entries > rooms.lanes:
         return False
@@ -323,6 +323,12 @@ class _Times:
         loads = 1 if one_load else blocks
         return loads * self.configuration.latency + blocks * window.rows * window.columns * size // port
 
+    def moved(self, tile: Tile) -> int:
+        whole = len(tile.columns) == self.shape.result[1]
+        size, port = self.configuration.entry_bytes["input"], self.configuration.port_bytes
+        loads = 1 if whole else len(tile.outputs)
+        return loads * self.configuration.latency + len(tile.outputs) * tile.area * size // port
+
     def weights(self, outputs: int, inputs: int) -> int:
         entries = self.shape.weights_of(outputs, inputs)
         size, port = self.configuration.entry_bytes["weight"], self.configuration.port_bytes
@@ -354,13 +360,12 @@ def _estimate(shape: Shape, tiling: Tiling, rooms: Rooms, configuration: Configu
     area = tiling.rows * tiling.columns
     blocks = min(tiling.inputs, shape.inputs)
     input_load, weight_load = times.input(window, blocks), times.weights(tiling.outputs, tiling.inputs)
-    whole = inputs <= rooms.buffers
-    input_loads = outputs * places * inputs if shape.needs or tiling.outputs_outside or not whole else places * inputs
-    weight_loads = outputs * places * inputs if not tiling.outputs_outside or not whole else outputs * inputs
-    if places == 1 and whole and not shape.needs:
-        input_loads = inputs
-    moved = outputs * places * times.input(Tile(0, range(1), range(tiling.rows), range(tiling.columns)).window(
-        Shape(Kind.MOVE, 1, 1, 1, shape.result, shape.result)), tiling.outputs) if shape.moved else 0  # fmt: skip
+    input_loads = _loads(places * inputs, outputs, inputs, rooms.buffers, inside=not tiling.outputs_outside)
+    weight_loads = _loads(outputs * inputs, places, inputs, rooms.buffers, inside=tiling.outputs_outside)
+    if shape.needs:
+        input_loads = outputs * places
+    largest = Tile(0, range(tiling.outputs), range(tiling.rows), range(tiling.columns))
+    moved = outputs * places * times.moved(largest) if shape.moved else 0
     loading = input_loads * input_load + weight_loads * weight_load + moved
     storing = outputs * places * times.store(tiling.outputs, area)
     products = shape.steps * shape.area + outputs * places * (inputs + 1) * configuration.pipeline
@@ -371,40 +376,47 @@ def _estimate(shape: Shape, tiling: Tiling, rooms: Rooms, configuration: Configu
     return shape.images * max(loading, products, alu, loading + storing - latencies) + input_load + weight_load
 
 
+def _loads(different: int, times: int, chunks: int, buffers: int, *, inside: bool) -> int:
+    """Return how often what a tile needs is loaded: ``different`` in all, each needed ``times``.
+
+    It is loaded once if the buffers hold all of it, or, where those times follow each other, all of a tile's chunks.
+    """
+    return different if different <= buffers or (inside and chunks <= buffers) else different * times
+
+
 def play(shape: Shape, tiling: Tiling, rooms: Rooms, configuration: Configuration) -> int:
     """Return the cycles in which the units, beside each other, go through one image's tiles."""
     times = _Times(shape, tiling, configuration)
     ready = {"load": 0, "gemm": 0, "alu": 0, "store": 0, "port": 0}
-    inputs, weights = Slots(rooms.buffers), Slots(rooms.buffers)
-    free_input, free_weight = [0] * rooms.buffers, [0] * rooms.buffers
+    inputs, weights, moved = (Slots(rooms.buffers) for _ in range(3))
+    free_input, free_weight, free_moved = ([0] * rooms.buffers for _ in range(3))
     free_output = [0] * rooms.outputs
     port = 0
+
+    def load(took: int, free: int) -> None:
+        nonlocal port
+        port += took - configuration.latency
+        ready["load"] = max(ready["load"], free) + took
+
     for number, tile in enumerate(tiling.tiles(shape)):
         if tile.image:
             break
         window, area, outputs = tile.window(shape), tile.area, len(tile.outputs)
         slot = number % rooms.outputs
-        chunks: list[range | None] = [*tiling.chunks(shape, tile), *([None] if shape.moved else [])]
-        for chunk in chunks:
-            key = (chunk, tile.rows, tile.columns) if chunk else (number,)
-            at, is_new = inputs.take(key)
+        for chunk in tiling.chunks(shape, tile):
+            at_weight, is_new = weights.take((chunk, tile.outputs))
+            if is_new and shape.kind is Kind.BLOCKS:
+                load(times.weights(outputs, len(chunk)), free_weight[at_weight])
+            at, is_new = inputs.take((chunk, tile.rows, tile.columns))
             if is_new:
-                took = times.input(window, len(chunk)) if chunk else times.input(
-                    Window(0, 0, len(tile.rows), len(tile.columns), 0, 0, 0, 0), outputs)  # fmt: skip
-                port += took - configuration.latency
-                ready["load"] = max(ready["load"], free_input[at]) + took
-            at_weight = -1
-            if chunk and shape.kind is Kind.BLOCKS:
-                at_weight, is_new = weights.take((chunk, tile.outputs))
-                if is_new:
-                    took = times.weights(outputs, len(chunk))
-                    port += took - configuration.latency
-                    ready["load"] = max(ready["load"], free_weight[at_weight]) + took
-            took = times.gemm(outputs, len(chunk), area) if chunk else outputs * area
+                load(times.input(window, len(chunk)), free_input[at])
+            took = times.gemm(outputs, len(chunk), area)
             ready["gemm"] = max(ready["gemm"], ready["load"], free_output[slot]) + took
-            free_input[at] = ready["gemm"]
-            if at_weight >= 0:
-                free_weight[at_weight] = ready["gemm"]
+            free_input[at] = free_weight[at_weight] = ready["gemm"]
+        if shape.moved:
+            at, _ = moved.take(number)
+            load(times.moved(tile), free_moved[at])
+            ready["gemm"] = free_moved[at] = max(ready["gemm"], ready["load"]) + outputs * area
         ready["alu"] = max(ready["alu"], ready["gemm"]) + times.alu(outputs, area)
         took = times.store(outputs, area)
         port += took - configuration.latency

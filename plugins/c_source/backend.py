@@ -43,7 +43,7 @@ FLAGS = (
 
 
 class CBackend(TensorIrBackend):
-    """Writes scalar portable C11 and compiles it with ``CC``, or else cc, gcc or clang."""
+    """Writes C11, with vector types where they are to be had, and compiles it with ``CC``, or else cc, gcc or clang."""
 
     name: ClassVar[str] = "c_source"
     by_default: ClassVar[bool] = False

@@ -21,6 +21,7 @@ from graft.core.tensor_ir.visit import map_statement, statement_expressions, wal
 from graft.core.types import element_bits
 from graft.plugins.c_source.expressions import TYPES
 from graft.plugins.c_source.vectors import VectorWriter, has_vector_types
+from graft.plugins.c_source.wide_casts import casts_by_parts
 from graft.plugins.codegen import emit_analysis
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import VARIES, CFunction
@@ -36,7 +37,8 @@ def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSo
 
     Raises CompileError for a node that C cannot say, naming it.
     """
-    for rule in (expansion(), unfused(is_exact=function.is_exact), widening()):
+    rules = [expansion(), unfused(is_exact=function.is_exact), *([casts_by_parts()] if vectors else ()), widening()]
+    for rule in rules:
         function = replace(function, body=map_statement(function.body, rule))
     if not (vectors and has_vector_types(function)):
         function = without_vectors(function)
@@ -143,6 +145,8 @@ class _Writer(VectorWriter):
             case ir.Block(statements):
                 for inner in statements:
                     self.statement(inner)
+            case ir.CallExtern("prefetch", (ir.Load(buffer, indices), ir.Constant(level))) if self.has_vectors:
+                self.line(f"GRAFT_PREFETCH(&{self.place(buffer, indices)}, {level});")
             case ir.CallExtern("prefetch"):
                 pass  # no effect but on time
             case ir.CallExtern(name, arguments) if name in emit_analysis.FAILURES:

@@ -27,9 +27,12 @@ _DOT_LANES = frozenset({4, 8, 16})
 _KNOWN = frozenset({"fma", "muladd", *DOTS})
 _OF_BOOL = {"and": "{} & {}", "min": "{} & {}", "or": "{} | {}", "max": "{} | {}", "xor": "{} ^ {}", "ne": "{} ^ {}",
             "eq": "~({} ^ {})", "lt": "~{} & {}", "le": "~{} | {}", "gt": "{} & ~{}", "ge": "{} | ~{}"}  # fmt: skip
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INTEGER_RANGE = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0), "int16": (-32768.0, 32767.0),
                   "uint16": (0.0, 65535.0), "int32": (-2147483648.0, 2147483520.0)}  # fmt: skip
 """The least and the greatest float32 that such an integer holds."""
+_STEPPED = frozenset({"float32", "int32"})
+"""Of these the prelude loads lanes that are some elements apart."""
 
 
 def has_vector_types(function: ir.Function) -> bool:
@@ -114,19 +117,21 @@ class VectorWriter(ExpressionWriter):
         return None
 
     def _first_lanes(self, node: ir.Binary) -> str | None:
-        """Return the mask of ``ramp < bound`` and its like."""
-        if node.operator not in ("lt", "le", "gt", "ge") or node.left.type.dtype != "int64":
+        """Return the mask of ``ramp < bound`` and its like: the first lanes, up to a count of them or from that on."""
+        if node.operator not in _MIRRORED or node.left.type.dtype != "int64":
             return None
-        left, right, operator = self.form(node.left), self.form(node.right), node.operator
+        left, right = self.form(node.left), self.form(node.right)
+        operator: str = node.operator
         if left is None or right is None:
             return None
-        if (left[1], right[1]) == (0, 1):
-            left, right = right, left
-            operator = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}[operator]  # type: ignore[assignment]
-        if (left[1], right[1]) != (1, 0):
+        if right[1] > left[1]:
+            left, right, operator = right, left, _MIRRORED[operator]
+        step = left[1] - right[1]
+        if step == 0:
             return None
-        count = sum_text(right[0], left[0], "-")
-        count = sum_text(count, "1", "+") if operator in ("le", "gt") else count
+        count = sum_text(right[0], left[0], "-")  # of lanes: ceil(count / step)
+        count = sum_text(count, str(step - 1 + (operator in ("le", "gt"))), "+")
+        count = count if step == 1 else str(int(int(count) / step)) if _is_whole(count) else f"({count} / {step})"
         inside = f"first_x{node.type.lanes}({count})"
         return inside if operator in ("lt", "le") else f"(~{inside})"
 
@@ -174,6 +179,8 @@ class VectorWriter(ExpressionWriter):
             text = plain if mask is None else f"load_{own}((const {kind} *)&{access[0]}, {mask})"
         elif access is not None and access[1] == 0 and mask is None:
             text = f"splat_{own}({access[0]})"
+        elif access is not None and access[1] > 1 and load.type.dtype in _STEPPED:
+            text = f"step_{own}(&{access[0]}, {access[1]}, {mask or f'first_x{lanes}({lanes})'})"
         else:
             elements = self._elements(load.buffer, load.indices, lanes)
             if mask is not None:
@@ -402,3 +409,7 @@ def _is_number(node: ir.Expression) -> bool:
 def _shift(node: ir.Expression) -> int | None:
     value = node.value if isinstance(node, ir.Broadcast) else node
     return int(value.value) if isinstance(value, ir.Constant) and value.type.is_integer and value.value >= 0 else None
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdigit()

@@ -68,6 +68,8 @@ class Emulated:
     target: str
     exchange: Path
     """The program that runs an artifact on raw bytes."""
+    cpu: str = ""
+    """The processor that is emulated; the emulator's usual one if left out."""
 
     def run(
         self, folder: Path, network: ir.Model, feeds: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray],
@@ -78,9 +80,12 @@ class Emulated:
         save(compile_model(network, request).description, folder / "m.graft")
         (folder / "inputs").write_bytes(b"".join(feeds[one.name or ""].tobytes() for one in network.graph.inputs))
         files = [folder / "m.graft", folder / "inputs", folder / "outputs"]
-        command = [f"qemu-{self.arch}", self.exchange, *files, str(options.get("threads", 1))]
+        emulator = [f"qemu-{self.arch}", *(["-cpu", self.cpu] if self.cpu else [])]
+        command = [*emulator, self.exchange, *files, str(options.get("threads", 1))]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert (done.returncode, done.stderr) == (0, "")
+        if "decode_save_opc: Assertion" in done.stderr:  # of two changes of the rounding mode in one instruction
+            pytest.skip("this emulator fails at vfcvt.rtz, as QEMU 7.2 does; a newer one is wanted")
+        assert (done.returncode, done.stderr) == (0, ""), f"exit {done.returncode}: {done.stderr}"
         data, results = files[-1].read_bytes(), {}
         for name, array in like.items():
             part, data = data[: array.nbytes], data[array.nbytes :]
@@ -102,7 +107,7 @@ class Emulated:
             np.testing.assert_allclose(found[name].astype(wide), array.astype(wide), **limits, err_msg=name)
 
 
-def emulated(arch: str, target: str, build: Path) -> Emulated:
+def emulated(arch: str, target: str, build: Path, cpu: str = "") -> Emulated:
     """Build what runs an artifact; skip, naming what is missing, where that cannot be."""
     compiler = f"{arch}-linux-gnu-gcc"
     for tool in ("make", compiler, f"qemu-{arch}"):
@@ -123,7 +128,7 @@ def emulated(arch: str, target: str, build: Path) -> Emulated:
     ]
     sources = [Path(__file__).with_name("exchange.c"), build / "libgraft_runtime.a", "-pthread", "-lm"]
     subprocess.run([compiler, *options, *sources], check=True, capture_output=True, timeout=300)
-    return Emulated(arch, target, build / "exchange")
+    return Emulated(arch, target, build / "exchange", cpu)
 
 
 def network_of(name: str) -> ir.Model:

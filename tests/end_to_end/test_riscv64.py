@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,23 @@ def test_a_quantised_network_is_the_same_to_the_bit_but_for_ties(machine: Emulat
 def test_a_program_for_riscv64_is_not_loaded_here() -> None:
     with pytest.raises(GraftError, match="the program was compiled for riscv64, and this machine is"):
         graft.compile(network_of("products"), ["llvm"], target="riscv64")
+
+
+@pytest.fixture(scope="module")
+def vectors(machine: Emulated) -> Emulated:
+    return replace(machine, target="riscv64+v", cpu="rv64,v=true,vext_spec=v1.0,vlen=256")
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "transformer", pytest.param("lstm", marks=pytest.mark.slow), "digits"])
+def test_vectors_of_riscv64_give_the_answers_of_this_machine(vectors: Emulated, tmp_path: Path, name: str) -> None:
+    vectors.check(tmp_path, network_of(name))
+
+
+def test_a_quantised_network_is_the_same_with_vectors_of_riscv64(vectors: Emulated, tmp_path: Path) -> None:
+    vectors.check(tmp_path, model("int8_digits"), 1e-3)
+
+
+def test_a_processor_of_riscv64_without_vectors_is_told(vectors: Emulated, tmp_path: Path) -> None:
+    plain = replace(vectors, cpu="rv64")
+    with pytest.raises(AssertionError, match="compiled for a processor with v, which this one lacks"):
+        plain.check(tmp_path, network_of("products"))

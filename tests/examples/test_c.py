@@ -15,6 +15,8 @@ import pytest
 import graft
 from graft.core.machine.target import CompileOptions
 from graft.core.model.view import NodeView
+from graft.plugins.accelerator.backend import AcceleratorBackend
+from graft.plugins.accelerator.configuration import Configuration
 from graft.runtime.loaders import ModuleFunction, PythonLoader
 
 ROOT = Path(__file__).parents[2]
@@ -164,4 +166,33 @@ def test_what_a_vendors_loader_refuses_is_said_with_its_module(
         1,
         "module 'affine_0' (kind 'example:affine', plugin 'affine') cannot be loaded: its scale has 7 bytes, "
         "expected 4\n",
+    )
+
+
+def quantized_product() -> onnx.ModelProto:
+    return onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+g (int8[1, 3] x) => (int8[1, 2] y) <float s = {0.5}, int8 z = {0}, int8[3, 2] w = {1, 2, 3, 4, 5, 6}> {
+  a = DequantizeLinear(x, s, z)
+  b = DequantizeLinear(w, s, z)
+  c = MatMul(a, b)
+  y = QuantizeLinear(c, s, z)
+}""")
+
+
+def test_a_device_behind_a_table_of_functions_runs_programs(example: Path, tmp_path: Path) -> None:
+    graft.compile(quantized_product(), ["accelerator"], strict=True).save(tmp_path / "m.graft")
+    done = run(example.parent / "accelerator", tmp_path / "m.graft", 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("y: [1,2]")
+    assert done.stdout.splitlines()[-1] == "the device ran 3 times"
+
+
+def test_a_program_for_another_configuration_is_refused(example: Path, tmp_path: Path) -> None:
+    other = AcceleratorBackend(Configuration(input_bytes=16384))
+    graft.compile(quantized_product(), [other], strict=True).save(tmp_path / "m.graft")
+    done = run(example.parent / "accelerator", tmp_path / "m.graft")
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "'accelerator_0': the program is for another configuration: 'input_bytes' is 16384, and device 'example' has "
+        "32768\n"
     )

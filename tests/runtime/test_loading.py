@@ -152,7 +152,7 @@ def message_of(function: Callable[[], object]) -> str:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the features are those of x86-64")
 def test_the_runtime_knows_every_feature_that_programs_may_need(llvm: Path) -> None:
-    wanted = sorted(COMPILED_FOR - {"neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2"})
+    wanted = sorted(COMPILED_FOR - {"neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2", "v"})
 
     def change(facts: Any) -> None:
         facts["targets"] = [{"arch": "x86_64", "features": wanted}]

@@ -6,15 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* In the order of the fields of `Configuration` in configuration.py. */
-typedef struct {
-  int64_t batch, block_in, block_out;
-  int64_t input_bytes, weight_bytes, accumulator_bytes, micro_op_bytes;
-  int64_t queue_depth, token_depth;
-  int64_t port_bytes, burst_bytes, latency, pipeline, alu_interval;
-} AcceleratorConfiguration;
+#include "driver.h"
 
-enum { ACCELERATOR_CONFIGURATION_FIELDS = 14, ACCELERATOR_INSTRUCTION_BYTES = 16 };
+enum { ACCELERATOR_INSTRUCTION_BYTES = 16 };
 
 typedef enum { OPCODE_LOAD, OPCODE_STORE, OPCODE_GEMM, OPCODE_FINISH, OPCODE_ALU } Opcode;
 typedef enum {

@@ -157,7 +157,12 @@ static int has_feature(const char *name) {
 #elif defined(__riscv) && __riscv_xlen == 64
 #define ARCHITECTURE "riscv64"
 
-static int has_feature(const char *name) { return name ? 1 : 0; } /* kernels are compiled for rv64gc, the least there is */
+#include <sys/auxv.h>
+
+/* Kernels are compiled for rv64gc, the least there is, or for that with the vectors of V. */
+static int has_feature(const char *name) {
+  return strcmp(name, "v") == 0 ? (int)(getauxval(AT_HWCAP) >> ('v' - 'a') & 1) : 1;
+}
 
 #else
 #define ARCHITECTURE "unknown"

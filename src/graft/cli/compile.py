@@ -127,6 +127,7 @@ def command(
     from graft.cli.progress import tuning_bar
     from graft.compiler.api import compile_model
     from graft.compiler.request import Request
+    from graft.plugins.module_reports import module_reports
     from graft.runtime.artifact import save
 
     if no_tuned and (tune or tune_seconds):
@@ -164,12 +165,16 @@ def command(
     keep_clear(path)
     written = save(compiled.description, path)
     seconds = {**compiled.seconds, "save": perf_counter() - started}
+    reports = module_reports(compiled.description.modules, state.manager())
     if state.json:
         tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}
         facts = {"artifact": str(path), "bytes": written, "summary": compiled.plan.summary()}
-        print_json({**facts, **tuning, "seconds": seconds})
+        told = {"modules": {name: one.facts for name, one in reports.items()}} if reports else {}
+        print_json({**facts, **tuning, **told, "seconds": seconds})
     else:
         _print(compiled, f"{path}: {size(written)}", seconds, show_time)
+        for one in reports.values():
+            click.echo(f"\n{one.title}\n{one.text}")
     return ExitCode.OK
 
 

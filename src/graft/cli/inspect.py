@@ -37,6 +37,7 @@ STAGES = ("loaded", "normalized", "partitioned")
 @click.argument("file", type=MODEL)
 @click.option("--stage", type=click.Choice(STAGES), default="loaded", show_default=True, help="The stage of a model.")
 @click.option("--text", is_flag=True, help="Print the model in ONNX's text syntax, large weights left out.")
+@click.option("--disassemble", is_flag=True, help="Print the instructions in an artifact, where a plugin knows them.")
 @backend_options
 @dim_option
 @common_options
@@ -46,12 +47,15 @@ def command(
     file: Path,
     stage: str,
     text: bool,
+    disassemble: bool,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     dims: DimWishes,
 ) -> int:
     """Show what FILE is, an artifact or a model."""
-    if not is_artifact(file):
+    if disassemble:
+        _print_instructions(state, file)
+    elif not is_artifact(file):
         model = _model(state, file, stage, backends, dict(shapes), dict(dims))
         if text:
             _print_text(state, model)
@@ -64,6 +68,25 @@ def command(
     else:
         _print_artifact(state, file)
     return ExitCode.OK
+
+
+def _print_instructions(state: State, path: Path) -> None:
+    """Print the modules whose plugin tells what instructions they hold."""
+    from graft.plugins.module_reports import disassembly
+    from graft.runtime.artifact import read
+
+    if not is_artifact(path):
+        raise click.UsageError(f"--disassemble takes an artifact, and '{path}' is a model; compile it first")
+    modules = read(path).modules
+    texts = disassembly(modules, state.manager())
+    if state.json:
+        print_json({"modules": texts})
+        return
+    for name, text in texts.items():
+        click.echo(f"; module {name}\n{text}")
+    if not texts:
+        kinds = ", ".join(sorted({module.kind for module in modules})) or "none"
+        click.echo(f"{path}: no plugin tells the instructions of its modules (kinds: {kinds})")
 
 
 def _print_artifact(state: State, path: Path) -> None:
@@ -162,6 +185,7 @@ def _model(
         from graft.core.model.load import load
 
         return load(str(path), shapes=shapes, dims=dims)
+    from graft.compiler.backend_passes import prepare_for
     from graft.compiler.driver import prepare
 
     model = prepare(str(path), shapes, state.manager(), dims=dims)
@@ -170,7 +194,9 @@ def _model(
     from graft.compiler.request import choose
     from graft.partition.partitioner import partition
 
-    return partition(model, choose(names_or_none(backends), state.manager())).model
+    chosen = choose(names_or_none(backends), state.manager())
+    prepare_for(model, chosen)
+    return partition(model, chosen).model
 
 
 def _print_text(state: State, model: ir.Model) -> None:

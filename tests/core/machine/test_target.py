@@ -40,7 +40,7 @@ def test_a_target_that_nobody_knows_is_refused_with_the_nearest() -> None:
         target_named("x86-64-v5")
     assert str(caught.value) == (
         "unknown target 'x86-64-v5'; did you mean 'x86-64-v4'? there are native, x86-64, x86-64-v2, x86-64-v3, "
-        "x86-64-v4, armv8-a, riscv64, thumbv7em, wasm32, wasm32+simd128, "
+        "x86-64-v4, armv8-a, riscv64, riscv64+v, thumbv7em, wasm32, wasm32+simd128, "
         "wasm32+relaxed-simd, wasm32+threads, generic"
     )
     assert caught.value.machine == "x86-64-v5"

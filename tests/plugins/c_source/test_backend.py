@@ -136,7 +136,10 @@ def test_the_line_of_c_and_its_nodes_are_in_the_error(tmp_path: Path, monkeypatc
 def test_a_compiler_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tool(tmp_path, "echo '#define __GNUC__ 4'")
     monkeypatch.setenv("CC", path)
-    text = f"the C compiler '{path}' is GCC 4; GCC 9 or newer is needed; install one, or name another compiler in CC"
+    text = (
+        f"the C compiler '{path}' is GCC 4; GCC 9 or newer is needed (C11, and __builtin_convertvector for vectors); "
+        "install one, or name another compiler in CC"
+    )
     assert CBackend().available() == text
     assert text in refusal()
 

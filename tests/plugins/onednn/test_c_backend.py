@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ import pytest
 
 import graft
 from benchmarks.zoo import model as zoo_model
+from graft.errors import GraftError
 from graft.plugins.onednn.c_backend import OneDnnCBackend
+from graft.runtime.artifact import save
 from tests.plugins.c_library import model
 
 MISSING = OneDnnCBackend().available()
@@ -103,3 +106,18 @@ def test_what_has_no_call_has_a_reason() -> None:
     (placement,) = graft.plan(made, ["onednn_c", "reference"]).placements
     reason = graft.Reject("no-pattern", "no call of oneDNN in C computes Transpose")
     assert dict(placement.reasons) == {"onednn_c": reason}
+
+
+def test_shapes_that_vary_are_refused_for_they_are_part_of_a_call() -> None:
+    made = model("y = Relu(x)", x="float[n,3] x", y="float[n,3] y")
+    with pytest.raises(GraftError) as caught:
+        graft.compile(made, ["onednn_c"], strict=True)
+    assert "onednn_c: dynamic-shape: axis 0 of 'x' is n; onednn_c compiles static shapes" in str(caught.value)
+
+
+def test_calls_that_were_compiled_for_another_machine_are_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "m.graft"
+    description = compiled("pooling", "onednn_c").description
+    save(replace(description, targets=({"arch": "riscv64", "features": ["v"]},)), path)
+    with pytest.raises(GraftError, match="the program was compiled for riscv64, and this machine is"):
+        graft.runtime.load(path)

@@ -182,3 +182,22 @@ def test_what_is_no_name_in_c_gets_one(tmp_path: Path) -> None:
     header = (tmp_path / "m" / "m.h").read_text(encoding="utf-8")
     assert "int m_run(const float int_2[2], const float a_b_c[2], float a_b_c_2[2]);" in header
     assert make(tmp_path / "m", "check").returncode == 0
+
+
+def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        compiled(DENSE).export_c_project("/proc/m")
+    assert caught.value.message == ("cannot write the folder '/proc/m': No such file or directory; nothing was written")
+
+
+def test_the_memory_of_control_flow_is_told_apart(tmp_path: Path) -> None:
+    text = (
+        TEXT
+        + """(float[64] x, int64 trip) => (float[64] y) {
+      y = Loop (trip, , x) <body = b (int64 i, bool c, float[64] p) => (bool d, float[64] t) {
+        d = Identity(c) t = Tanh(p) }> }"""
+    )
+    assert refused(tmp_path, compiled(text), ram=100) == (
+        "the arena has 256 bytes, of which 256 are of control flow, 156 more than the 100 that there are: make the "
+        "model smaller, or its numbers narrower"
+    )

@@ -106,3 +106,25 @@ def test_a_whole_quantised_network_runs_as_a_project_with_threads(tmp_path: Path
     need("make", "cc")
     graft.compile(model(name), ["c_source"], threads=1).export_c_project(tmp_path / "m", threads=2)
     ran("make", "-C", tmp_path / "m", "check", "CFLAGS=-O1 -march=native")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            "-std=c99",
+            "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer",
+        ),
+        (
+            "-std=c11 -DGRAFT_VECTORS -U__GNUC__ -D__GNUC__=11",
+            "vectors need GCC 12 (__builtin_shufflevector) or Clang: export with --target generic",
+        ),
+    ],
+)
+def test_a_compiler_that_is_too_old_is_told_what_it_lacks(tmp_path: Path, flags: str, said: str) -> None:
+    need("gcc")
+    exported(FIRST, tmp_path / "m")
+    command = ["gcc", *flags.split(), f"-I{tmp_path / 'm'}", "-c", tmp_path / "m" / "m_kernels.c", "-o", tmp_path / "o"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert f'#error "{said}"' in done.stderr

@@ -10,6 +10,10 @@
 #ifndef GRAFT_KERNEL_H
 #define GRAFT_KERNEL_H
 
+#if !defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L
+#error "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer"
+#endif
+
 #include <limits.h>
 #include <math.h>
 #include <stdbool.h>
@@ -211,16 +215,66 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
 #endif /* GRAFT_KERNEL_H */
 
 #if defined(GRAFT_VECTORS) && !defined(GRAFT_VECTOR_TYPES)
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#error "vectors need GCC 12 (__builtin_shufflevector) or Clang: export with --target generic"
+#endif
 #define GRAFT_VECTOR_TYPES
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
+#if defined(__aarch64__)
 #include <arm_neon.h>
+#elif defined(__x86_64__) && (defined(__clang__) || __GNUC__ > 14)
+#include <immintrin.h>
+#define GRAFT_X86(NAME) NAME
+#elif defined(__x86_64__) /* GCC's builtins: most kernels are compiled sooner than <immintrin.h> is read */
+#define GRAFT_X86(NAME) graft##NAME
+#define graft__m128i int32x4
+#define graft__m256i int32x8
+#define graft__m512i int32x16
+#define graft_mm_min_ps(a, b) __builtin_ia32_minps(a, b)
+#define graft_mm_max_ps(a, b) __builtin_ia32_maxps(a, b)
+#define graft_mm_sqrt_ps(a) __builtin_ia32_sqrtps(a)
+#define graft_mm_round_ps(a, how) __builtin_ia32_roundps(a, how)
+#define graft_mm_fmadd_ps(a, b, c) __builtin_ia32_vfmaddps(a, b, c)
+#define graft_mm256_min_ps(a, b) __builtin_ia32_minps256(a, b)
+#define graft_mm256_max_ps(a, b) __builtin_ia32_maxps256(a, b)
+#define graft_mm256_sqrt_ps(a) __builtin_ia32_sqrtps256(a)
+#define graft_mm256_round_ps(a, how) __builtin_ia32_roundps256(a, how)
+#define graft_mm256_fmadd_ps(a, b, c) __builtin_ia32_vfmaddps256(a, b, c)
+#define graft_mm512_min_ps(a, b) __builtin_ia32_minps512_mask(a, b, (float32x16){0}, -1, 4)
+#define graft_mm512_max_ps(a, b) __builtin_ia32_maxps512_mask(a, b, (float32x16){0}, -1, 4)
+#define graft_mm512_sqrt_ps(a) __builtin_ia32_sqrtps512_mask(a, (float32x16){0}, -1, 4)
+#define graft_mm512_roundscale_ps(a, how) __builtin_ia32_rndscaleps_mask(a, how, (float32x16){0}, -1, 4)
+#define graft_mm512_fmadd_ps(a, b, c) __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4)
+#define graft_mm_movepi32_mask(a) __builtin_ia32_cvtd2mask128(a)
+#define graft_mm256_movepi32_mask(a) __builtin_ia32_cvtd2mask256(a)
+#define graft_mm512_movepi32_mask(a) __builtin_ia32_cvtd2mask512(a)
+#define graft_mm_maskz_loadu_epi32(on, p) __builtin_ia32_loaddqusi128_mask((const int *)(p), (int32x4){0}, on)
+#define graft_mm256_maskz_loadu_epi32(on, p) __builtin_ia32_loaddqusi256_mask((const int *)(p), (int32x8){0}, on)
+#define graft_mm512_maskz_loadu_epi32(on, p) __builtin_ia32_loaddqusi512_mask((const int *)(p), (int32x16){0}, on)
+#define graft_mm_mask_storeu_epi32(p, on, a) __builtin_ia32_storedqusi128_mask((int *)(p), a, on)
+#define graft_mm256_mask_storeu_epi32(p, on, a) __builtin_ia32_storedqusi256_mask((int *)(p), a, on)
+#define graft_mm512_mask_storeu_epi32(p, on, a) __builtin_ia32_storedqusi512_mask((int *)(p), a, on)
+#define graft_mm_mask_blend_epi32(on, a, b) __builtin_ia32_blendmd_128_mask(a, b, on)
+#define graft_mm256_mask_blend_epi32(on, a, b) __builtin_ia32_blendmd_256_mask(a, b, on)
+#define graft_mm512_mask_blend_epi32(on, a, b) __builtin_ia32_blendmd_512_mask(a, b, on)
+#define graft_mm_maskload_epi32(p, on) __builtin_ia32_maskloadd((const int32x4 *)(p), on)
+#define graft_mm256_maskload_epi32(p, on) __builtin_ia32_maskloadd256((const int32x8 *)(p), on)
+#define graft_mm_maskstore_epi32(p, on, a) __builtin_ia32_maskstored((int32x4 *)(p), on, a)
+#define graft_mm256_maskstore_epi32(p, on, a) __builtin_ia32_maskstored256((int32x8 *)(p), on, a)
+#define graft_mm256_setzero_si256() ((int32x8){0})
+#define graft_mm512_setzero_si512() ((int32x16){0})
+#define graft_mm256_mask_i32gather_epi32(off, p, to, on, size) __builtin_ia32_gathersiv8si(off, p, to, on, size)
+#define graft_mm512_mask_i32gather_epi32(off, on, to, p, size) __builtin_ia32_gathersiv16si(off, p, to, on, size)
+#define graft_mm_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v4si(c, a, b)
+#define graft_mm256_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v8si(c, a, b)
+#define graft_mm512_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v16si(c, a, b)
+#define graft_mm_dpbusd_avx_epi32(c, a, b) __builtin_ia32_vpdpbusd_v4si(c, a, b)
+#define graft_mm256_dpbusd_avx_epi32(c, a, b) __builtin_ia32_vpdpbusd_v8si(c, a, b)
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed to inline functions alone */
 
 #define GRAFT_LANES GRAFT_INLINE __attribute__((always_inline))
+#define GRAFT_PREFETCH(PLACE, LEVEL) __builtin_prefetch(PLACE, 0, LEVEL)
 
 /* A vector type, the same anywhere in memory, and the vector of one number. A condition is -1 or 0 in an int32. */
 #define GRAFT_VECTOR(NAME, T, LANES)                                                                                   \
@@ -301,6 +355,14 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
       if (on[lane]) to[lane] = a[lane];                                                                                \
   }
 
+/* Elements of which the next lane's is `step` further. */
+#define GRAFT_VECTOR_STEP(NAME, T, LANES)                                                                              \
+  GRAFT_LANES NAME##x##LANES step_##NAME##x##LANES(const T *from, const int step, int32x##LANES on) {                  \
+    NAME##x##LANES a = {0};                                                                                            \
+    for (int lane = 0; lane < LANES; ++lane) a[lane] = on[lane] ? from[lane * step] : 0;                               \
+    return a;                                                                                                          \
+  }
+
 #define GRAFT_VECTORS_OF(LANES)                                                                                        \
   GRAFT_VECTOR(int32, int32_t, LANES) GRAFT_VECTOR(uint32, uint32_t, LANES)                                            \
   GRAFT_VECTOR(int64, int64_t, LANES) GRAFT_VECTOR(uint64, uint64_t, LANES)                                            \
@@ -314,7 +376,8 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
   GRAFT_VECTOR_ACCESS(int16, int16_t, LANES) GRAFT_VECTOR_ACCESS(uint16, uint16_t, LANES)                              \
   GRAFT_VECTOR_ACCESS(int32, int32_t, LANES) GRAFT_VECTOR_ACCESS(uint32, uint32_t, LANES)                              \
   GRAFT_VECTOR_ACCESS(int64, int64_t, LANES) GRAFT_VECTOR_ACCESS(uint64, uint64_t, LANES)                              \
-  GRAFT_VECTOR_ACCESS(float32, float, LANES) GRAFT_VECTOR_ACCESS(float64, double, LANES)
+  GRAFT_VECTOR_ACCESS(float32, float, LANES) GRAFT_VECTOR_ACCESS(float64, double, LANES)                               \
+  GRAFT_VECTOR_STEP(int32, int32_t, LANES) GRAFT_VECTOR_STEP(float32, float, LANES)
 GRAFT_VECTORS_OF(2)
 GRAFT_VECTORS_OF(4)
 GRAFT_VECTORS_OF(8)
@@ -340,76 +403,107 @@ GRAFT_VECTORS_OF(64)
 
 /* What a machine has an instruction for is that; the rest is as above. */
 #ifdef __SSE4_1__
-#define min_float32x4(a, b) ((float32x4)_mm_min_ps(a, b))
-#define max_float32x4(a, b) ((float32x4)_mm_max_ps(a, b))
-#define sqrt_float32x4(a) ((float32x4)_mm_sqrt_ps(a))
-#define round_even_float32x4(a) ((float32x4)_mm_round_ps(a, 8))
-#define floor_float32x4(a) ((float32x4)_mm_round_ps(a, 9))
-#define ceil_float32x4(a) ((float32x4)_mm_round_ps(a, 10))
-#define trunc_float32x4(a) ((float32x4)_mm_round_ps(a, 11))
+#define min_float32x4(a, b) ((float32x4)GRAFT_X86(_mm_min_ps)(a, b))
+#define max_float32x4(a, b) ((float32x4)GRAFT_X86(_mm_max_ps)(a, b))
+#define sqrt_float32x4(a) ((float32x4)GRAFT_X86(_mm_sqrt_ps)(a))
+#define round_even_float32x4(a) ((float32x4)GRAFT_X86(_mm_round_ps)(a, 8))
+#define floor_float32x4(a) ((float32x4)GRAFT_X86(_mm_round_ps)(a, 9))
+#define ceil_float32x4(a) ((float32x4)GRAFT_X86(_mm_round_ps)(a, 10))
+#define trunc_float32x4(a) ((float32x4)GRAFT_X86(_mm_round_ps)(a, 11))
 #endif
 #ifdef __FMA__
-#define fma_float32x4(a, b, c) ((float32x4)_mm_fmadd_ps(a, b, c))
+#define fma_float32x4(a, b, c) ((float32x4)GRAFT_X86(_mm_fmadd_ps)(a, b, c))
 #endif
 #ifdef __AVX__
-#define min_float32x8(a, b) ((float32x8)_mm256_min_ps(a, b))
-#define max_float32x8(a, b) ((float32x8)_mm256_max_ps(a, b))
-#define sqrt_float32x8(a) ((float32x8)_mm256_sqrt_ps(a))
-#define round_even_float32x8(a) ((float32x8)_mm256_round_ps(a, 8))
-#define floor_float32x8(a) ((float32x8)_mm256_round_ps(a, 9))
-#define ceil_float32x8(a) ((float32x8)_mm256_round_ps(a, 10))
-#define trunc_float32x8(a) ((float32x8)_mm256_round_ps(a, 11))
+#define min_float32x8(a, b) ((float32x8)GRAFT_X86(_mm256_min_ps)(a, b))
+#define max_float32x8(a, b) ((float32x8)GRAFT_X86(_mm256_max_ps)(a, b))
+#define sqrt_float32x8(a) ((float32x8)GRAFT_X86(_mm256_sqrt_ps)(a))
+#define round_even_float32x8(a) ((float32x8)GRAFT_X86(_mm256_round_ps)(a, 8))
+#define floor_float32x8(a) ((float32x8)GRAFT_X86(_mm256_round_ps)(a, 9))
+#define ceil_float32x8(a) ((float32x8)GRAFT_X86(_mm256_round_ps)(a, 10))
+#define trunc_float32x8(a) ((float32x8)GRAFT_X86(_mm256_round_ps)(a, 11))
 #endif
 #ifdef __FMA__
-#define fma_float32x8(a, b, c) ((float32x8)_mm256_fmadd_ps(a, b, c))
+#define fma_float32x8(a, b, c) ((float32x8)GRAFT_X86(_mm256_fmadd_ps)(a, b, c))
 #endif
 #ifdef __AVX512F__
-#define min_float32x16(a, b) ((float32x16)_mm512_min_ps(a, b))
-#define max_float32x16(a, b) ((float32x16)_mm512_max_ps(a, b))
-#define sqrt_float32x16(a) ((float32x16)_mm512_sqrt_ps(a))
-#define round_even_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 8))
-#define floor_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 9))
-#define ceil_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 10))
-#define trunc_float32x16(a) ((float32x16)_mm512_roundscale_ps(a, 11))
+#define min_float32x16(a, b) ((float32x16)GRAFT_X86(_mm512_min_ps)(a, b))
+#define max_float32x16(a, b) ((float32x16)GRAFT_X86(_mm512_max_ps)(a, b))
+#define sqrt_float32x16(a) ((float32x16)GRAFT_X86(_mm512_sqrt_ps)(a))
+#define round_even_float32x16(a) ((float32x16)GRAFT_X86(_mm512_roundscale_ps)(a, 8))
+#define floor_float32x16(a) ((float32x16)GRAFT_X86(_mm512_roundscale_ps)(a, 9))
+#define ceil_float32x16(a) ((float32x16)GRAFT_X86(_mm512_roundscale_ps)(a, 10))
+#define trunc_float32x16(a) ((float32x16)GRAFT_X86(_mm512_roundscale_ps)(a, 11))
 #endif
 #ifdef __AVX512F__
-#define fma_float32x16(a, b, c) ((float32x16)_mm512_fmadd_ps(a, b, c))
+#define fma_float32x16(a, b, c) ((float32x16)GRAFT_X86(_mm512_fmadd_ps)(a, b, c))
 #endif
 #if defined(__AVX512VL__) && defined(__AVX512DQ__)
-#define load_float32x4(from, on) ((float32x4)_mm_maskz_loadu_epi32(_mm_movepi32_mask((__m128i)(on)), from))
-#define store_float32x4(to, on, a) _mm_mask_storeu_epi32(to, _mm_movepi32_mask((__m128i)(on)), (__m128i)(a))
-#define load_int32x4(from, on) ((int32x4)_mm_maskz_loadu_epi32(_mm_movepi32_mask((__m128i)(on)), from))
-#define store_int32x4(to, on, a) _mm_mask_storeu_epi32(to, _mm_movepi32_mask((__m128i)(on)), (__m128i)(a))
-#define load_uint32x4(from, on) ((uint32x4)_mm_maskz_loadu_epi32(_mm_movepi32_mask((__m128i)(on)), from))
-#define store_uint32x4(to, on, a) _mm_mask_storeu_epi32(to, _mm_movepi32_mask((__m128i)(on)), (__m128i)(a))
-#define choose_float32x4(on, a, b) ((float32x4)_mm_mask_blend_epi32(_mm_movepi32_mask((__m128i)(on)), (__m128i)(b), (__m128i)(a)))
-#define load_float32x8(from, on) ((float32x8)_mm256_maskz_loadu_epi32(_mm256_movepi32_mask((__m256i)(on)), from))
-#define store_float32x8(to, on, a) _mm256_mask_storeu_epi32(to, _mm256_movepi32_mask((__m256i)(on)), (__m256i)(a))
-#define load_int32x8(from, on) ((int32x8)_mm256_maskz_loadu_epi32(_mm256_movepi32_mask((__m256i)(on)), from))
-#define store_int32x8(to, on, a) _mm256_mask_storeu_epi32(to, _mm256_movepi32_mask((__m256i)(on)), (__m256i)(a))
-#define load_uint32x8(from, on) ((uint32x8)_mm256_maskz_loadu_epi32(_mm256_movepi32_mask((__m256i)(on)), from))
-#define store_uint32x8(to, on, a) _mm256_mask_storeu_epi32(to, _mm256_movepi32_mask((__m256i)(on)), (__m256i)(a))
-#define choose_float32x8(on, a, b) ((float32x8)_mm256_mask_blend_epi32(_mm256_movepi32_mask((__m256i)(on)), (__m256i)(b), (__m256i)(a)))
-#define load_float32x16(from, on) ((float32x16)_mm512_maskz_loadu_epi32(_mm512_movepi32_mask((__m512i)(on)), from))
-#define store_float32x16(to, on, a) _mm512_mask_storeu_epi32(to, _mm512_movepi32_mask((__m512i)(on)), (__m512i)(a))
-#define load_int32x16(from, on) ((int32x16)_mm512_maskz_loadu_epi32(_mm512_movepi32_mask((__m512i)(on)), from))
-#define store_int32x16(to, on, a) _mm512_mask_storeu_epi32(to, _mm512_movepi32_mask((__m512i)(on)), (__m512i)(a))
-#define load_uint32x16(from, on) ((uint32x16)_mm512_maskz_loadu_epi32(_mm512_movepi32_mask((__m512i)(on)), from))
-#define store_uint32x16(to, on, a) _mm512_mask_storeu_epi32(to, _mm512_movepi32_mask((__m512i)(on)), (__m512i)(a))
-#define choose_float32x16(on, a, b) ((float32x16)_mm512_mask_blend_epi32(_mm512_movepi32_mask((__m512i)(on)), (__m512i)(b), (__m512i)(a)))
+#define load_float32x4(from, on) ((float32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
+#define store_float32x4(to, on, a) GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(a))
+#define load_int32x4(from, on) ((int32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
+#define store_int32x4(to, on, a) GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(a))
+#define load_uint32x4(from, on) ((uint32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
+#define store_uint32x4(to, on, a) GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(a))
+#define choose_float32x4(on, a, b) ((float32x4)GRAFT_X86(_mm_mask_blend_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(b), (GRAFT_X86(__m128i))(a)))
+#define load_float32x8(from, on) ((float32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
+#define store_float32x8(to, on, a) GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(a))
+#define load_int32x8(from, on) ((int32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
+#define store_int32x8(to, on, a) GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(a))
+#define load_uint32x8(from, on) ((uint32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
+#define store_uint32x8(to, on, a) GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(a))
+#define choose_float32x8(on, a, b) ((float32x8)GRAFT_X86(_mm256_mask_blend_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(b), (GRAFT_X86(__m256i))(a)))
+#define load_float32x16(from, on) ((float32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
+#define store_float32x16(to, on, a) GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(a))
+#define load_int32x16(from, on) ((int32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
+#define store_int32x16(to, on, a) GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(a))
+#define load_uint32x16(from, on) ((uint32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
+#define store_uint32x16(to, on, a) GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(a))
+#define choose_float32x16(on, a, b) ((float32x16)GRAFT_X86(_mm512_mask_blend_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(b), (GRAFT_X86(__m512i))(a)))
 #elif defined(__AVX2__)
-#define load_float32x4(from, on) ((float32x4)_mm_maskload_epi32((const int *)(from), (__m128i)(on)))
-#define store_float32x4(to, on, a) _mm_maskstore_epi32((int *)(to), (__m128i)(on), (__m128i)(a))
-#define load_int32x4(from, on) ((int32x4)_mm_maskload_epi32((const int *)(from), (__m128i)(on)))
-#define store_int32x4(to, on, a) _mm_maskstore_epi32((int *)(to), (__m128i)(on), (__m128i)(a))
-#define load_uint32x4(from, on) ((uint32x4)_mm_maskload_epi32((const int *)(from), (__m128i)(on)))
-#define store_uint32x4(to, on, a) _mm_maskstore_epi32((int *)(to), (__m128i)(on), (__m128i)(a))
-#define load_float32x8(from, on) ((float32x8)_mm256_maskload_epi32((const int *)(from), (__m256i)(on)))
-#define store_float32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
-#define load_int32x8(from, on) ((int32x8)_mm256_maskload_epi32((const int *)(from), (__m256i)(on)))
-#define store_int32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
-#define load_uint32x8(from, on) ((uint32x8)_mm256_maskload_epi32((const int *)(from), (__m256i)(on)))
-#define store_uint32x8(to, on, a) _mm256_maskstore_epi32((int *)(to), (__m256i)(on), (__m256i)(a))
+#define load_float32x4(from, on) ((float32x4)GRAFT_X86(_mm_maskload_epi32)((const int *)(from), (GRAFT_X86(__m128i))(on)))
+#define store_float32x4(to, on, a) GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
+#define load_int32x4(from, on) ((int32x4)GRAFT_X86(_mm_maskload_epi32)((const int *)(from), (GRAFT_X86(__m128i))(on)))
+#define store_int32x4(to, on, a) GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
+#define load_uint32x4(from, on) ((uint32x4)GRAFT_X86(_mm_maskload_epi32)((const int *)(from), (GRAFT_X86(__m128i))(on)))
+#define store_uint32x4(to, on, a) GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
+#define load_float32x8(from, on) ((float32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
+#define store_float32x8(to, on, a) GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
+#define load_int32x8(from, on) ((int32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
+#define store_int32x8(to, on, a) GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
+#define load_uint32x8(from, on) ((uint32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
+#define store_uint32x8(to, on, a) GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
+#endif
+#ifdef __AVX2__
+/* Of every second element, two vectors of which the wanted lanes are on; of others, a gather. */
+#define GRAFT_VECTOR_GATHER(NAME, T, LANES, LOW, HIGH, EVEN, GATHER)                                                   \
+  GRAFT_LANES NAME##x##LANES gather_##NAME##x##LANES(const T *from, const int step, int32x##LANES on) {                \
+    const int32x##LANES off = {0}, to = (int32x##LANES){GRAFT_COUNT_##LANES(0)} * step;                                \
+    if (step != 2) return (NAME##x##LANES)GATHER;                                                                      \
+    const NAME##x##LANES low = load_##NAME##x##LANES(from, __builtin_shufflevector(on, off, LOW));                     \
+    const NAME##x##LANES high = load_##NAME##x##LANES(from + LANES, __builtin_shufflevector(on, off, HIGH));           \
+    return __builtin_shufflevector(low, high, EVEN);                                                                   \
+  }
+#define GRAFT_LOW_8 0, 8, 1, 8, 2, 8, 3, 8
+#define GRAFT_HIGH_8 4, 8, 5, 8, 6, 8, 7, 8
+#define GRAFT_EVEN_8 0, 2, 4, 6, 8, 10, 12, 14
+#define GRAFT_GATHER_8                                                                                                 \
+  GRAFT_X86(_mm256_mask_i32gather_epi32)(GRAFT_X86(_mm256_setzero_si256)(), (const int *)from, (GRAFT_X86(__m256i))to, (GRAFT_X86(__m256i))on, 4)
+GRAFT_VECTOR_GATHER(int32, int32_t, 8, GRAFT_LOW_8, GRAFT_HIGH_8, GRAFT_EVEN_8, GRAFT_GATHER_8)
+GRAFT_VECTOR_GATHER(float32, float, 8, GRAFT_LOW_8, GRAFT_HIGH_8, GRAFT_EVEN_8, GRAFT_GATHER_8)
+#define step_int32x8(from, step, on) gather_int32x8(from, step, on)
+#define step_float32x8(from, step, on) gather_float32x8(from, step, on)
+#endif
+#if defined(__AVX512VL__) && defined(__AVX512DQ__)
+#define GRAFT_LOW_16 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16
+#define GRAFT_HIGH_16 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15, 16
+#define GRAFT_EVEN_16 GRAFT_EVEN_8, 16, 18, 20, 22, 24, 26, 28, 30
+#define GRAFT_GATHER_16                                                                                                \
+  GRAFT_X86(_mm512_mask_i32gather_epi32)(GRAFT_X86(_mm512_setzero_si512)(), GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))on), (GRAFT_X86(__m512i))to, from, 4)
+GRAFT_VECTOR_GATHER(int32, int32_t, 16, GRAFT_LOW_16, GRAFT_HIGH_16, GRAFT_EVEN_16, GRAFT_GATHER_16)
+GRAFT_VECTOR_GATHER(float32, float, 16, GRAFT_LOW_16, GRAFT_HIGH_16, GRAFT_EVEN_16, GRAFT_GATHER_16)
+#define step_int32x16(from, step, on) gather_int32x16(from, step, on)
+#define step_float32x16(from, step, on) gather_float32x16(from, step, on)
 #endif
 #ifdef __aarch64__
 #define fma_float32x4(a, b, c) ((float32x4)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
@@ -421,12 +515,22 @@ GRAFT_VECTOR_DOT(4, 16, 8)
 GRAFT_VECTOR_DOT(8, 32, 16)
 GRAFT_VECTOR_DOT(16, 64, 32)
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-#define dot4_u8s8_x4(c, a, b) ((int32x4)_mm_dpbusd_epi32((__m128i)(c), (__m128i)(a), (__m128i)(b)))
-#define dot4_u8s8_x8(c, a, b) ((int32x8)_mm256_dpbusd_epi32((__m256i)(c), (__m256i)(a), (__m256i)(b)))
-#define dot4_u8s8_x16(c, a, b) ((int32x16)_mm512_dpbusd_epi32((__m512i)(c), (__m512i)(a), (__m512i)(b)))
+#define dot4_u8s8_x4(c, a, b) ((int32x4)GRAFT_X86(_mm_dpbusd_epi32)((GRAFT_X86(__m128i))(c), (GRAFT_X86(__m128i))(a), (GRAFT_X86(__m128i))(b)))
+#define dot4_u8s8_x8(c, a, b) ((int32x8)GRAFT_X86(_mm256_dpbusd_epi32)((GRAFT_X86(__m256i))(c), (GRAFT_X86(__m256i))(a), (GRAFT_X86(__m256i))(b)))
+#define dot4_u8s8_x16(c, a, b) ((int32x16)GRAFT_X86(_mm512_dpbusd_epi32)((GRAFT_X86(__m512i))(c), (GRAFT_X86(__m512i))(a), (GRAFT_X86(__m512i))(b)))
 #elif defined(__AVXVNNI__)
-#define dot4_u8s8_x4(c, a, b) ((int32x4)_mm_dpbusd_avx_epi32((__m128i)(c), (__m128i)(a), (__m128i)(b)))
-#define dot4_u8s8_x8(c, a, b) ((int32x8)_mm256_dpbusd_avx_epi32((__m256i)(c), (__m256i)(a), (__m256i)(b)))
+#define dot4_u8s8_x4(c, a, b) ((int32x4)GRAFT_X86(_mm_dpbusd_avx_epi32)((GRAFT_X86(__m128i))(c), (GRAFT_X86(__m128i))(a), (GRAFT_X86(__m128i))(b)))
+#define dot4_u8s8_x8(c, a, b) ((int32x8)GRAFT_X86(_mm256_dpbusd_avx_epi32)((GRAFT_X86(__m256i))(c), (GRAFT_X86(__m256i))(a), (GRAFT_X86(__m256i))(b)))
+#endif
+#ifdef __AVX512BF16__
+#if defined(__clang__) || __GNUC__ > 14
+#define dot2_bf16_x16(c, a, b) ((float32x16)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
+#elif __GNUC__ > 12
+typedef __bf16 graft_bfloat16x32 __attribute__((vector_size(64)));
+#define dot2_bf16_x16(c, a, b) __builtin_ia32_dpbf16ps_v16sf(c, (graft_bfloat16x32)(a), (graft_bfloat16x32)(b))
+#else
+#define dot2_bf16_x16(c, a, b) __builtin_ia32_dpbf16ps_v16sf(c, (int16x32)(a), (int16x32)(b))
+#endif
 #endif
 
 #endif /* GRAFT_VECTORS */

@@ -1,0 +1,103 @@
+"""The backend of the accelerator: regions of quantised operators become one program each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from graft.core.reject import Reject, Yield
+from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.backend import Backend, CompiledRegion, ModuleReport, ShapeSupport
+
+if TYPE_CHECKING:
+    from graft.core.machine.target import CompileOptions
+    from graft.core.model.view import NodeView
+    from graft.core.operators.table import Cost
+    from graft.partition.region import Region
+    from graft.patterns.composite import Composite
+    from graft.runtime.procedure import Module
+
+QUANTIZABLE = (
+    "Conv", "MatMul", "Gemm", "Add", "MaxPool", "GlobalMaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean",
+    "Concat", "Relu", "Clip", "QuantizeLinear", "DequantizeLinear",
+)  # fmt: skip
+"""Operators that composites hold, and that are refused by themselves."""
+
+
+class AcceleratorBackend(Backend):
+    """An accelerator of a configuration, by default that of VTA's sample configurations."""
+
+    name: ClassVar[str] = "accelerator"
+    by_default: ClassVar[bool] = False
+    shapes: ClassVar[ShapeSupport] = "static"
+    install: ClassVar[str] = "pip install graft-compiler"
+
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        self.configuration = configuration or Configuration()
+
+    @cached_property
+    def patterns(self) -> Sequence[Composite]:
+        """The composites in order of preference."""
+        from dataclasses import replace
+
+        from graft.plugins.accelerator.compilation import accepted
+        from graft.plugins.accelerator.patterns import PATTERNS
+
+        return tuple(replace(row, check=partial(accepted, configuration=self.configuration)) for row in PATTERNS)
+
+    def passes(self) -> Sequence[Any]:
+        """Return the pass that gives every reader its own DequantizeLinear."""
+        from graft.plugins.accelerator.dequantization import DequantizePerReader
+
+        return (DequantizePerReader(),)
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return why a single operator is not taken: composites of bytes are, or views between them."""
+        from graft.plugins.accelerator.compilation import is_alias
+
+        if is_alias(node):
+            return True
+        if node.op_type in QUANTIZABLE and node.domain in ("", "ai.onnx"):
+            text = f"{node.op_type} is computed on bytes alone: between DequantizeLinear and QuantizeLinear"
+            return Reject("no-pattern", text)  # what a composite's check says comes before it
+        return Reject("no-pattern", f"no instruction computes {node.op_type}")
+
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return why a view is worth taking only between layers."""
+        from graft.plugins.accelerator.compilation import is_alias
+
+        return Yield("a view of bytes costs nothing") if is_alias(node) else None
+
+    def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
+        """Return the region as a program, or several; raise CompileError where it does not fit."""
+        from graft.plugins.accelerator.compilation import compile_region
+
+        return compile_region(region, self.configuration)
+
+    def cost(self, region: Region) -> Sequence[Cost] | None:
+        """Return None: what simulates is placed by name."""
+        return None
+
+    def report(self, module: Module) -> ModuleReport | None:
+        """Return where a program's cycles go, by the cycle simulator."""
+        from graft.plugins.accelerator.module import KIND
+        from graft.plugins.accelerator.report import report_of
+
+        return report_of(module) if module.kind == KIND else None
+
+    def disassemble(self, module: Module) -> str | None:
+        """Return a program as text that the assembler takes."""
+        from graft.plugins.accelerator.assembly import disassemble
+        from graft.plugins.accelerator.module import KIND, program_of
+
+        return disassemble(program_of(module.data, module.constants)) if module.kind == KIND else None
+
+    def fingerprint(self) -> str:
+        """Return what compiled programs depend on."""
+        return repr(self.configuration)
+
+    def version(self) -> str:
+        """Return the sizes that matter most."""
+        one = self.configuration
+        return f"{one.batch} x {one.block_in} x {one.block_out}, configuration {one.digest}"

@@ -1,0 +1,175 @@
+"""From a region to a module: layers are read, a program is generated and proved, and its borders are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from graft.core.model.view import NodeView, ValueView
+from graft.core.reject import Reject
+from graft.errors import CompileError
+from graft.partition.region import Region
+from graft.patterns.match import Match
+from graft.plugins.accelerator.codegen import check, lower
+from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.layers import Layer
+from graft.plugins.accelerator.module import Argument, module_of
+from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.recognition import Refusal, read, view_of
+from graft.plugins.accelerator.segments import Segment, segments_of
+from graft.plugins.backend import CompiledRegion
+from graft.runtime.procedure import Call, Module, Procedure, Storage, TensorSpec
+
+BYTES = ("int8", "uint8")
+
+
+def accepted(match: Match, configuration: Configuration) -> Reject | None:
+    """Return why a match is no layer of the accelerator, None if it is one."""
+    try:
+        layer = read(match.root.node, lambda value: value.name or "")
+        check(layer, configuration)
+    except Refusal as refusal:
+        return refusal.reject
+    except CompileError as error:
+        return Reject("size", error.message)
+    return None
+
+
+def is_alias(node: NodeView) -> bool:
+    """Whether a node gives bytes another shape under which they lie in DRAM as before."""
+    if node.op_type not in ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity") or node.dtype not in BYTES:
+        return False
+    source, output = node.input(0), node.outputs[0]
+    shapes = (None if source is None else source.static_shape, output.static_shape)
+    if source is None or source.is_constant or shapes[0] is None or shapes[1] is None:
+        return False
+    if not all(2 <= len(shape) <= 4 and all(shape) for shape in shapes if shape is not None):
+        return False
+    return view_of(shapes[0], is_matrix=False) == view_of(shapes[1], is_matrix=False)
+
+
+@dataclass(slots=True)
+class Network:
+    """The layers of a region and its tensors of bytes by name; ``same`` says which of them a view is."""
+
+    layers: list[Layer] = field(default_factory=list)
+    tensors: dict[str, ValueView] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict)
+
+    def name(self, value: ir.Value) -> str:
+        """Return the name of the tensor that a value is, or is a view of."""
+        name = value.name or ""
+        if name in self.same:
+            return self.same[name]
+        self.tensors.setdefault(name, ValueView(value))
+        return name
+
+
+def network_of(region: Region) -> Network:
+    """Return the layers of a region in order of execution; raise CompileError where a node is none."""
+    network = Network()
+    for node in region.nodes():
+        found = region.composite(node)
+        if found is None:
+            source = node.node.inputs[0]
+            assert source is not None, f"'{node.name}' is a view of nothing"
+            network.same[node.outputs[0].name] = network.name(source)
+            continue
+        body = found[1]
+        outer = {inner: value for inner, value in zip(body.inputs, node.node.inputs, strict=True) if value is not None}
+        outer[body.outputs[0]] = node.node.outputs[0]
+        try:
+            layer = read(list(body)[-1], lambda value, outer=outer: network.name(outer[value]))  # type: ignore[misc]
+        except Refusal as refusal:
+            raise CompileError(f"accelerator: '{node.name}': {refusal.reject}") from None
+        network.layers.append(layer)
+    if not network.layers:
+        raise CompileError(f"accelerator: region '{region.name}' computes nothing")
+    return network
+
+
+def compile_region(region: Region, configuration: Configuration) -> Module | CompiledRegion:
+    """Return a region's module, or several that run one after another; raise CompileError where one fits nowhere."""
+    network = network_of(region)
+    wanted = dict.fromkeys(network.name(output.value) for output in region.outputs)
+    missing = wanted.keys() - {layer.output.name for layer in network.layers}
+    if missing:
+        raise CompileError(
+            f"accelerator: region '{region.name}' gives '{min(missing)}', which none of its layers makes"
+        )
+    found = segments_of(network.layers, wanted)
+    if len(found) == 1:
+        given, made = (_arguments(network, values) for values in (region.inputs, region.outputs))
+        return _module(region.name, found[0], configuration, given, made)
+    return _procedure(region, network, found, configuration)
+
+
+Arguments = Mapping[str, Sequence[Argument]]
+
+
+def _module(name: str, segment: Segment, configuration: Configuration, given: Arguments, made: Arguments) -> Module:
+    """Return the module of one program, which is proved to mean one thing."""
+    result = lower(segment.layers, list(segment.outputs), configuration)
+    prove(result.program)
+    inputs = [(name, packing, given[segment.inputs[packing.tensor.name]][0]) for name, packing in result.inputs.items()]
+    outputs = [(name, packing, one) for name, packing in result.outputs.items() for one in made[packing.tensor.name]]
+    kinds = {layer.name: type(layer).__name__.lower() for layer in segment.layers}
+    notes = {
+        "layers": [
+            {
+                "name": one.name, "kind": kinds.get(one.name, ""), "first": one.first, "last": one.last,
+                "products": one.products, "useful": one.useful,
+            }
+            for one in result.layers
+        ]
+    }  # fmt: skip
+    return module_of(name, result.program, inputs, outputs, notes)
+
+
+def _procedure(
+    region: Region, network: Network, found: Sequence[Segment], configuration: Configuration
+) -> CompiledRegion:
+    """Return the modules of several programs and the calls of them; tensors between them are the executor's."""
+    count = len(region.inputs)
+    specs = [_spec(value, "input", index) for index, value in enumerate(region.inputs)]
+    specs += [_spec(value, "output", index) for index, value in enumerate(region.outputs)]
+    places: dict[str, list[int]] = {}
+    for number, value in enumerate((*region.inputs, *region.outputs)):
+        places.setdefault(network.name(value.value), []).append(number)
+    modules, calls = [], []
+    for number, segment in enumerate(found):
+        for name in segment.outputs:
+            if name not in places:
+                places[name] = [len(specs)]
+                specs.append(_spec(network.tensors[name], "arena", -1))
+        read = [places[name][0] for name in dict.fromkeys(segment.inputs.values())]
+        written = [place for name in segment.outputs for place in places[name]]
+        given, made = (_by_name(network, specs, numbers) for numbers in (read, written))
+        symbol = f"{region.name}_{number}"
+        modules.append(_module(symbol, segment, configuration, given, made))
+        calls.append(Call("call", tuple(read), tuple(written), number, symbol, origin=region.origin))
+    outputs = tuple(range(count, count + len(region.outputs)))
+    procedure = Procedure(region.name, tuple(specs), tuple(range(count)), outputs, tuple(calls))
+    return CompiledRegion(tuple(modules), procedure)
+
+
+def _spec(value: ValueView, storage: Storage, index: int) -> TensorSpec:
+    return TensorSpec(value.name, value.dtype, value.static_shape, storage, index)
+
+
+def _by_name(network: Network, specs: Sequence[TensorSpec], numbers: Sequence[int]) -> Arguments:
+    """Return the arguments of a module's function, by the tensor that they are."""
+    found: dict[str, list[Argument]] = {}
+    for index, number in enumerate(numbers):
+        spec = specs[number]
+        name = network.same.get(spec.name, spec.name)
+        found.setdefault(name, []).append(Argument(index, spec.static_shape or (), spec.dtype == "uint8"))
+    return found
+
+
+def _arguments(network: Network, values: Sequence[ValueView]) -> Arguments:
+    """Return the arguments by the tensor of the program that they are; views of one are several."""
+    specs = [_spec(value, "input", index) for index, value in enumerate(values)]
+    return _by_name(network, specs, range(len(specs)))

@@ -1,0 +1,40 @@
+"""The hooks of the accelerator's plugin. Imports neither onnx nor its compiler: listing backends stays cheap."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from graft.errors import PluginError
+from graft.plugins.hooks import hookimpl
+
+if TYPE_CHECKING:
+    from graft.plugins.backend import Backend
+    from graft.runtime.loaders import NativeLoader
+
+
+@hookimpl
+def graft_backends() -> list[type[Backend]]:
+    """Return the backend."""
+    from graft.plugins.accelerator.backend import AcceleratorBackend
+
+    return [AcceleratorBackend]
+
+
+@hookimpl
+def graft_module_loaders() -> list[NativeLoader]:
+    """Return the native loader of module kind ``accelerator``."""
+    from graft.runtime.loaders import NativeLoader
+
+    return [NativeLoader("accelerator", native_loader())]
+
+
+def native_loader() -> str:
+    """Return the path of the compiled loader; raise PluginError if it was not built."""
+    spec = find_spec("graft.plugins.accelerator._loader")
+    if spec is None or spec.origin is None:
+        raise PluginError(
+            "the native loader of the accelerator is not built; reinstall graft-compiler with a C compiler present",
+            plugin="accelerator",
+        )
+    return spec.origin

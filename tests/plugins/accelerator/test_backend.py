@@ -1,0 +1,194 @@
+"""The accelerator as a backend: from ONNX to artifacts that run on its simulators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import graft
+from examples.models.quantized import Network
+from graft.compiler.api import compile_model
+from graft.compiler.request import Request
+from graft.errors import ArtifactError
+from graft.plugins.accelerator.assembly import assemble, disassemble
+from graft.plugins.accelerator.backend import AcceleratorBackend
+from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.module import program_of
+from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.report import report_of
+from graft.runtime.artifact import read, save
+from graft.runtime.procedure import Module
+from tests.end_to_end.quantized import Quantized
+
+BACKENDS = ["accelerator", "reference"]
+X = np.random.default_rng(3).standard_normal((1, 3, 16, 16)).astype(np.float32)
+
+
+def small_network() -> onnx.ModelProto:
+    """One layer of each kind that a network of images has."""
+    net = Network("small", 0)
+    x = net.conv(net.input(1, 3, 16, 16), 24, 3, 2)
+    y = net.conv(net.conv(x, 24, 3, groups=24), 24, 1, relu=False)
+    x = net.plus(x, y, relu=True)
+    pooled = net.quantized(
+        net.add("MaxPool", x.numbers, kernel_shape=[2, 2], strides=[2, 2]), (1, 24, 4, 4), x.scale, x.zero
+    )
+    joined = net.add("Concat", pooled.numbers, net.conv(pooled, 8, 1).numbers, axis=1)
+    return net.classified(net.quantized(joined, (1, 32, 4, 4), x.scale, 0), 10)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("accelerator") / "small.graft"
+    graft.compile(small_network(), ["accelerator", "llvm"], strict=True).save(path)
+    return path
+
+
+def module_of(artifact: Path) -> Module:
+    (found,) = (module for module in read(artifact).modules if module.kind == "accelerator")
+    return found
+
+
+@pytest.mark.parametrize("device", ["functional", "cycles"])
+def test_an_artifact_gives_what_the_reference_gives(
+    artifact: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAFT_ACCELERATOR_DEVICE", device)
+    program = graft.runtime.load(artifact, strict=True)
+    expected = ReferenceEvaluator(small_network()).run(None, {"input": X})[0]
+    for _ in range(2):
+        np.testing.assert_array_equal(program(X), expected)
+
+
+def test_a_network_of_quantized_layers_is_one_region() -> None:
+    plan = graft.plan(small_network(), ["accelerator", "llvm"])
+    assert {row.op_type for row in plan.placements if row.backend == "llvm"} == {"QuantizeLinear", "DequantizeLinear"}
+    assert len(plan.regions("accelerator")) == 1
+
+
+def test_an_unknown_device_is_refused(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAFT_ACCELERATOR_DEVICE", "fpga")
+    with pytest.raises(graft.GraftError) as caught:
+        graft.runtime.load(artifact, strict=True)
+    assert (
+        "GRAFT_ACCELERATOR_DEVICE is 'fpga'; 'functional', 'cycles' or the path of a driver is expected"
+        in caught.value.message
+    )
+
+
+def test_the_compiled_program_is_safe_and_is_its_text(artifact: Path) -> None:
+    module = module_of(artifact)
+    program = program_of(module.data, module.constants)
+    prove(program)
+    assert assemble(disassemble(program)) == program
+
+
+@pytest.mark.parametrize("place", [0, 9, 24, 200, -30, -8, -1])
+def test_a_damaged_module_is_refused(artifact: Path, place: int, tmp_path: Path) -> None:
+    module = module_of(artifact)
+    data = bytearray(module.data)
+    data[place] ^= 4
+    with pytest.raises(ArtifactError):
+        program_of(bytes(data), module.constants)
+    description = read(artifact)
+    modules = tuple(
+        replace(one, data=bytes(data)) if one is not module and one.name == module.name else one
+        for one in description.modules
+    )
+    save(replace(description, modules=modules), tmp_path / "damaged.graft")
+    with pytest.raises(graft.GraftError) as caught:
+        graft.runtime.load(tmp_path / "damaged.graft", strict=True)
+    assert "program" in caught.value.message
+
+
+def test_a_report_accounts_for_all_cycles_and_bytes(artifact: Path) -> None:
+    report = report_of(module_of(artifact))
+    facts = report.facts
+    assert sum(layer["cycles"] for layer in facts["layers"]) <= facts["cycles"]
+    assert {layer["kind"] for layer in facts["layers"]} >= {"convolution", "pooling", "product"}
+    for times in facts["units"].values():
+        assert sum(times.values()) == facts["cycles"]
+    assert 0 < facts["padding_waste"] < 1
+    assert facts["roofline"]["hidden"] == facts["cycles"] <= facts["roofline"]["not_hidden"]
+    assert "<table>" in report.html
+    assert "LAYER" in report.text
+
+
+# ---- What is not taken ----------------------------------------------------------------------------------------------
+
+
+def reason(layer: Quantized, result: str, dtype: str, node: str, backend: object = "accelerator") -> str:
+    plan = graft.plan(layer.model(result, dtype), [backend, "llvm"])  # type: ignore[list-item]
+    (row,) = (row for row in plan.placements if row.node == node)
+    assert row.backend == "llvm"
+    return str(row.reasons["accelerator"])
+
+
+def test_an_operator_of_floats_is_refused() -> None:
+    layer = Quantized()
+    y = layer.add("Conv", layer.input(1, 3, 4, 4), layer.constant(np.ones((2, 3, 1, 1))))
+    assert reason(layer, y, "float32", "n0") == (
+        "no-pattern: Conv is computed on bytes alone: between DequantizeLinear and QuantizeLinear"
+    )
+
+
+def test_an_operator_that_no_instruction_computes_is_refused() -> None:
+    layer = Quantized()
+    y = layer.add("Softmax", layer.input(1, 3))
+    assert reason(layer, y, "float32", "n0") == "no-pattern: no instruction computes Softmax"
+
+
+def test_a_bias_between_whole_numbers_is_refused() -> None:
+    layer = Quantized()
+    x = layer.dequantize(layer.input(1, 3, 4, 4, dtype="uint8"), 0.5, 3)
+    w, _ = layer.weights(2, 3, 1, 1, axis=None, scale=0.25)
+    y = layer.quantize(layer.add("Conv", x, w, layer.constant([0.3, 0.125])), 0.5)
+    assert reason(layer, y, "uint8", "n3") == (
+        "accuracy: the bias is no whole multiple of the product of the operands' scales"
+    )
+
+
+def test_weights_that_are_computed_are_refused() -> None:
+    layer = Quantized()
+    x = layer.dequantize(layer.input(1, 3, 4, 4, dtype="uint8"), 0.5, 3)
+    w = layer.dequantize(layer.input(2, 3, 1, 1, dtype="int8"), 0.5, 0, "int8")
+    y = layer.quantize(layer.add("Conv", x, w), 0.5)
+    assert reason(layer, y, "uint8", "n3").startswith("constant-required: accelerator.convolution matched")
+
+
+def test_a_layer_that_fits_in_no_tiling_is_refused_with_the_numbers() -> None:
+    tiny = AcceleratorBackend(Configuration(input_bytes=512, weight_bytes=4096, accumulator_bytes=2048))
+    layer = Quantized()
+    x = layer.dequantize(layer.input(1, 3, 64, 64, dtype="uint8"), 0.5, 3)
+    w, _ = layer.weights(2, 3, 15, 15, axis=None, scale=0.25)
+    y = layer.quantize(layer.add("Conv", x, w), 64.0)
+    text = reason(layer, y, "uint8", "n3", tiny)
+    assert text.startswith("size: accelerator: ")
+    assert any(character.isdigit() for character in text)
+
+
+def test_a_configuration_of_its_own_runs_what_it_compiles() -> None:
+    small = AcceleratorBackend(Configuration(input_bytes=8192, weight_bytes=65536, accumulator_bytes=65536))
+    program = graft.compile(small_network(), [small, "reference"], strict=True)
+    np.testing.assert_array_equal(program(X), ReferenceEvaluator(small_network()).run(None, {"input": X})[0])
+
+
+# ---- Several programs -----------------------------------------------------------------------------------------------
+
+
+def test_a_product_with_a_result_of_its_own_region_is_two_programs() -> None:
+    layer = Quantized(2)
+    x = layer.dequantize(layer.input(1, 20, 20, dtype="int8"), 2.0**-5, 7, "int8")
+    w, _ = layer.weights(20, 20, axis=None, scale=2.0**-7)
+    inner = layer.quantize(layer.add("MatMul", x, w), 0.5, 3, "int8")
+    y = layer.quantize(layer.add("MatMul", x, layer.dequantize(inner, 0.5, 3, "int8")), 4.0, -5, "int8")
+    model = layer.model(y, "int8")
+    compiled = compile_model(model, Request(BACKENDS, strict=True))
+    assert [module.kind for module in compiled.description.modules] == ["accelerator", "accelerator"]
+    program = graft.compile(model, BACKENDS, strict=True)
+    np.testing.assert_array_equal(program(*layer.inputs.values()), layer.expected(model))

@@ -18,7 +18,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 import graft.compiler.api as api
 from graft.core.model.load import OPSET, SOURCE
 from graft.errors import InputError, UnsupportedError
-from graft.runtime.arguments import TEXT, Kind, instance, takes
+from graft.runtime.arguments import TEXT, Kind, instance, optional, takes
 from graft.runtime.foreign import shown
 from graft.runtime.program import Program
 
@@ -32,6 +32,16 @@ INPUTS = Kind(
     lambda value: (
         isinstance(value, list | tuple | np.ndarray)
         or (isinstance(value, Mapping) and all(isinstance(name, str) for name in value))
+    ),
+)
+OUTPUTS = Kind(
+    "a list of the dtype and the shape of each output",
+    lambda value: (
+        isinstance(value, list | tuple)
+        and all(
+            isinstance(np.dtype(dtype), np.dtype) and all(isinstance(extent, int) for extent in shape)
+            for dtype, shape in value
+        )
     ),
 )
 NODE = instance(onnx.NodeProto, wanted="an onnx.NodeProto")
@@ -81,7 +91,7 @@ class GraftBackend(Backend):
         return cls.prepare(model, device, **options).run(inputs)
 
     @classmethod
-    @takes(node=NODE, inputs=INPUTS, device=TEXT)
+    @takes(node=NODE, inputs=INPUTS, device=TEXT, outputs_info=optional(OUTPUTS))
     def run_node(
         cls,
         node: onnx.NodeProto,
@@ -134,8 +144,10 @@ def _model_of(
     named = [name for name in node.output if name]
     results = [onnx.ValueInfoProto(name=name) for name in named]
     if outputs is not None:
+        if len(outputs) != len(named):
+            raise InputError(f"{node.op_type} has {len(named)} outputs, outputs_info tells of {len(outputs)}")
         results = [
-            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+            onnx.helper.make_tensor_value_info(name, _element(name, np.empty(0, dtype)), shape)
             for name, (dtype, shape) in zip(named, outputs, strict=True)
         ]
     imports = [onnx.helper.make_opsetid(node.domain, opset)]

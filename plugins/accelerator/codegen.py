@@ -25,7 +25,7 @@ from graft.plugins.accelerator.layers import (
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
 from graft.plugins.accelerator.stages import Stage, refuse, with_addition
-from graft.plugins.accelerator.tiling import Kind, Rooms, Shape, Tiling, choose, play
+from graft.plugins.accelerator.tiling import Kind, Rooms, Shape, Tiling, check_fits, choose, play
 
 BUFFERS = 2
 
@@ -74,7 +74,7 @@ def check(layer: Layer, configuration: Configuration) -> None:
     stages = stages_of(layer, configuration)
     rooms = plan_of(stages, configuration, BUFFERS).rooms
     for stage in stages:
-        choose(stage.name, stage.shape, rooms, configuration)
+        check_fits(stage.name, stage.shape, rooms, configuration)
 
 
 def check_configuration(configuration: Configuration) -> None:

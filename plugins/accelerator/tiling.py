@@ -238,20 +238,26 @@ class Slots:
 # ---- Choice -------------------------------------------------------------------------------------------------------
 
 
-def choose(name: str, shape: Shape, rooms: Rooms, configuration: Configuration) -> Tiling:
-    """Return the tiling of the least time; raise CompileError where none fits."""
-    candidates = list(_candidates(shape, rooms, configuration))
-    if not candidates:
+def check_fits(name: str, shape: Shape, rooms: Rooms, configuration: Configuration) -> None:
+    """Raise CompileError for a stage that fits in no tiling."""
+    if next(_candidates(shape, rooms, configuration), None) is None:
         raise CompileError(
             f"accelerator: size: no tile of '{name}' (kernel {shape.kernel[0]} x {shape.kernel[1]}, {shape.inputs} "
             f"blocks of {shape.size[0]} x {shape.size[1]} to {shape.outputs} of {shape.result[0]} x {shape.result[1]}) "
             f"fits into {rooms.input} inputs, {rooms.weight} weights and {rooms.accumulator} accumulators"
         )
-    ranked = sorted(candidates, key=lambda tiling: _estimate(shape, tiling, rooms, configuration))
-    return min(ranked[:FINALISTS], key=lambda tiling: play(shape, tiling, rooms, configuration))
 
 
-def _candidates(shape: Shape, rooms: Rooms, configuration: Configuration) -> Iterator[Tiling]:
+def choose(name: str, shape: Shape, rooms: Rooms, configuration: Configuration) -> Tiling:
+    """Return the tiling of the least time; raise CompileError where none fits."""
+    check_fits(name, shape, rooms, configuration)
+    candidates = _candidates(shape, rooms, configuration)
+    ranked = sorted(candidates, key=lambda one: _estimate(shape, one[0], one[1], rooms, configuration))
+    return min((tiling for tiling, _ in ranked[:FINALISTS]), key=lambda one: play(shape, one, rooms, configuration))
+
+
+def _candidates(shape: Shape, rooms: Rooms, configuration: Configuration) -> Iterator[tuple[Tiling, Window]]:
+    """Yield tilings that fit, each with the largest window of its tiles."""
     for rows in _extents(shape.result[0]):
         for columns in sorted({shape.result[1], -(-shape.result[1] // 2), -(-shape.result[1] // 4), 1}):
             window = _window(shape, rows, columns)
@@ -263,7 +269,7 @@ def _candidates(shape: Shape, rooms: Rooms, configuration: Configuration) -> Ite
                 for inputs in _input_extents(shape, outputs):
                     if _fits(shape, rooms, configuration, (outputs, inputs, rows * columns), window.entries):
                         outside = (True, False) if outputs < shape.outputs and rows * columns < shape.area else (True,)
-                        yield from (Tiling(outputs, inputs, rows, columns, one) for one in outside)
+                        yield from ((Tiling(outputs, inputs, rows, columns, one), window) for one in outside)
 
 
 def _window(shape: Shape, rows: int, columns: int) -> Window | None:
@@ -349,13 +355,11 @@ class _Times:
         return outputs * area * self.shape.alu * self.configuration.alu_interval + self.configuration.pipeline
 
 
-def _estimate(shape: Shape, tiling: Tiling, rooms: Rooms, configuration: Configuration) -> float:
+def _estimate(shape: Shape, tiling: Tiling, window: Window, rooms: Rooms, configuration: Configuration) -> float:
     """Estimate cycles: the busiest unit, and the first load."""
     outputs = -(-shape.outputs // tiling.outputs)
     inputs = 1 if shape.needs else -(-shape.inputs // tiling.inputs)
     places = -(-shape.result[0] // tiling.rows) * -(-shape.result[1] // tiling.columns)
-    window = _window(shape, tiling.rows, tiling.columns)
-    assert window is not None, tiling
     times = _Times(shape, tiling, configuration)
     area = tiling.rows * tiling.columns
     blocks = min(tiling.inputs, shape.inputs)

@@ -1,10 +1,12 @@
 """ONNX's own suite, by the interface that it asks of a backend: with default backends, and with `llvm` alone.
 
-What does not pass stands in a ledger with its reason; a case of the ledger that passes fails its test.
+What does not pass stands in a ledger with its reason; a case of the ledger that passes fails its test, unless the
+machine decides how it is rounded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 
 import pytest
@@ -16,6 +18,8 @@ from graft.errors import GraftError
 from .ledger import failures
 
 WAYS = {"default": None, "llvm": ["llvm"]}
+ROUNDED = "rounded"
+"""How reasons begin of cases that miss by how results are rounded, which instructions of a machine decide."""
 EVERY_NTH = 40
 """The share of the suite that runs in every test run, the same cases always; all of it is ``make test-conformance``."""
 
@@ -43,7 +47,8 @@ def _run(case: Case, way: str) -> None:
 @pytest.mark.parametrize(("name", "way"), _parameters())
 def test_a_case_of_onnx_gives_what_onnx_expects(name: str, way: str) -> None:
     if name in failures(way):
-        with pytest.raises((GraftError, AssertionError)):
+        may_pass = failures(way)[name].startswith(ROUNDED)
+        with contextlib.suppress(AssertionError) if may_pass else pytest.raises((GraftError, AssertionError)):
             _run(all_cases()[name], way)
         return
     _run(all_cases()[name], way)

@@ -7,12 +7,13 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 
 from graft.core.machine.target import CompileOptions, target_named
-from graft.core.model.view import NodeView, ValueView
+from graft.core.model.view import NodeView, ValueView, is_packed
 from graft.core.reject import Reject
 from graft.errors import ArtifactError, CompileError
 from graft.partition.region import Region
 from graft.plugins.reference.backend import ReferenceBackend
 from graft.plugins.reference.loader import load
+from graft.runtime.packed_values import pack, unpack
 from tests.plugins.regions import region_of
 
 OPTIONS = CompileOptions(target_named("x86-64"))
@@ -46,7 +47,9 @@ def region_from(model: onnx.ModelProto) -> Region:
 def run(region, *arrays):
     module = ReferenceBackend().compile(region, OPTIONS)
     assert (module.kind, module.functions) == ("reference", (region.name,))
-    return load(module.name, module.data, module.constants)[region.name](arrays)
+    given = [pack(one) if is_packed(port.value) else one for port, one in zip(region.inputs, arrays, strict=True)]
+    results = load(module.name, module.data, module.constants)[region.name](given)
+    return [unpack(one) if is_packed(port.value) else one for port, one in zip(region.outputs, results, strict=True)]
 
 
 @pytest.mark.parametrize("case", first_case_of_every_operator())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
 from graft.plugins.accelerator.dependences import with_tokens_and_places
-from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitter, Plan
+from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitted, Emitter, Plan
 from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory, MicroOp
 from graft.plugins.accelerator.layers import (
     Activation,
@@ -25,8 +26,9 @@ from graft.plugins.accelerator.layers import (
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
 from graft.plugins.accelerator.stages import Stage, refuse, with_addition
-from graft.plugins.accelerator.tiling import Kind, Rooms, Shape, Tiling, check_fits, choose, play
+from graft.plugins.accelerator.tiling import SHARE, Kind, Rooms, Shape, Tiling, check_fits, choose, play
 
+MOST_SHARE = 1024  # where even a stage's smallest kernels of micro-ops are too many, it is refused
 BUFFERS = 2
 
 
@@ -125,7 +127,7 @@ class _Generator:
     configuration: Configuration
     buffers: int
     inputs: dict[str, Packing] = field(default_factory=dict)
-    tilings: dict[Shape, Tiling] = field(default_factory=dict)
+    tilings: dict[tuple[Shape, int], Tiling] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> Lowered:
@@ -244,10 +246,11 @@ class _Generator:
             return choice.apart
         return choice.stages
 
-    def _choose(self, stage: Stage, plan: Plan) -> Tiling:
-        if stage.shape not in self.tilings:
-            self.tilings[stage.shape] = choose(stage.name, stage.shape, plan.rooms, self.configuration)
-        return self.tilings[stage.shape]
+    def _choose(self, stage: Stage, plan: Plan, share: int = SHARE) -> Tiling:
+        if (stage.shape, share) not in self.tilings:
+            found = choose(stage.name, stage.shape, plan.rooms, self.configuration, share)
+            self.tilings[stage.shape, share] = found
+        return self.tilings[stage.shape, share]
 
     # ---- DRAM -----------------------------------------------------------------------------------------------------
 
@@ -296,14 +299,25 @@ class _Generator:
             instructions.append(Load(memory=Memory.WEIGHT, sram=ONES, rows=0, columns=1, pad_top=1, pad_value=1))
         spans = []
         for number, stage in enumerate(stages):
-            emitter = Emitter(stage, self._choose(stage, plan), plan, buffers, addresses, number)
-            emitted = emitter.emit()
+            emitted, buffers = self._emitted(stage, plan, buffers, addresses, number)
             base, loads = kernels.place(stage.name, emitted.micro_ops)
             emitted, first = emitted.at(base), len(instructions)
             instructions += [*loads, *emitted.head, *rest, *emitted.body]
             spans.append((stage, first, len(instructions)))
             rest = emitted.rest
         return [*instructions, *rest, Finish()], spans, kernels.micro_ops
+
+    def _emitted(
+        self, stage: Stage, plan: Plan, buffers: Buffers, addresses: Mapping[str, int], number: int
+    ) -> tuple[Emitted, Buffers]:
+        """Return a stage's instructions and the buffers behind it, in smaller tiles where its micro-ops do not fit."""
+        share = SHARE
+        while True:
+            after = deepcopy(buffers)
+            emitted = Emitter(stage, self._choose(stage, plan, share), plan, after, addresses, number).emit()
+            if len(emitted.micro_ops) <= self.configuration.micro_op_entries or share >= MOST_SHARE:
+                return emitted, after
+            share *= 2
 
 
 @dataclass(slots=True)

@@ -238,9 +238,13 @@ class Slots:
 # ---- Choice -------------------------------------------------------------------------------------------------------
 
 
-def check_fits(name: str, shape: Shape, rooms: Rooms, configuration: Configuration) -> None:
+SHARE = 16
+"""Into so many parts the memory of micro-ops is divided among the kernels of a stage, at first."""
+
+
+def check_fits(name: str, shape: Shape, rooms: Rooms, configuration: Configuration, share: int = SHARE) -> None:
     """Raise CompileError for a stage that fits in no tiling."""
-    if next(_candidates(shape, rooms, configuration), None) is None:
+    if next(_candidates(shape, rooms, configuration, share), None) is None:
         raise CompileError(
             f"accelerator: size: no tile of '{name}' (kernel {shape.kernel[0]} x {shape.kernel[1]}, {shape.inputs} "
             f"blocks of {shape.size[0]} x {shape.size[1]} to {shape.outputs} of {shape.result[0]} x {shape.result[1]}) "
@@ -248,15 +252,20 @@ def check_fits(name: str, shape: Shape, rooms: Rooms, configuration: Configurati
         )
 
 
-def choose(name: str, shape: Shape, rooms: Rooms, configuration: Configuration) -> Tiling:
-    """Return the tiling of the least time; raise CompileError where none fits."""
-    check_fits(name, shape, rooms, configuration)
-    candidates = _candidates(shape, rooms, configuration)
+def choose(name: str, shape: Shape, rooms: Rooms, configuration: Configuration, share: int = SHARE) -> Tiling:
+    """Return the tiling of the least time; raise CompileError where none fits.
+
+    A kernel of micro-ops has at most a ``share``th of their memory.
+    """
+    check_fits(name, shape, rooms, configuration, share)
+    candidates = _candidates(shape, rooms, configuration, share)
     ranked = sorted(candidates, key=lambda one: _estimate(shape, one[0], one[1], rooms, configuration))
     return min((tiling for tiling, _ in ranked[:FINALISTS]), key=lambda one: play(shape, one, rooms, configuration))
 
 
-def _candidates(shape: Shape, rooms: Rooms, configuration: Configuration) -> Iterator[tuple[Tiling, Window]]:
+def _candidates(
+    shape: Shape, rooms: Rooms, configuration: Configuration, share: int
+) -> Iterator[tuple[Tiling, Window]]:
     """Yield tilings that fit, each with the largest window of its tiles."""
     for rows in _extents(shape.result[0]):
         for columns in sorted({shape.result[1], -(-shape.result[1] // 2), -(-shape.result[1] // 4), 1}):
@@ -267,7 +276,7 @@ def _candidates(shape: Shape, rooms: Rooms, configuration: Configuration) -> Ite
                 if accumulators_of(shape, outputs, rows * columns, window.entries) > rooms.accumulator:
                     break
                 for inputs in _input_extents(shape, outputs):
-                    if _fits(shape, rooms, configuration, (outputs, inputs, rows * columns), window.entries):
+                    if _fits(shape, rooms, configuration, (outputs, inputs, rows * columns), window.entries, share):
                         outside = (True, False) if outputs < shape.outputs and rows * columns < shape.area else (True,)
                         yield from ((Tiling(outputs, inputs, rows, columns, one), window) for one in outside)
 
@@ -292,7 +301,9 @@ def _input_extents(shape: Shape, outputs: int) -> list[int]:
     return _extents(shape.inputs)
 
 
-def _fits(shape: Shape, rooms: Rooms, configuration: Configuration, extents: tuple[int, int, int], window: int) -> bool:
+def _fits(
+    shape: Shape, rooms: Rooms, configuration: Configuration, extents: tuple[int, int, int], window: int, share: int
+) -> bool:
     outputs, inputs, area = extents
     weights = shape.weights_of(outputs, inputs)
     if inputs * window + outputs * area * shape.moved > rooms.input or weights > rooms.weight:
@@ -302,7 +313,7 @@ def _fits(shape: Shape, rooms: Rooms, configuration: Configuration, extents: tup
     if shape.kind in (Kind.LANES, Kind.MAXIMUM) or (shape.kind is Kind.SUM and area > 1):
         weights = outputs * shape.taps
     # Each buffer has its own micro-ops: all combinations of a layer must fit.
-    return weights <= max(configuration.micro_op_entries // 16, outputs)
+    return weights <= max(configuration.micro_op_entries // share, outputs)
 
 
 def accumulators_of(shape: Shape, outputs: int, area: int, window: int) -> int:

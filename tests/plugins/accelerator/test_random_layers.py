@@ -143,7 +143,9 @@ def test_concatenations_are_those_of_the_reference(data: st.DataObject, seed: in
 def test_new_scales_are_those_of_the_reference(data: st.DataObject, seed: int) -> None:
     layer = Quantized(seed)
     x, scale = bytes_in(layer, data, 1, data.draw(st.integers(1, 40)), 4, 5)
-    finish(layer, data, layer.add("Relu", x), float(scale * 2))
+    dtype = data.draw(TYPES)
+    y = layer.quantize(layer.add("Relu", x), float(scale * 2), data.draw(ZEROS[dtype]), dtype)
+    check(layer, y, dtype)
 
 
 @FEW

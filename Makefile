@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/accelerator/native/*.[ch])
+NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/irregular/native/*.[ch] plugins/accelerator/native/*.[ch] plugins/cuda/native/*.[ch])
 
-.PHONY: setup demo test test-slow test-conformance test-targets check format bench native-check clean
+.PHONY: setup demo test test-slow test-conformance test-kit test-plugins test-targets docs check format bench native-check clean
 
 setup: $(STAMP)
 
@@ -24,9 +24,21 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-# The whole of ONNX's own test suite, with default backends and with the built-in compiler alone; `test` has a sample.
+# The whole of ONNX's own test suite, with default backends and with the built-in compiler alone, and 1,000 random
+# models, each in a way that its seed draws, of which `test` has a sample; and a sample of the kit's levels for each
+# backend in the tree.
 test-conformance: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m conformance tests/conformance
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "conformance and not whole" tests/conformance \
+	  tests/testkit/models/test_random_models.py
+
+# What takes longer: all of the kit's levels for each backend in the tree, damaged input.
+test-kit: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m conformance tests/conformance/test_backends.py tests/testkit \
+	  --ignore=tests/testkit/models/test_random_models.py
+
+# Plugins as users have them, each in a clean environment: those of examples/plugins, and what the scaffold writes.
+test-plugins: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/examples/test_plugins.py tests/testkit/test_scaffold.py
 
 # Other machines, emulated: installs emulators and compilers where it may, tests skip and say what is missing otherwise.
 test-targets: $(STAMP)
@@ -35,6 +47,12 @@ test-targets: $(STAMP)
 	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/test_aarch64.py \
 	  tests/end_to_end/test_riscv64.py tests/end_to_end/test_wasm.py tests/end_to_end/test_wasm_shapes.py \
 	  tests/end_to_end/test_wasmtime.py tests/examples/test_cortex_m.py
+
+# The documentation site, build/docs/html; a warning or a link that leads nowhere is an error. All code of the pages is run.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m sphinx -b html -q -W --keep-going -d build/docs/doctrees docs build/docs/html
+	$(BIN)/python -m pytest -n 2 -m "slow or not slow" tests/docs
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -52,7 +70,9 @@ bench: $(STAMP)
 native-check:
 	$(MAKE) -C runtime/native check
 	$(MAKE) -C plugins/onednn/native check
+	$(MAKE) -C plugins/irregular/native check
 	$(MAKE) -C plugins/accelerator/native check
+	$(MAKE) -C plugins/cuda/native check
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info runtime/native/build plugins/*/native/build

@@ -7,6 +7,7 @@ import numpy
 from setuptools import Extension, setup
 
 SIMULATORS = [f"plugins/accelerator/native/{name}.c" for name in ("machine", "execute", "functional", "cycles")]
+CUDA_SHARES = [f"runtime/native/src/{name}.c" for name in ("error", "store", "platform_linux")]
 WARNINGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
 
@@ -29,7 +30,7 @@ def extensions() -> list[Extension]:
         extension(
             # Products of blocks want vectors; floats are rounded after each operation, on every machine.
             "graft.plugins.accelerator._simulator",
-            [*SIMULATORS, "plugins/accelerator/native/binding.c"],
+            [*SIMULATORS, "plugins/accelerator/native/hazards.c", "plugins/accelerator/native/binding.c"],
             ("-O3", "-ffp-contract=off"),
         ),
         extension(
@@ -38,7 +39,24 @@ def extensions() -> list[Extension]:
             ("-O3", "-ffp-contract=off"),
         ),
         extension(
+            "graft.plugins.cuda._loader",
+            [*glob("plugins/cuda/native/*.c"), *glob("runtime/native/src/json*.c"), *CUDA_SHARES],
+        ),
+        extension(
+            "graft.plugins.cuda._cublas",
+            [
+                *glob("plugins/cuda/native/cublas/*.c"),
+                *(f"plugins/cuda/native/{name}.c" for name in ("driver", "device")),
+                *glob("runtime/native/src/json*.c"),
+                *CUDA_SHARES,
+            ],
+        ),
+        extension(
             "graft.plugins.onednn._loader", [*glob("plugins/onednn/native/*.c"), *glob("runtime/native/src/json*.c")]
+        ),
+        extension(
+            "graft.plugins.irregular._loader",
+            [*glob("plugins/irregular/native/*.c"), *glob("runtime/native/src/json*.c")],
         ),
     ]
 

@@ -1,77 +1,119 @@
-"""Operators that memory limits, against other runtimes: ``python -m benchmarks.operators [--threads N] [--seconds S]``.
+"""Every operator by itself, against ONNX Runtime and the machine: ``python -m benchmarks.operators [OPERATOR ...]``.
 
-Every row is one small model. Ours and the peers' run in turns in one process, as in `benchmarks.peers`; the peers are
-ONNX Runtime and, where it is installed, OpenVINO. GB/s counts what must at least be read and written; the heading says
-what the machine's memory gives. *of best* is our time by that of the fastest peer.
+Every row is one small model at one of three sizes (`benchmarks.families.operator_cases`). Ours and the peer's are
+called again and again, in turns of some calls each, with everything in the caches that fits there; a row says the best
+turn of each. *of the limit* is the least time that the machine allows, for the operations that the table of operators
+counts or for reading and writing each byte once, by the time taken; the machine is measured in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy as np
-import onnx
+import onnx_ir as ir
 
 import graft
-from graft.core.machine.target import host_target
-from graft.core.model.load import load
+from benchmarks.families.operator_cases import CASES, REASONS, Shape, model_of
 from graft.core.model.sample_inputs import sample_inputs
-from graft.measure.latency import measure, program_run
+from graft.core.model.view import NodeView
+from graft.core.operators.all import OPERATORS
+from graft.measure.latency import program_run
 from graft.measure.peers.peer_table import installed, peer
-from graft.measure.roofline_kernels import read_bandwidth
+from graft.measure.roofline import Roofline, measure_roofline
 
-CHAIN = "a = Mul(x, x) b = Add(a, x) c = Relu(b) d = Mul(c, x) e = Sub(d, a) f = Abs(e) y = Sqrt(f)"
-CASES = {
-    "matrix-vector 4096x4096": "float[1,4096] x, float[4096,4096] w) => (float[1,4096] y) { y = MatMul(x, w) }",
-    "softmax 12x128x128": "float[12,128,128] x) => (float[12,128,128] y) { y = Softmax<axis=-1>(x) }",
-    "softmax 1024x1024": "float[1024,1024] x) => (float[1024,1024] y) { y = Softmax<axis=-1>(x) }",
-    "layernorm 128x768": "float[128,768] x, float[768] s, float[768] b) => (float[128,768] y) "
-    "{ y = LayerNormalization<axis=-1>(x, s, b) }",
-    "chain of 7, a million": f"float[1000000] x) => (float[1000000] y) {{ {CHAIN} }}",
-    "tanh, a million": "float[1000000] x) => (float[1000000] y) { y = Tanh(x) }",
-    "gelu 128x3072": "float[128,3072] x) => (float[128,3072] y) { y = Gelu(x) }",
-    "transpose 2048x2048": "float[2048,2048] x) => (float[2048,2048] y) { y = Transpose<perm=[1, 0]>(x) }",
-    "transpose heads": "float[1,128,12,64] x) => (float[1,12,128,64] y) { y = Transpose<perm=[0, 2, 1, 3]>(x) }",
-    "sum of rows 4096x4096": "float[4096,4096] x) => (float[4096,1] y) <int64[1] a = {1}> { y = ReduceSum(x, a) }",
-    "mean of columns 4096x4096": "float[4096,4096] x) => (float[1,4096] y) <int64[1] a = {0}> { y = ReduceMean(x, a) }",
-}
+TURNS = 6
+LEAST = 0.3
+"""The share of the limit below which a row says why."""
+SHORT = 6.0
+"""Microseconds of a call in which entering it shows."""
 
 
-def model_of(text: str) -> onnx.ModelProto:
-    """Return a model of a text; inputs after the first become random constants."""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g ({text}')
-    random = np.random.default_rng(0)
-    for value in model.graph.input[1:]:
-        shape = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        array = random.standard_normal(shape, np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
-    del model.graph.input[1:]
-    return model
+def best_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """Return the least seconds per call of each, in turns that share ``seconds``."""
+    counts = []
+    for run in runs:
+        run()
+        started = perf_counter()
+        run()
+        counts.append(max(1, int(seconds / TURNS / len(runs) / max(1e-7, perf_counter() - started))))
+    best = [math.inf] * len(runs)
+    for _ in range(TURNS):
+        for number, (run, count) in enumerate(zip(runs, counts, strict=True)):
+            started = perf_counter()
+            for _ in range(count):
+                run()
+            best[number] = min(best[number], (perf_counter() - started) / count)
+    return best
+
+
+def limit(model: ir.Model, moved: int, roofline: Roofline) -> float:
+    """Return the least seconds that a model of one node takes."""
+    rows = [(OPERATORS.of(node), node) for node in map(NodeView, model.graph)]
+    flops = sum(found.cost(node).flops for found, node in rows if found is not None and found.cost is not None)
+    return max(flops / roofline.flops, moved / roofline.bytes_per_second(moved))
+
+
+def row(operator: str, shape: Shape, seconds: float, roofline: Roofline, *, against: bool) -> tuple[float, ...]:
+    """Return microseconds, the share of the limit, the peer's microseconds (else NaN), and seconds of compiling."""
+    source = graft.load(model_of(operator, shape))
+    feeds = sample_inputs(source)
+    started = perf_counter()
+    program = graft.compile(source, threads=1, cache=False)
+    compiled = perf_counter() - started
+    runs = [program_run(program, feeds)]
+    if against:
+        try:
+            runs.append(peer("onnxruntime", source, feeds, 1))
+        except Exception as error:  # it has no kernel for some types
+            print(f"onnxruntime cannot run {operator}: {error}"[:200])
+    times = best_turns(runs, seconds)
+    results = runs[0]()
+    outputs = results if isinstance(results, list | tuple) else [results]
+    constants = [one.const_value for one in source.graph.initializers.values() if one.const_value is not None]
+    moved = sum(np.asarray(one).nbytes for one in (*feeds.values(), *outputs)) + sum(one.nbytes for one in constants)
+    least = limit(source, moved, roofline)
+    return 1e6 * times[0], least / times[0], 1e6 * times[1] if len(times) > 1 else math.nan, compiled
+
+
+def reason(operator: str, share: float, microseconds: float) -> str:
+    """Return why a row is far from the limit, "" where it is not or nothing is known."""
+    if share >= LEAST:
+        return ""
+    return "entering the program takes as long" if microseconds < SHORT else REASONS.get(operator, "")
 
 
 def main() -> None:
+    """Print the table, what is behind the peer, and the median time of compiling."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("operators", nargs="*", default=sorted(CASES))
+    parser.add_argument("--seconds", type=float, default=0.1)
     options = parser.parse_args()
-    print(f"reading memory: {read_bandwidth(1 << 28, host_target()) / 1e9:.0f} GB/s; {options.threads} thread(s)\n")
-    peers = [name for name in ("onnxruntime", "openvino") if installed(name)]
-    print(f"| operator | µs | GB/s |{''.join(f' {name} µs |' for name in peers)} of best |")
-    print("|---|---:|---:|" + "---:|" * (len(peers) + 1))
-    for name, text in CASES.items():
-        source = load(model_of(text))
-        feeds = sample_inputs(source)
-        program = graft.compile(source, ["llvm"], threads=options.threads)
-        runs = {"graft": program_run(program, feeds)}
-        runs |= {name: peer(name, source, feeds, options.threads) for name in peers}
-        ours, *theirs = measure(runs, options.seconds, minimum=30)
-        constants = [value.const_value for value in source.graph.initializers.values() if value.const_value is not None]
-        outputs = program.run(feeds).values()
-        moved = sum(one.nbytes for one in (*feeds.values(), *map(np.asarray, outputs), *constants))
-        gigabytes = moved / ours.median_ms / 1e6
-        best = min(theirs, key=lambda one: one.median_ms)
-        times = "".join(f" {1e3 * one.median_ms:.0f} |" for one in theirs)
-        print(f"| {name} | {1e3 * ours.median_ms:.0f} | {gigabytes:.1f} |{times} {best.ratio:.2f} |", flush=True)
+    roofline = measure_roofline()
+    figures = ", ".join(f"{size >> 10} KiB {rate / 1e9:.0f}" for size, rate in roofline.bandwidth)
+    print(f"one core: {roofline.flops / 1e9:.0f} GFLOP/s; GB/s of {figures}\n")
+    print("| operator | shape | µs | of the limit | onnxruntime µs | ratio | compile ms | why |")
+    print("|---|---|---:|---:|---:|---:|---:|---|")
+    compiled, ratios = [], []
+    for operator in options.operators:
+        for shape in CASES[operator][1]:
+            ours, share, theirs, seconds = row(
+                operator, shape, options.seconds, roofline, against=installed("onnxruntime")
+            )
+            print(
+                f"| {operator} | {'x'.join(map(str, shape))} | {ours:.1f} | {share:.0%} | {theirs:.1f} | "
+                f"{ours / theirs:.2f} | {1e3 * seconds:.0f} | {reason(operator, share, ours)} |",
+                flush=True,
+            )
+            compiled.append(1e3 * seconds)
+            ratios += [] if math.isnan(theirs) else [ours / theirs]
+    mean = math.exp(sum(map(math.log, ratios)) / max(1, len(ratios)))
+    behind = sum(one > 1 for one in ratios)
+    print(f"\n{len(compiled)} rows; of onnxruntime: geometric mean {mean:.2f}, {behind} behind; ", end="")
+    print(f"compiling: median {np.median(compiled):.0f} ms")
 
 
 if __name__ == "__main__":

@@ -34,19 +34,35 @@ STATUSES = ("native", "mixed", "reference", "failed")
 Row = dict[str, str]
 
 
-def _graft(backends: Sequence[str] | None) -> Callable[[onnx.ModelProto], tuple[Callable[..., Any], str]]:
-    def prepare(model: onnx.ModelProto) -> tuple[Callable[..., Any], str]:
+Prepare = Callable[[onnx.ModelProto], tuple[Callable[..., Any], str, str]]
+"""Gives what runs a model, how it does, and why not natively."""
+
+
+def _graft(backends: Sequence[str] | None) -> Prepare:
+    def prepare(model: onnx.ModelProto) -> tuple[Callable[..., Any], str, str]:
         import graft.onnx_backend
 
         prepared = graft.onnx_backend.prepare(model, backends=backends, threads=1)
         kinds = {module.kind for module in prepared.program.description.modules}
         status = "native" if "reference" not in kinds else "reference" if kinds == {"reference"} else "mixed"
-        return prepared.run, status
+        return prepared.run, status, "" if status == "native" else _why_reference(model)
 
     return prepare
 
 
-def _onnxruntime(model: onnx.ModelProto) -> tuple[Callable[..., Any], str]:
+def _why_reference(model: onnx.ModelProto) -> str:
+    """Return the first operator that is left to `reference`, and why the built-in compiler or the kernels leave it."""
+    import graft
+
+    left = [row for row in graft.plan(model).placements if row.backend == "reference"]
+    if not left:
+        return "what is compiled is placed again"
+    reasons = left[0].reasons
+    found = next((reasons[name] for name in ("llvm", "irregular") if reasons[name].code != "no-pattern"), None)
+    return f"{left[0].op_type}: {(reasons['irregular'] if found is None else found).text}"
+
+
+def _onnxruntime(model: onnx.ModelProto) -> tuple[Callable[..., Any], str, str]:
     os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"  # the suite has operators of opsets to come
     import onnxruntime
 
@@ -55,21 +71,21 @@ def _onnxruntime(model: onnx.ModelProto) -> tuple[Callable[..., Any], str]:
     model.ir_version = min(model.ir_version, NEWEST_IR)  # the suite's files of a newer one use nothing of it
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
-    return (lambda inputs: session.run(None, dict(zip(names, inputs, strict=False)))), "native"
+    return (lambda inputs: session.run(None, dict(zip(names, inputs, strict=False)))), "native", ""
 
 
 PREPARE = {"graft": _graft(None), "llvm": _graft(["llvm"]), "onnxruntime": _onnxruntime}
 
 
 def status_of(case: Case, way: str) -> tuple[str, str]:
-    """Return how a case is computed, and why not where it failed."""
+    """Return how a case is computed, and why not natively."""
     try:
         model = case.model
-        run, status = PREPARE[way](model)
+        run, status, why = PREPARE[way](model)
         check(case, run, case.data(model))
     except Exception as error:  # whatever it is, the case failed
         return "failed", f"{type(error).__name__}: {error}"[:500]
-    return status, ""
+    return status, why
 
 
 def _work(names: Sequence[str]) -> None:

@@ -59,3 +59,9 @@ def model(name: str, seed: int = 0) -> ir.Model:
     loaded = graft.load(path_of(name))
     SeedWeights(seed).run(loaded)
     return loaded
+
+
+if __name__ == "__main__":
+    from benchmarks.families.table import main
+
+    main()

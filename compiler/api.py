@@ -46,6 +46,7 @@ from graft.runtime.arguments import (
     optional,
     takes,
 )
+from graft.runtime.isolation.options import ISOLATION, Isolations
 
 if TYPE_CHECKING:
     import os
@@ -139,6 +140,7 @@ MEMORY = Kind(" or ".join(map(repr, MEMORIES)), lambda value: isinstance(value, 
 @takes(
     **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
     keep_intermediates=optional(PATH), specialize=optional(SPECIALIZE), memory=MEMORY,
+    isolation=optional(ISOLATION),
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -164,6 +166,7 @@ def compile(
     keep_intermediates: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
     memory: Memory = "binding",
+    isolation: Isolations | None = None,
 ) -> Program:
     """Compile a model to a program that is ready to run and to save.
 
@@ -183,20 +186,27 @@ def compile(
     a saved decision to follow, on its own backends unless others are given; ``place`` is a mode of placement, as for
     `plan`. With ``cache``, kernels that were compiled before are found in the user's cache directory.
 
+    ``isolation`` names plugins whose code runs in processes of their own, as in ``{"npu": "process"}``, or with
+    `Isolation` objects that say more: what crashes or hangs there is a RunError here, or goes on with the built-in
+    compiler's code.
+
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.
 
     ``without`` names optimisations (`graft.core.machine.target.OPTIMISATIONS`) and passes
-    (`graft.core.model.normalize.PASSES`) to switch off: the answer stays the same within rounding. Raises GraftError
-    for a name that is neither.
+    (`graft.core.model.normalize.PASSES`, or of a plugin) to switch off: the answer stays the same within rounding.
+    Raises GraftError for a name that is neither.
     """
     request = Request(
         None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
         strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager, dims, specialize,
-        memory,
+        memory, isolation,
     )  # fmt: skip
     compiled = compile_model(model, request)
-    load = partial(program_of, threads=request.thread_count, backends=request.backends, manager=manager)
+    load = partial(
+        program_of, threads=request.thread_count, backends=request.backends, manager=request.plugins,
+        isolation=request.isolated(request.chosen()),
+    )  # fmt: skip
     return compiled.load(load)
 
 
@@ -223,13 +233,17 @@ def program_of(
     threads: int | None,
     backends: Backends = None,
     manager: PluginManager | None = None,
+    isolation: Isolations | None = None,
 ) -> Program:
-    """Return a program in this process; backend objects and the manager's plugins load the modules they made."""
-    from graft.runtime.program import Program
+    """Return a program in this process; backend objects and the manager's plugins load the modules they made.
+
+    ``isolation`` is by the names of plugins; None stands for what the description says.
+    """
+    from graft.runtime.isolation.program import loaded
 
     given = [one for one in listed(backends or ()) if isinstance(one, Backend)]
     loaders = (manager or plugins()).loaders_for(description.modules, given)
-    return Program.from_description(description, threads=threads, loaders=loaders)
+    return loaded(description, threads, loaders, isolation)
 
 
 def compile_model(model: Source, request: Request) -> CompiledModel:
@@ -252,7 +266,8 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
 def _compile_one(model: Source, request: Request) -> CompiledModel:
     """Compile a model whatever is to be specialized."""
     chosen, wishes, options = request.chosen(), request.placement(), request.options()
-    require_code(chosen, options.target.machine)
+    for machine in (options.target.machine, *options.target.devices):
+        require_code(chosen, machine)
     forgiven, manager = request.forgiven(chosen), request.plugins
     measuring = tune_options(request.tune)
     if measuring is not None and not request.tuned:
@@ -275,5 +290,6 @@ def _compile_one(model: Source, request: Request) -> CompiledModel:
         keep_intermediates=None if request.keep_intermediates is None else Path(request.keep_intermediates),
         tune=measuring,
         memory=request.memory,
+        isolation=request.isolated(chosen),
     )
     return compiler.compile(model, request.shapes, request.dims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -13,10 +13,18 @@ from graft.plugins.fence import FencedBackend
 from graft.plugins.fenced_pass import FencedPass
 
 
-def prepare_for(model: ir.Model, backends: Sequence[Backend]) -> None:
-    """Let the backends that take part run their own passes over a prepared model, in order of preference."""
+def prepare_for(model: ir.Model, backends: Sequence[Backend], without: Collection[str] = ()) -> None:
+    """Let the backends that take part run their own passes over a prepared model, in order of preference.
+
+    Passes named in ``without`` are left out.
+    """
     for backend in backends:
-        plugin = backend.plugin if isinstance(backend, FencedBackend) else backend.name
-        found: list[Any] = [FencedPass.of(one, plugin) for one in backend.passes()]
+        found: list[Any] = [one for one in passes_of(backend) if one.name not in without]
         if found:
             Pipeline(tuple(found)).run(model)
+
+
+def passes_of(backend: Backend) -> list[FencedPass]:
+    """Return a backend's own passes; raise PluginError for what is none."""
+    plugin = backend.plugin if isinstance(backend, FencedBackend) else backend.name
+    return [FencedPass.of(one, plugin) for one in backend.passes()]

@@ -11,16 +11,18 @@ import logging
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
 from graft.compiler.backend_passes import prepare_for
 from graft.compiler.cache_facts import cache_facts
+from graft.compiler.constant_subgraphs import fold_constant_subgraphs
 from graft.compiler.exchanged_values import packed_types, require_values
 from graft.compiler.faults import without_faulty
 from graft.compiler.most_memory import Memory
@@ -57,9 +59,10 @@ from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
 from graft.runtime.files import make_folder, write
+from graft.runtime.isolation.options import Isolation
 from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import METADATA
-from graft.runtime.procedure import Module, ProgramDescription
+from graft.runtime.procedure import Device, Module, ProgramDescription
 
 if TYPE_CHECKING:
     from graft.partition.cost_search import PlanTimes
@@ -93,6 +96,8 @@ class CompiledModel:
     """Whether results that are not live at the same time may have the same memory."""
     memory: Memory = "binding"
     """When memory is planned where shapes vary."""
+    devices: Mapping[str, Device] = field(default_factory=dict)
+    """The memories that backends compute in, where it is not main memory."""
     without: Callable[[Sequence[tuple[Region, GraftError]]], CompiledModel] | None = None
     """Compiles again where some regions' modules cannot be loaded, or raises why they cannot."""
 
@@ -146,7 +151,7 @@ class CompiledModel:
 
     def _stitcher(self) -> Stitcher:
         ranges = ranges_of(self.partitioned)
-        return Stitcher(self.regions, self.modules, self.passed, self.reuse, ranges, self.memory)
+        return Stitcher(self.regions, self.modules, self.passed, self.reuse, ranges, self.memory, self.devices)
 
 
 def prepare(
@@ -159,7 +164,7 @@ def prepare(
     """Return the model loaded and simplified; ``source`` is not changed.
 
     The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
-    Passes named in ``without`` are left out.
+    Passes named in ``without`` are left out, those of plugins too.
     """
     return simplified(load(source, shapes=shapes, dims=dims), source, shapes, manager, without, dims)
 
@@ -180,9 +185,11 @@ def simplified(
     if loaded is source:
         model = loaded.clone()
         record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
-    more = manager.passes("import") if manager else ()
+    more = [row for row in manager.passes("import") if row.name not in without] if manager else ()
     disable = PASSES.keys() & without
     normalize(model, disable=disable, more=more, verify=False)
+    if manager and "constant-subgraphs" not in without and fold_constant_subgraphs(model, partial(_run_once, manager)):
+        normalize(model, disable=disable, more=more, verify=False)
     try:
         verify_model(model, "normalize")
     except AssertionError:
@@ -190,9 +197,19 @@ def simplified(
         normalize(again, disable=disable, more=more)  # checked after every pass, this names the one that is wrong
         raise
     require_values(model)
-    if manager and (last := manager.passes("before-partition")):
-        Pipeline(tuple(last)).run(model)
+    last = manager.passes("before-partition") if manager else ()
+    if kept := tuple(row for row in last if row.name not in without):
+        Pipeline(kept).run(model)
     return model
+
+
+def _run_once(manager: PluginManager, model: ir.Model) -> Mapping[str, np.ndarray]:
+    """Return what a model without inputs computes, on the machine that compiles, by what takes what others leave."""
+    from graft.runtime.isolation.program import loaded
+
+    backends = [one for one in manager.backends() if one.fallback and one.available() is None]
+    compiled = Compiler(backends, compile_options(1, True, without=("constant-subgraphs",))).compile(model)
+    return compiled.load(lambda one: loaded(one, 1, manager.loaders_for(one.modules, ()), None)).run({})
 
 
 class Compiler:
@@ -219,8 +236,10 @@ class Compiler:
         tune: TuneOptions | None = None,
         forgiven: Collection[str] = (),
         memory: Memory = "binding",
+        isolation: Mapping[str, Isolation] | None = None,
     ) -> None:
         self._memory: Memory = memory
+        self._isolation = isolation or {}
         self._backends = {backend.name: backend for backend in backends}
         self._options = options
         self._policy = policy
@@ -245,7 +264,7 @@ class Compiler:
             loaded = load(source, shapes=shapes, dims=dims)
         with self._timed("normalize"):
             model = simplified(loaded, source, shapes, self._manager, self._options.target.without, dims)
-            prepare_for(model, list(self._backends.values()))
+            prepare_for(model, list(self._backends.values()), self._options.target.without)
         self._write("01_normalized.onnx", model)
         return self._compiled(model, {})
 
@@ -265,14 +284,19 @@ class Compiler:
         passed = frozenset(name for name, backend in self._backends.items() if backend.constants == "passed")
         with self._timed("stitch"):
             reuse = "in-place" not in self._options.target.without
-            stitcher = Stitcher(found, compiled, passed, reuse, ranges_of(partitioned.model), self._memory)
+            devices = {
+                name: Device(one.device, getattr(one, "plugin", name), one.install)
+                for name, one in self._backends.items()
+                if one.device != "cpu"
+            }
+            stitcher = Stitcher(found, compiled, passed, reuse, ranges_of(partitioned.model), self._memory, devices)
             description = stitcher.stitch(partitioned.model.graph)
         with self._timed("describe"):
             caches = cache_facts(partitioned.model, model, compiled, found, description)
             description = self._with_facts(description, partitioned, stitcher.weights, caches)
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
-            self._report, reuse, self._memory, partial(self._without, model, refusals),
+            self._report, reuse, self._memory, devices, partial(self._without, model, refusals),
         )  # fmt: skip
 
     def _without(
@@ -382,6 +406,8 @@ class Compiler:
         }
         if caches:
             metadata["caches"] = caches_to_json(caches)
+        if self._isolation:
+            metadata["isolation"] = {plugin: how.to_json() for plugin, how in self._isolation.items()}
         if packed := packed_types(partitioned.model):
             metadata[METADATA] = packed
         files = {"model.onnx": model_without_weights(partitioned.model)}
@@ -414,20 +440,21 @@ def compile_options(
     without: Collection[str] = (),
     precision: str = "float32",
     machines: Callable[[], Mapping[str, Machine]] = dict,
+    passes: Collection[str] = (),
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
     ``target`` is a machine by its name; ``machines`` gives those of plugins, should it be none of the rows.
 
     With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
-    used and kept there. ``without`` names optimisations and graph passes to do without.
+    used and kept there. ``without`` names optimisations and passes, those of plugins in ``passes`` too, to do without.
     """
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
     return CompileOptions(
         replace(
             target_named(target, machines),
-            without=check_switches(without, (*OPTIMISATIONS, *PASSES)),
+            without=check_switches(without, check_switches(without, (*OPTIMISATIONS, *PASSES, *passes))),
             precision=precision_named(precision),
         ),
         threads or available_threads(),

@@ -89,11 +89,11 @@ class MeasuredPlans:
 
     def recorded(self, result: Partitioned) -> float | None:
         """Return a plan's time, infinity if it failed, None if it is not known; a damaged database knows nothing."""
-        key = self._key(result.model)
-        if key in self._failed:
-            return math.inf
         try:
-            return self.times.get(key)
+            if not self._failed and not self.times:  # a key takes all regions' structures
+                return None
+            key = self._key(result.model)
+            return math.inf if key in self._failed else self.times.get(key)
         except DatabaseError as error:
             log.warning("%s", error.message)
             return None

@@ -14,10 +14,11 @@ from graft.compiler.memory.plan import MemoryPlan, plan_memory, plan_without_reu
 from graft.compiler.most_memory import Memory, most_bytes
 from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
 from graft.core.model.symbols import TooLargeError, canonical, multiply, substituted
+from graft.errors import UnsupportedError
 from graft.runtime.dtypes import element_type
 from graft.runtime.extents import Extent, Symbol, symbols_of
-from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
-from graft.runtime.spans import owner_of, spans_of
+from graft.runtime.procedure import Call, Procedure, Storage, TensorSpec, contiguous_bytes
+from graft.runtime.spans import is_upload, owner_of, spans_of, touched
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class ProcedureBuilder:
     """The ranges of symbols and of operations on them: those that shapes use become the procedure's."""
     memory: Memory = "binding"
     """Whether, with symbols, memory is planned once for the largest shapes, or by the runtime for each binding."""
+    _copies: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Values in another memory than the one they were made in, by tensor and device."""
 
     @classmethod
     def reopen(cls, procedure: Procedure) -> ProcedureBuilder:
@@ -60,9 +63,89 @@ class ProcedureBuilder:
         self.inputs.append(self.add(TensorSpec(name, dtype, shape, "input", index=len(self.inputs))))
         return self.inputs[-1]
 
-    def result(self, name: str, dtype: str, shape: tuple[Extent, ...] | None, *, is_dynamic: bool = False) -> int:
-        """Add a tensor that a call will write and return its index; ``is_dynamic``: the callee gives it its memory."""
-        return self.add(TensorSpec(name, dtype, shape, "dynamic" if shape is None or is_dynamic else "arena"))
+    def result(
+        self, name: str, dtype: str, shape: tuple[Extent, ...] | None, *, is_dynamic: bool = False, device: int = 0
+    ) -> int:
+        """Add a tensor that a call will write and return its index; ``is_dynamic``: the callee gives it its memory.
+
+        Raises UnsupportedError for such memory on a device.
+        """
+        storage: Storage = "dynamic" if shape is None or is_dynamic else "arena"
+        if device and storage == "dynamic":
+            raise UnsupportedError(
+                f"'{name}' is computed on a device, and its shape is known only when it is there; leave its node to a "
+                "backend that computes in main memory",
+                tensor=name,
+            )
+        return self.add(TensorSpec(name, dtype, shape, storage, device=device))
+
+    def on(self, index: int, device: int) -> int:
+        """Return a tensor's value in a memory: itself, or a copy, which is made once. -1 stays -1.
+
+        An input that is first wanted on a device comes there, and one that both want is in main memory.
+        """
+        if index < 0 or self.tensors[index].device == device:
+            return index
+        if (index, device) not in self._copies:
+            self._copies[index, device] = self._copied(index, device)
+        return self._copies[index, device]
+
+    def _copied(self, index: int, device: int) -> int:
+        """Add a tensor with a value of another memory, and the copy right behind what writes it.
+
+        A constant has its bytes in each memory, and needs no call. From one device to another is by way of main memory.
+        """
+        tensor = self.tensors[index]
+        if tensor.storage == "constant":
+            return self.add(replace(tensor, device=device))
+        if tensor.device and device:
+            return self.on(self.on(index, 0), device)
+        if tensor.shape is None:
+            raise UnsupportedError(
+                f"'{tensor.name}' is to be copied to a device, and its rank is not known; leave the nodes that read it "
+                "to a backend that computes in main memory",
+                tensor=tensor.name,
+            )
+        copy = self.result(tensor.name, tensor.dtype, tensor.shape, device=device)
+        self.calls.insert(self._written_by(index), Call("copy", (index,), (copy,)))
+        return copy
+
+    def _written_by(self, index: int) -> int:
+        """Return the number of the first call before which the bytes of a tensor are there."""
+        if self.tensors[index].storage == "extents":
+            return len(self.calls)  # its symbols may be told by any call so far
+        owner = self._root(index)
+        for step in reversed(range(len(self.calls))):
+            if any(one >= 0 and self._root(one) == owner for one in self.calls[step].outputs):
+                return step + 1
+        return 0
+
+    def _root(self, index: int) -> int:
+        while self.tensors[index].storage == "view":
+            index = self.tensors[index].of
+        return index
+
+    def take_inputs_on_devices(self, outputs: Sequence[int]) -> list[int]:
+        """Let the caller give the inputs that nobody reads in main memory on the device that reads them.
+
+        Returns the tensors that are ``outputs`` then.
+        """
+        results = list(outputs)
+        for index in self.inputs:
+            users = [call for call in self.calls if index in touched(call)]
+            viewed = any(one.storage == "view" and one.of == index for one in self.tensors)
+            copies = [call.outputs[0] for call in users if is_upload(self.tensors, call)]
+            if viewed or index in results or len(users) != 1 or len(copies) != 1:
+                continue
+            (copy,) = copies
+            self.tensors[index] = replace(self.tensors[index], device=self.tensors[copy].device)
+            number = {one: index if one == copy else one for one in range(len(self.tensors))}
+            self.calls = [_renumber(call, number) for call in self.calls if call is not users[0]]
+            for other, tensor in enumerate(self.tensors):
+                if tensor.storage == "view" and tensor.of == copy:
+                    self.tensors[other] = replace(tensor, of=index)
+            results = [number[one] for one in results]
+        return results
 
     def inline(
         self,
@@ -71,12 +154,14 @@ class ProcedureBuilder:
         modules: int,
         keys: Mapping[str, str],
         into: Sequence[int] | None = None,
+        device: int = 0,
     ) -> list[int]:
         """Append the calls of a compiled region and return the tensors of its outputs.
 
         ``inputs`` are the tensors passed, ``modules`` the number of the region's first module, ``keys`` the global
-        keys of its constants, ``into`` existing tensors that take the outputs.
+        keys of its constants, ``into`` existing tensors that take the outputs, ``device`` the memory it computes in.
         """
+        inputs = [self.on(index, device) for index in inputs]
         here = {} if into is None else self._written_into(compiled, into)
         binding = {symbol.tensor for symbol in compiled.symbols}
         for index, tensor in enumerate(compiled.tensors):
@@ -86,14 +171,16 @@ class ProcedureBuilder:
                 case "input":
                     here[index] = inputs[tensor.index]
                 case "constant":
-                    here[index] = self.add(replace(tensor, constant=keys[tensor.constant]))
+                    here[index] = self.add(replace(tensor, constant=keys[tensor.constant], device=device))
                 case "view":
-                    here[index] = self.add(replace(tensor, of=here[tensor.of]))
+                    here[index] = self.add(replace(tensor, of=here[tensor.of], device=device))
                 case "extents":
-                    here[index] = self.add(tensor)
+                    here[index] = self.on(self.add(tensor), device)
                 case _:
                     is_dynamic = tensor.storage == "dynamic" or index in binding
-                    here[index] = self.result(tensor.name, tensor.dtype, tensor.shape, is_dynamic=is_dynamic)
+                    here[index] = self.result(
+                        tensor.name, tensor.dtype, tensor.shape, is_dynamic=is_dynamic, device=device
+                    )
         for call in compiled.calls:
             moved = _renumber(call, here)
             self.calls.append(replace(moved, module=modules + call.module) if call.kind == "call" else moved)
@@ -130,8 +217,24 @@ class ProcedureBuilder:
         self._place_outputs(outputs, names)
         return self._planned()
 
+    def _copy_for_parts(self) -> None:
+        """Copy tensors of known shape out of tensors with symbols where a part of them is viewed.
+
+        Where such a part ends in memory can be checked of the copy, and not of what has another size in every call.
+        """
+        for index, tensor in enumerate(self.tensors):
+            whole = tensor.of
+            if tensor.storage != "view" or self.tensors[whole].storage != "view" or _is_symbolic(self.tensors[whole]):
+                continue
+            is_part = tensor.offset != 0 or self._bytes(index) != self._bytes(whole)
+            if is_part and _is_symbolic(self.tensors[self._root(whole)]):
+                source = self.tensors[whole].of
+                self.tensors[whole] = replace(self.tensors[whole], storage="arena", of=-1, offset=0)
+                self.calls.insert(self._written_by(source), Call("copy", (source,), (whole,)))
+
     def _resolve_views(self) -> None:
         """Make every view point at the tensor that owns its bytes."""
+        self._copy_for_parts()
         for index, tensor in enumerate(self.tensors):
             if tensor.storage == "view" and self.tensors[tensor.of].storage == "view":
                 base = self.tensors[tensor.of]
@@ -140,13 +243,17 @@ class ProcedureBuilder:
     def _place_outputs(self, outputs: Sequence[int], names: Sequence[str]) -> None:
         """Let each output's owner be written straight into the caller's memory; copy where it cannot be.
 
-        A copy is needed for an input or constant that is returned, a tensor returned twice, and a view of a part.
+        A copy is needed for an input or constant that is returned, a tensor returned twice, and a view of a part. What
+        is on a device stays there, but for a shape that is known only when the program has run in part.
         """
         self.outputs = []
-        for position, (index, name) in enumerate(zip(outputs, names, strict=True)):
+        told = {extent for index in self.inputs for extent in self.tensors[index].shape or ()}
+        for position, (given, name) in enumerate(zip(outputs, names, strict=True)):
+            early = all(symbol in told for extent in self.tensors[given].shape or () for symbol in symbols_of(extent))
+            index = given if early else self.on(given, 0)
             tensor = self.tensors[index]
             owner = self._owner(index)
-            spec = TensorSpec(name, tensor.dtype, tensor.shape, "output", index=position)
+            spec = TensorSpec(name, tensor.dtype, tensor.shape, "output", index=position, device=tensor.device)
             if self.tensors[owner].storage in ("arena", "dynamic") and self._same_bytes(owner, index):
                 if owner != index:
                     self._make_view(owner, index)
@@ -200,8 +307,15 @@ class ProcedureBuilder:
         arena = [i for i in kept if self.tensors[i].storage == "arena"]
         is_symbolic = any(_is_symbolic(self.tensors[i]) for i in kept)
         is_later = is_symbolic and self.memory == "binding"
-        plan = MemoryPlan((0,) * len(arena), 0, 0) if is_later or not arena else self._plan(arena, spans)
-        offsets = dict(zip(arena, plan.offsets, strict=True))
+        plan, offsets, device_arenas = MemoryPlan((), 0, 0), dict.fromkeys(arena, 0), []
+        for device in range(1 + max((self.tensors[i].device for i in kept), default=0)):
+            there = [i for i in arena if self.tensors[i].device == device]
+            one = MemoryPlan((0,) * len(there), 0, 0) if is_later or not there else self._plan(there, spans)
+            offsets |= dict(zip(there, one.offsets, strict=True))
+            if device:
+                device_arenas.append(one.arena_bytes)
+            else:
+                plan = one
         tensors = []
         for old in kept:
             tensor = self.tensors[old]
@@ -217,7 +331,7 @@ class ProcedureBuilder:
         symbols = bound_symbols(tensors, inputs, calls, self.ranges)
         return Procedure(
             self.name, tuple(tensors), inputs, outputs, calls, plan.arena_bytes, plan.bound_bytes, symbols,
-            bounds_of(symbols, self.ranges),
+            bounds_of(symbols, self.ranges), tuple(device_arenas),
         )  # fmt: skip
 
     def _plan(self, arena: Sequence[int], spans: Mapping[int, tuple[int, int]]) -> MemoryPlan:

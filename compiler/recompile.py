@@ -20,14 +20,25 @@ from graft.compiler.request import Request, plugins
 from graft.errors import ArtifactError
 from graft.partition.region import Region, regions
 from graft.plugins.backend import CompiledRegion
+from graft.plugins.manager import PluginManager
+from graft.runtime.isolation.options import isolations_of
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
 
 
 def recompile(description: ProgramDescription, missing: Collection[int], threads: int | None) -> ProgramDescription:
     """Return the program without the modules numbered ``missing``; raise GraftError if that cannot be."""
+    if description.devices:
+        names = ", ".join(f"'{device.name}'" for device in description.devices)
+        raise ArtifactError(
+            f"the program computes on {names}, and no region is compiled anew for another memory; install what its "
+            "modules need, or compile the model again for this machine",
+            devices=[device.name for device in description.devices],
+        )
     models = _models_of(description)
     found: dict[int, dict[str, Region]] = {}
     rebuilt: dict[int, CompiledRegion] = {}
+    isolated = isolations_of(description.metadata)
+    manager = PluginManager(disabled=isolated) if isolated else plugins()  # whose code does not run in this process
     for number in sorted(missing):
         module = description.modules[number]
         first = max(one for one in models if one <= number)
@@ -41,8 +52,13 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
                 "artifact's model",
                 module=module.name,
             )
-        rebuilt[number] = _compile(region, threads, str(description.metadata.get("precision", "float32")))
-    return _replace_modules(description, rebuilt)
+        rebuilt[number] = _compile(region, threads, str(description.metadata.get("precision", "float32")), manager)
+    try:
+        return _replace_modules(description, rebuilt)
+    except LookupError as error:
+        raise ArtifactError(
+            f"artifact is damaged: a procedure names a tensor that it does not have ({error}); compile it again"
+        ) from error
 
 
 def _models_of(description: ProgramDescription) -> dict[int, tuple[str, Mapping[str, str]]]:
@@ -75,7 +91,7 @@ def _model_of(description: ProgramDescription, file: str, keys: Mapping[str, str
     return model
 
 
-def _compile(region: Region, threads: int | None, precision: str) -> CompiledRegion:
+def _compile(region: Region, threads: int | None, precision: str, manager: PluginManager) -> CompiledRegion:
     """Compile a region's body as a model of its own."""
     graph = region.function.clone().graph
     graph.name = region.name
@@ -85,7 +101,8 @@ def _compile(region: Region, threads: int | None, precision: str) -> CompiledReg
         graph.initializers.add(value)
     model = ir.Model(graph, ir_version=10, functions=[function.clone() for function in region.composites.values()])
     passes.InlinePass()(model)
-    compiled = compile_model(model, Request(plugins().fallbacks(), threads=threads, precision=precision)).description
+    request = Request(manager.fallbacks(), threads=threads, precision=precision, manager=manager)
+    compiled = compile_model(model, request).description
     if len(compiled.procedures) > 1:
         raise ArtifactError(
             f"region '{region.name}' cannot be compiled anew: it holds control flow; install what its module needs",
@@ -115,6 +132,12 @@ def _replace_calls(procedure: Procedure, rebuilt: Mapping[int, CompiledRegion], 
         if call.kind == "call" and call.module in rebuilt:
             region = rebuilt[call.module]
             keys = {key: key for key in region.constants}
+            given = len(region.procedure.inputs), len(region.procedure.outputs)
+            if given != (len(call.inputs), len(call.outputs)):
+                raise ArtifactError(
+                    f"artifact is damaged: '{call.function}' is called with {len(call.inputs)} inputs and "
+                    f"{len(call.outputs)} outputs, its region has {given[0]} and {given[1]}; compile it again"
+                )
             builder.inline(region.procedure, call.inputs, number[call.module], keys, into=call.outputs)
         else:
             builder.calls.append(replace(call, module=number[call.module]) if call.kind == "call" else call)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graft.compiler.backend_passes import passes_of
 from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
 from graft.compiler.most_memory import Memory
@@ -17,12 +18,15 @@ from graft.compiler.specialize import Specialize, label_of, narrowed
 from graft.compiler.tuned_dims import without_numbers
 from graft.core.machine.host import available_threads
 from graft.core.machine.rows import NATIVE
+from graft.core.machine.target import OPTIMISATIONS
+from graft.core.model.normalize import PASSES
 from graft.core.tuning.options import remaining, tune_options
 from graft.errors import PlanError, UnsupportedError
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import PluginManager
 from graft.runtime.foreign import kind_of, said, shown
+from graft.runtime.isolation.options import Isolation, Isolations, isolations
 
 if TYPE_CHECKING:
     import os
@@ -38,9 +42,12 @@ EXAMPLE = '; write backends=["onednn", "llvm"]'
 
 
 @cache
-def plugins() -> PluginManager:
-    """Return the plugin manager of this process; it finds the installed plugins on first use."""
-    return PluginManager()
+def plugins(isolated: frozenset[tuple[str, Isolation]] = frozenset()) -> PluginManager:
+    """Return the plugin manager of this process; it finds the installed plugins on first use.
+
+    Of those that are ``isolated`` nothing is imported here: that is another manager.
+    """
+    return PluginManager(isolation=dict(isolated))
 
 
 def choose(backends: Backends, manager: PluginManager | None = None) -> list[Backend]:
@@ -107,6 +114,7 @@ class Request:
     dims: Dims | None = None
     specialize: Specialize | None = None
     memory: Memory = "binding"
+    isolation: Isolations | None = None
 
     def variant(self, dims: Dims, tuned_for: float) -> Request:
         """Return the wishes for a version of the model with these dimensions, after so many seconds of tuning.
@@ -126,7 +134,10 @@ class Request:
     @property
     def plugins(self) -> PluginManager:
         """The plugin manager to ask."""
-        return self.manager or plugins()
+        if self.manager is not None:
+            return self.manager
+        wanted = isolations(self.isolation or {})
+        return plugins(frozenset((name, how) for name, how in wanted.items() if how.compile))
 
     @property
     def thread_count(self) -> int:
@@ -143,13 +154,35 @@ class Request:
         wanted = self.plan.backends if self.backends is None and self.plan is not None else self.backends
         return choose(wanted, self.plugins)
 
+    def isolated(self, chosen: Sequence[Backend]) -> dict[str, Isolation]:
+        """Return how plugins are to be isolated, by name; raise PlanError for a name that is none of the backends'."""
+        plugin_of = {backend.name: getattr(backend, "plugin", backend.name) for backend in chosen}
+        found = {}
+        for name, how in isolations(self.isolation or {}).items():
+            if name not in plugin_of and name not in plugin_of.values():
+                raise PlanError(
+                    f"isolation names '{name}', which is none of the backends {', '.join(plugin_of)}", backend=name
+                )
+            found[plugin_of.get(name, name)] = how
+        return found
+
     def forgiven(self, chosen: Sequence[Backend]) -> Collection[str]:
-        """Return the names of backends whose faults do not stop the others."""
-        return forgiven_of(chosen, self.names_backends, self.strict)
+        """Return the names of backends whose faults do not stop the others, isolated ones among them."""
+        found = forgiven_of(chosen, self.names_backends, self.strict)
+        spared = {plugin for plugin, how in self.isolated(chosen).items() if how.compile and how.fallback}
+        if self.strict or not spared:
+            return found
+        return {*found, *(one.name for one in chosen if getattr(one, "plugin", one.name) in spared)}
 
     def placement(self) -> Policy:
         """Return the policy with a mode of placement; raise PlanError for an unknown one."""
         return placed(self.policy, self.place, named=self.names_backends)
+
+    def plugin_passes(self) -> dict[str, str]:
+        """Return the names of the passes that plugins and the chosen backends bring, with the plugin of each."""
+        stages = [one for stage in ("import", "before-partition") for one in self.plugins.passes(stage)]
+        own = [one for backend in self.chosen() for one in passes_of(backend)]
+        return {one.name: one.plugin for one in (*stages, *own)}
 
     def options(self) -> CompileOptions:
         """Return what backends are told; raise GraftError for a wish that makes no sense."""
@@ -162,6 +195,7 @@ class Request:
             self.without,
             self.precision,
             self.plugins.machines,
+            () if set(self.without) <= {*OPTIMISATIONS, *PASSES} else self.plugin_passes(),
         )
 
 

@@ -21,6 +21,7 @@ from graft.core.model.extent_text import parsed as parsed_extent
 from graft.core.model.load import Source, load
 from graft.core.model.symbols import ANY, Range, names_in
 from graft.errors import GraftError, ModelError
+from graft.runtime.devices import on_devices
 from graft.runtime.extents import Symbol
 from graft.runtime.procedure import Call, Procedure, ProgramDescription
 from graft.runtime.program import Program
@@ -156,8 +157,8 @@ def specialized(general: CompiledModel, variants: Mapping[str, CompiledModel]) -
         joined(general.description, {label: one.description for label, one in variants.items()}),
         general.plan, general.partitioned, general.normalized, general.regions, general.modules, general.passed,
         {**general.seconds, **more}, sum(reports[1:], reports[0]) if reports else None, general.reuse,
-        general.memory, general.without,
-        general, variants,
+        general.memory, general.devices,
+        general.without, general, variants,
     )  # fmt: skip
 
 
@@ -168,19 +169,23 @@ def joined(general: ProgramDescription, variants: Mapping[str, ProgramDescriptio
     plan and weights; the partitioned models are files ``variants/<number>.onnx``.
     """
     procedures, modules = list(general.procedures), list(general.modules)
+    devices = list(dict.fromkeys(device for one in (general, *variants.values()) for device in one.devices))
+    procedures = [on_devices(procedure, general.devices, devices) for procedure in procedures]
     constants, files = dict(general.constants), dict(general.files)
     facts: list[dict[str, Any]] = []
     for number, (label, one) in enumerate(variants.items()):
         place = {"procedure": len(procedures), "module": len(modules)}
         told = {key: one.metadata[key] for key in ("plan", "summary", "weights") if key in one.metadata}
         facts.append({"label": label, **place, **told})
-        procedures += _renumbered(one.procedures, label, len(procedures), len(modules))
+        own = [on_devices(procedure, one.devices, devices) for procedure in one.procedures]
+        procedures += _renumbered(own, label, len(procedures), len(modules))
         modules += one.modules
         constants = {**one.constants, **constants}
         files |= {f"variants/{number}.onnx": data for name, data in one.files.items() if name == "model.onnx"}
     return replace(
         general, procedures=tuple(procedures), modules=tuple(modules), constants=constants, files=files,
         metadata={**general.metadata, "variants": facts}, variants=tuple(row["procedure"] for row in facts),
+        devices=tuple(devices),
     )  # fmt: skip
 
 

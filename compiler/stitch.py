@@ -22,8 +22,9 @@ from graft.partition.graph import is_control_flow
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
 from graft.runtime.constants import ConstantStore
+from graft.runtime.devices import on_devices
 from graft.runtime.packed_values import pack
-from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, TensorSpec
+from graft.runtime.procedure import Call, Device, Module, Procedure, ProgramDescription, TensorSpec
 
 
 class Stitcher:
@@ -37,8 +38,11 @@ class Stitcher:
         reuse: bool = True,
         ranges: Ranges | None = None,
         memory: Memory = "binding",
+        devices: Mapping[str, Device] | None = None,
     ) -> None:
         """Take the regions and what they were compiled to; ``passed``: backends whose constants go with every call.
+
+        ``devices`` are the memories that backends compute in, by their names, where it is not main memory.
 
         Without ``reuse`` every result has memory of its own. ``ranges`` are those of the model's symbols;
         ``memory`` says whether the arena is planned for each binding of them, or once.
@@ -55,6 +59,8 @@ class Stitcher:
         self._ranges = ranges or {}
         self._memory: Memory = memory
         self._arithmetic: Mapping[ir.Value, Contents] = {}
+        self._devices = devices or {}
+        self._used: list[Device] = []
         self.weights: dict[str, str] = {}
         """Content keys of the initialisers that vendors' regions read, by name: what a region is compiled anew from."""
 
@@ -75,6 +81,7 @@ class Stitcher:
         if region.backend in self._passed:
             constants = [self._constant(builder, name, tensor) for name, tensor in region.constants.items()]
         outputs = self._call_region(builder, scope, region, inputs, constants, [view.value for view in region.outputs])
+        outputs = builder.take_inputs_on_devices(outputs)
         builder.substitute({**(binding or {}), **scope.numbers(binding or {})})
         self._procedures.append(builder.finish(outputs, [view.name for view in region.outputs]))
         return self._description()
@@ -95,7 +102,20 @@ class Stitcher:
     def _description(self) -> ProgramDescription:
         procedures = tuple(procedure for procedure in self._procedures if procedure is not None)
         assert len(procedures) == len(self._procedures)
-        return ProgramDescription(procedures, tuple(self._modules), self._constants.arrays)
+        devices = tuple(self._used)
+        procedures = tuple(on_devices(procedure, devices, devices) for procedure in procedures)
+        return ProgramDescription(procedures, tuple(self._modules), self._constants.arrays, devices=devices)
+
+    def _device(self, region: Region) -> int:
+        """Return the number of the memory that a region computes in, in the program's list of devices."""
+        compiled = self._compiled[region.name]
+        is_empty = isinstance(compiled, CompiledRegion) and not compiled.modules  # views and copies are so anywhere
+        if region.backend not in self._devices or is_empty:
+            return 0
+        device = self._devices[region.backend]
+        if device.name not in [one.name for one in self._used]:
+            self._used.append(device)
+        return 1 + [one.name for one in self._used].index(device.name)
 
     def _graph(
         self, graph: ir.Graph, name: str, captured: Sequence[ir.Value], more_outputs: Sequence[ir.Value] = ()
@@ -111,6 +131,10 @@ class Stitcher:
             self._node(builder, scope, node, tensors)
         results = [*graph.outputs, *more_outputs]
         outputs = [self._tensor(builder, value, tensors) for value in results]
+        if number == 0:
+            outputs = builder.take_inputs_on_devices(outputs)
+        else:
+            outputs = [builder.on(index, 0) for index in outputs]
         self._procedures[number] = builder.finish(outputs, [value.name or "" for value in results])
         return number
 
@@ -190,15 +214,17 @@ class Stitcher:
     ) -> list[int]:
         """Append a region's calls and return the tensors of its outputs."""
         compiled = self._compiled[region.name]
+        device = self._device(region)
         if isinstance(compiled, CompiledRegion):
             keys = {name: self._constants.add(array) for name, array in compiled.constants.items()}
             first = self._add_modules(region.name, compiled.modules)
             scope.results(results)
-            return builder.inline(compiled.procedure, inputs, first, keys)
+            return builder.inline(compiled.procedure, inputs, first, keys, device=device)
         first = self._add_modules(region.name, (compiled,))
         if region.backend in self._passed:
             inputs = inputs + constants
-        outputs = _add_results(builder, scope, results)
+        inputs = [builder.on(index, device) for index in inputs]
+        outputs = _add_results(builder, scope, results, device)
         builder.calls.append(Call("call", tuple(inputs), tuple(outputs), first, region.name, origin=region.origin))
         return outputs
 
@@ -222,13 +248,14 @@ class Stitcher:
         for name in names:
             body: ir.Graph = node.attributes[name].as_graph()
             captured = [value for value in captured_values(body) if constant_tensor(value) is None]
-            arguments.append(tuple(self._tensor(builder, value, tensors) for value in captured))
+            arguments.append(tuple(builder.on(self._tensor(builder, value, tensors), 0) for value in captured))
             bodies.append(self._graph(body, f"{view.name}.{name}", captured))
+        inputs = [builder.on(self._tensor(builder, value, tensors), 0) for value in node.inputs]
         outputs = tuple(_add_results(builder, scope, node.outputs))
         builder.calls.append(
             Call(
                 kind=node.op_type.lower(),  # type: ignore[arg-type]
-                inputs=tuple(self._tensor(builder, value, tensors) for value in node.inputs),
+                inputs=tuple(inputs),
                 outputs=outputs,
                 bodies=tuple(bodies),
                 arguments=tuple(arguments),
@@ -244,9 +271,11 @@ def _add_inputs(builder: ProcedureBuilder, scope: ExtentScope, values: Sequence[
     return [builder.add_input(value.name or "", _storage(value), shape) for value, shape in pairs]
 
 
-def _add_results(builder: ProcedureBuilder, scope: ExtentScope, values: Sequence[ir.Value]) -> list[int]:
+def _add_results(
+    builder: ProcedureBuilder, scope: ExtentScope, values: Sequence[ir.Value], device: int = 0
+) -> list[int]:
     return [
-        builder.result(value.name or "", _storage(value), shape, is_dynamic=late)
+        builder.result(value.name or "", _storage(value), shape, is_dynamic=late, device=device)
         for value, (shape, late) in zip(values, scope.results(values), strict=True)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from graft.errors import GraftError
 from graft.runtime.arguments import TEXT, require
@@ -33,7 +34,7 @@ class Reject:
             known = ", ".join((*BACKEND_CODES, *CORE_CODES, f"{LOST_TO}<backend>"))
             raise GraftError(f"unknown reason code '{self.code}'; use one of {known}", code=self.code)
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> Literal[False]:
         return False
 
     def __str__(self) -> str:
@@ -53,6 +54,11 @@ class Yield:
     def __post_init__(self) -> None:
         if type(self.text) is not str:
             require("Yield", "text", self.text, TEXT)
+
+
+def first(*answers: Reject | None) -> Reject | None:
+    """Return the first refusal, None without any. Not what `or` does, for refusals are falsy."""
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def plain(answer: object) -> object:

@@ -6,7 +6,7 @@ and *accumulated* (the region's outputs inside the running program).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,17 @@ from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.sample_inputs import sample_inputs
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.errors import GraftError, VerifyError
+from graft.measure.parts import whole_of
 from graft.partition.policy import Policy
 from graft.plugins.manager import MANAGER
-from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, WHOLE, instance, optional, takes
+from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 from graft.runtime.extents import Symbol
+from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
     from graft.compiler.driver import CompiledModel
+    from graft.partition.region import Region
     from graft.plugins.backend import Backend
     from graft.plugins.manager import PluginManager
     from graft.runtime.procedure import ProgramDescription
@@ -66,6 +69,28 @@ class RegionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BadRegion:
+    """The first region, in order of execution, that is at fault: its inputs are as they should be, an output is not."""
+
+    region: str
+    backend: str
+    nodes: tuple[str, ...]
+    """The names of the model's nodes in it."""
+    output: str
+    """The output with the worst error."""
+    difference: Difference
+    alone: bool
+    """Whether it is wrong by itself, fed with the reference's values; else only inside the program, fed with what the
+    regions before it gave."""
+
+    def __str__(self) -> str:
+        where = "by itself" if self.alone else "inside the program only"
+        error = f"largest error {self.difference.max_abs:.3g}, relative {self.difference.max_rel:.3g}"
+        place = f"region '{self.region}' of backend '{self.backend}' (nodes {', '.join(self.nodes)})"
+        return f"{place}, output '{self.output}': {error}, {where}"
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """The outcome of `verify`."""
 
@@ -74,11 +99,12 @@ class VerifyReport:
     atol: float
     outputs: tuple[OutputReport, ...]
     regions: tuple[RegionReport, ...] = ()
+    first_bad: BadRegion | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether every output, and every region by itself, is within the tolerance."""
-        return all(row.difference.ok for row in self.outputs) and all(row.isolated.ok for row in self.regions)
+        """Whether every output, and every region that was checked, is within the tolerance."""
+        return all(row.difference.ok for row in self.outputs) and self.first_bad is None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data."""
@@ -89,6 +115,7 @@ class VerifyReport:
     model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), against=TEXT, per_region=FLAG,
     inputs=optional(FEEDS),
     manager=optional(MANAGER), shapes=optional(SHAPES), dims=optional(DIMS), threads=optional(WHOLE), strict=FLAG,
+    without=TEXTS, isolation=optional(ISOLATION),
     policy=optional(instance(Policy, wanted="a graft.Policy")), rtol=NUMBER, atol=NUMBER,
 )  # fmt: skip
 def verify(
@@ -107,12 +134,18 @@ def verify(
     rtol: float = 1e-3,
     atol: float = 1e-4,
     manager: PluginManager | None = None,
+    without: Collection[str] = (),
+    isolation: Isolations | None = None,
 ) -> VerifyReport:
     """Compare a compiled model with ``against`` (``reference``: onnx.reference, or ``onnxruntime``).
 
     ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
     element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones, with
-    the numbers that ``dims`` gives symbols; ranges in it are what the program is compiled for.
+    the numbers that ``dims`` gives symbols; ranges in it are what the program is compiled for. ``without`` and
+    ``isolation`` are as for `graft.compile`.
+
+    With ``per_region`` every output of every region of the main graph is compared too, and the report names the first
+    region that is at fault. No region is where a pass changed what the model computes.
     """
     if against not in PEERS:
         raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)
@@ -121,19 +154,37 @@ def verify(
     feeds = dict(inputs) if inputs is not None else sample_inputs(original, dims=values)
     compiled: CompiledModel | None = None
     if program is None or per_region:
-        request = Request(backends, threads=threads, strict=strict, policy=policy, manager=manager)
+        request = Request(
+            backends, threads=threads, strict=strict, policy=policy, manager=manager, without=without,
+            isolation=isolation,
+        )  # fmt: skip
+        load_one = partial(
+            program_of, threads=threads, backends=backends, manager=request.plugins,
+            isolation=request.isolated(request.chosen()),
+        )  # fmt: skip
         compiled = compile_model(original, request)
-        program = program or program_of(compiled.description, threads, backends, manager)
+        program = program or load_one(compiled.description)
     names = [value.name or "" for value in original.graph.outputs]
     actual = program.run(feeds)  # first: it says what is wrong with the inputs
     expected = evaluate(original, feeds, names, against)
     outputs = tuple(OutputReport(name, difference(actual[name], expected[name], rtol, atol)) for name in names)
-    regions: tuple[RegionReport, ...] = ()
-    if per_region:
-        assert compiled is not None
-        load_one = partial(program_of, threads=threads, backends=backends, manager=manager)
-        regions = tuple(_regions(compiled, feeds, against, rtol, atol, load_one))
-    return VerifyReport(against, rtol, atol, outputs, regions)
+    if not per_region:
+        return VerifyReport(against, rtol, atol, outputs)
+    assert compiled is not None
+    regions, first_bad = _regions(compiled, feeds, against, Tolerance(rtol, atol), load_one)
+    return VerifyReport(against, rtol, atol, outputs, tuple(regions), first_bad)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far an element may be from its reference ``r``: by ``atol + rtol * |r|``."""
+
+    rtol: float
+    atol: float
+
+    def judge(self, actual: np.ndarray, expected: np.ndarray) -> Difference:
+        """Return how far an array is from its reference."""
+        return difference(actual, expected, self.rtol, self.atol)
 
 
 def difference(actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> Difference:
@@ -208,28 +259,66 @@ def _regions(
     compiled: CompiledModel,
     feeds: Mapping[str, np.ndarray],
     against: str,
-    rtol: float,
-    atol: float,
+    tolerance: Tolerance,
     load_one: Callable[[ProgramDescription], Program],
-) -> list[RegionReport]:
-    """Return a row for every output of every region of the main graph."""
+) -> tuple[list[RegionReport], BadRegion | None]:
+    """Return a row for every output of every region of the main graph, and the first that is at fault."""
     calls = compiled.region_calls()
     wanted = {value.name or "": value for node, _ in calls for value in (*node.inputs, *node.outputs) if value}
     computed = [name for name, value in wanted.items() if value.producer() is not None]
     expected = {**feeds, **evaluate(compiled.normalized, feeds, computed, against)}
     inside = load_one(compiled.stitch(outputs=computed)).run(dict(feeds))
     binding = _binding([*compiled.partitioned.graph.inputs, *wanted.values()], expected)
-    rows = []
+    rows: list[RegionReport] = []
+    first_bad: BadRegion | None = None
+    suspect = _Suspect(compiled.normalized, {**feeds, **inside}, against, tolerance)
     for node, region in calls:
         alone = load_one(compiled.stitch_region(region, binding))
         outer = {inner.name: value for inner, value in zip(region.function.inputs, node.inputs, strict=True) if value}
         results = alone.run({view.name: expected[outer[view.name].name or ""] for view in region.inputs})
+        own = []
         for view, value in zip(region.outputs, node.outputs, strict=True):
             name = value.name or ""
-            isolated = difference(results[view.name], expected[name], rtol, atol)
-            accumulated = difference(inside[name], expected[name], rtol, atol)
-            rows.append(RegionReport(region.name, region.backend, name, isolated, accumulated))
-    return rows
+            isolated = tolerance.judge(results[view.name], expected[name])
+            accumulated = tolerance.judge(inside[name], expected[name])
+            own.append(RegionReport(region.name, region.backend, name, isolated, accumulated))
+        rows += own
+        first_bad = first_bad or suspect.fault(region, own)
+    return rows, first_bad
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """What tells whether a region is at fault: the model it was made of, and what its values were in the program."""
+
+    model: ir.Model
+    inside: Mapping[str, np.ndarray]
+    against: str
+    tolerance: Tolerance
+
+    def fault(self, region: Region, rows: Sequence[RegionReport]) -> BadRegion | None:
+        """Return what is wrong with a region, by itself or else with the inputs that it had; None if nothing is."""
+        alone = {row.output: row.isolated for row in rows}
+        if all(row.isolated.ok for row in rows):
+            # right by itself and wrong in the program: by its own doing, or because its inputs were wrong already
+            found = {} if all(row.accumulated.ok for row in rows) else self._with_own_inputs(region, list(alone))
+            return self._worst(region, found, alone=False)
+        return self._worst(region, alone, alone=True)
+
+    def _worst(self, region: Region, found: Mapping[str, Difference], alone: bool) -> BadRegion | None:
+        bad = [(row.max_abs, name) for name, row in found.items() if not row.ok]
+        if not bad:
+            return None
+        name = max(bad)[1]
+        return BadRegion(region.name, region.backend, region.origin, name, found[name], alone)
+
+    def _with_own_inputs(self, region: Region, names: Sequence[str]) -> dict[str, Difference]:
+        whole, numbers = whole_of(ir.to_proto(self.model), self.inside, region.origin)
+        part = whole.part(numbers, names)
+        if part is None or len(numbers) != len(region.origin):  # it was rewritten: there is nothing to compare with
+            return {}
+        expected = evaluate(ir.from_proto(part.model), part.inputs, list(part.expected), self.against)
+        return {name: self.tolerance.judge(self.inside[name], array) for name, array in expected.items()}
 
 
 def _binding(values: Iterable[ir.Value], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from graft.core.model.view import NodeView
+import onnx_ir as ir
+
+from graft.core.model.view import NodeView, is_packed, type_text
 from graft.core.reject import LOST_TO, Reject
 from graft.partition.backend_like import BackendLike
 from graft.partition.graph import RUNTIME, IndexedGraph, has_bodies, is_call
@@ -30,9 +32,10 @@ class AnnotateTarget:
     """Asks the backends in order of preference.
 
     1. A composite belongs to its backend; a call of a region to the backend that the region was made for.
-    2. Control flow whose values are tensors is the runtime's, unless a backend with ``control_flow = True`` takes it;
+    2. Control flow is the runtime's, unless a backend with ``control_flow = True`` takes it;
        and so is arithmetic of shapes, which the refusals keep from all backends.
-    3. Nodes tied together by values that are not tensors go to the first backend that takes them all.
+    3. Nodes tied together by values that cannot leave a region go to the first backend that takes them all. Others that
+       are no tensors of numbers are asked only of backends with ``packed = True``.
     4. Any other node goes to the first backend that is not refused beforehand and supports it.
     5. Every backend that does not get a node has one reason: the refusal given beforehand, its own answer, that of a
        composite's check where it has no rule for the single node, or ``lost-to``.
@@ -106,7 +109,14 @@ class AnnotateTarget:
     def _ask(self, backend: BackendLike, view: NodeView, opaque: bool) -> Reject | None:
         if has_bodies(view.node) and not opaque and not getattr(backend, "control_flow", False):
             return Reject(NO_PATTERN, f"{view.op_type} is run by the runtime; its bodies are placed node by node")
+        if not getattr(backend, "packed", False) and (value := _packed(view)) is not None:
+            return Reject("dtype", f"'{value.name}' is {type_text(value)}; {backend.name} takes tensors of numbers")
         return self.tolerance.ask(backend, view)
+
+
+def _packed(node: NodeView) -> ir.Value | None:
+    """Return a value of a node that is no tensor of numbers, and so comes and goes as packed bytes."""
+    return next((value for value in (*node.node.inputs, *node.node.outputs) if value and is_packed(value)), None)
 
 
 def lost_to(backend: str) -> Reject:

@@ -15,9 +15,11 @@ from graft.patterns.match import Match
 class BackendLike(Protocol):
     """The part of a backend that partitioning uses.
 
-    It may have more members: ``control_flow = True`` says that it takes If, Loop and Scan whole, ``fallback = True``
-    that it is there to take what others leave, ``cost(region)`` prices a region for placement by cost,
-    ``yields(node)`` says what it takes only in passing, and ``fuses = True`` that it takes over what others yield.
+    It may have more members: ``control_flow = True`` says that it takes If, Loop and Scan whole, ``packed = True`` that
+    it takes strings, sequences and optionals, ``fallback = True`` that it is there to take what others leave,
+    ``cost(region)`` prices a region for placement by cost, ``yields(node)`` says what it takes only in passing, and
+    ``fuses = True`` that it takes over what others yield, ``loses_nan`` which operators it computes otherwise than ONNX
+    says where a NaN comes; ``device`` is the memory that its regions compute in.
     """
 
     @property
@@ -37,6 +39,14 @@ class BackendLike(Protocol):
     def available(self) -> str | None:
         """Return None if the backend can run here, else why not."""
         ...
+
+
+MAIN_MEMORY = "cpu"
+
+
+def memory_of(backend: BackendLike) -> str:
+    """Return the memory that a backend's regions compute in."""
+    return str(getattr(backend, "device", MAIN_MEMORY))
 
 
 def ask_supports(backend: BackendLike, node: NodeView) -> Reject | None:

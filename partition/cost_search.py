@@ -9,13 +9,14 @@ another one counts as cheaper only by more than a margin, for a model knows a ve
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import onnx_ir as ir
 
 from graft.core.reject import Reject
+from graft.partition.backend_like import MAIN_MEMORY, memory_of
 from graft.partition.costs import value_bytes
 from graft.partition.estimators import Estimator
 from graft.partition.plan import Plan
@@ -183,6 +184,11 @@ class _Search:
             return math.inf
         typical = self.problem.work.typical
         moved = sum(self.estimator.copy_seconds(value_bytes(value, typical)) for value in handed_over(result.model))
+        memories = {one.name: device for one in self.problem.backends if (device := memory_of(one)) != MAIN_MEMORY}
+        moved += sum(
+            self.estimator.transfer_seconds(value_bytes(value, typical))
+            for value in (transferred(result.model, memories) if memories else ())
+        )
         return sum(self._region(region) for region in regions(result.model)) + moved
 
     def _region(self, region: Region) -> float:
@@ -207,6 +213,27 @@ def handed_over(model: ir.Model) -> Iterator[ir.Value]:
                 if (value, backend) not in seen:
                     seen.add((value, backend))
                     yield value
+
+
+def transferred(model: ir.Model, memories: Mapping[str, str]) -> Iterator[ir.Value]:
+    """Yield the values that are read in another memory than they are made in, once for every memory that reads one.
+
+    ``memories`` are those of backends that do not compute in main memory. The model's inputs and outputs are there.
+    """
+    seen: set[tuple[ir.Value, str]] = set()
+    for graph in model.graphs():
+        reads = [(value, _memory(call, memories)) for call in graph for value in call.inputs]
+        reads += [(value, MAIN_MEMORY) for value in graph.outputs]
+        for value, memory in reads:
+            if value is None or value.const_value is not None or (value, memory) in seen:
+                continue
+            seen.add((value, memory))
+            if _memory(value.producer(), memories) != memory:
+                yield value
+
+
+def _memory(call: ir.Node | None, memories: Mapping[str, str]) -> str:
+    return MAIN_MEMORY if call is None else memories.get(call.metadata_props.get("Compiler", ""), MAIN_MEMORY)
 
 
 def _baseline_first(pool: Sequence[Priced]) -> list[Priced]:

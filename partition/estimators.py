@@ -36,6 +36,10 @@ class Estimator(Protocol):
         """Return the time that it takes to hand ``size`` bytes to another backend."""
         ...
 
+    def transfer_seconds(self, size: int) -> float:
+        """Return the time that it takes to copy ``size`` bytes from main memory to a device, or back."""
+        ...
+
 
 @dataclass(slots=True)
 class Roofline:
@@ -51,6 +55,9 @@ class Roofline:
     flops_per_second: float = 1e11
     bytes_per_second: float = 1e10
     margin: float = 0.15
+    link_bytes_per_second: float = 2e10
+    link_seconds: float = 1e-5
+    """Of copies between main memory and a device: PCI Express 4.0 with 16 lanes, and what each takes besides."""
 
     def region_seconds(self, region: Region) -> float:
         """Return the time of a region's kernels one after another."""
@@ -66,6 +73,10 @@ class Roofline:
     def copy_seconds(self, size: int) -> float:
         """Return the time of writing and reading the bytes once."""
         return size / COPY_BYTES_PER_SECOND
+
+    def transfer_seconds(self, size: int) -> float:
+        """Return the time of the bytes on the link, and of a copy."""
+        return self.link_seconds + size / self.link_bytes_per_second
 
     def _kernel(self, cost: Cost) -> float:
         limit = max(cost.flops / self.flops_per_second, cost.bytes / self.bytes_per_second) / self.threads

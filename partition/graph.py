@@ -168,6 +168,11 @@ def is_tensor(value: ir.Value) -> bool:
     return not is_packed(value)
 
 
+def is_exchanged(value: ir.Value) -> bool:
+    """Whether a value can leave a region: as a tensor of numbers, or packed as `graft.runtime.packed_values` says."""
+    return not isinstance(value.type, ir.SparseTensorType)
+
+
 def is_call(node: ir.Node) -> bool:
     """Whether the node calls a region or a composite of an earlier partitioning."""
     return node.domain in (REGION_DOMAIN, COMPOSITE_DOMAIN)

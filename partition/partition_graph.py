@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from graft.core.model.symbolic_shapes import dimensions_of
 from graft.partition.annotate_target import Annotation
 from graft.partition.copying import ValueMap, copy_node, fresh_outputs
 from graft.partition.graph import IndexedGraph, bodies, is_constant_node, topological, unique_name
@@ -16,6 +17,7 @@ from graft.partition.merge_composite import Group
 from graft.partition.region import COMPOSITE_DOMAIN, OPERANDS, REGION_DOMAIN
 from graft.partition.signature import formal_inputs, operands_of, results_of, signature_text
 from graft.partition.units import Unit, Units
+from graft.runtime.extents import Extent, Symbol, symbols_of
 
 IR_VERSION = 10
 """The first ONNX IR version in which functions carry types of values."""
@@ -251,11 +253,33 @@ def _read_outside(graph: IndexedGraph, nodes: Sequence[int]) -> set[ir.Value]:
 
 
 def _crossing(cuts: GraphCuts) -> set[ir.Value]:
-    """Return the values that some cut reads from another, and the graph's outputs."""
+    """Return the values that some cut reads from another, the graph's outputs, and what gives their extents values."""
     crossing = set(cuts.graph.graph.outputs)
     for cut in cuts.cuts:
         crossing.update(external_reads(cuts.graph, [cuts.units.units[number] for number in cut.units]))
-    return crossing
+    return crossing | _binders(cuts, crossing)
+
+
+def _binders(cuts: GraphCuts, crossing: set[ir.Value]) -> set[ir.Value]:
+    """Return values that stay inside their regions but for a symbol: an extent of theirs, and part of one that crosses.
+
+    A program knows a symbol from an axis of a tensor of its own; ``d*h`` of one that crosses tells neither.
+    """
+    graph = cuts.graph
+    wanted = {one for value in crossing for extent in _extents(value) for one in symbols_of(extent)}
+    for value in (*graph.graph.inputs, *crossing):
+        wanted.difference_update(one for one in _extents(value) if isinstance(one, Symbol))
+    found: set[ir.Value] = set()
+    for unit in cuts.units.units if wanted else ():
+        for value in (value for index in unit.nodes for value in graph.nodes[index].outputs if unit.group is None):
+            if known := wanted.intersection(_extents(value)):
+                found.add(value)
+                wanted -= known
+    return found
+
+
+def _extents(value: ir.Value) -> tuple[Extent, ...]:
+    return tuple(extent for extent in dimensions_of(value) or () if extent is not None)
 
 
 def _emission_order(cuts: GraphCuts) -> list[Cut]:

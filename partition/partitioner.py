@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 
 import onnx_ir as ir
 
@@ -21,6 +22,7 @@ from graft.partition.placement_constraints import plan_refusals, require_pins, r
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.problem import Partitioned, Problem
+from graft.patterns.language import Pattern
 from graft.patterns.validate import validate
 
 __all__ = ["Partitioned", "Policy", "partition"]
@@ -54,7 +56,7 @@ def partition(
     if doubled:
         raise PlanError(f"backend '{doubled[0]}' is listed twice; list each backend once", backend=doubled[0])
     for backend in backends:
-        _validate(backend)
+        _validate(backend.name, tuple((row.name, row.pattern) for row in backend.patterns))
     with collection_paused():
         wanted = {} if plan is None else plan_refusals(plan, fingerprint(model), names)
         problem = Problem(model, tuple(backends), policy, {**wanted, **(refusals or {})}, operators)
@@ -80,22 +82,23 @@ def partition(
     return result
 
 
-def _validate(backend: BackendLike) -> None:
-    """Raise PatternError, naming the composite, if a row of the backend's table is wrong."""
+@lru_cache(maxsize=64)
+def _validate(backend: str, rows: tuple[tuple[str, Pattern], ...]) -> None:
+    """Raise PatternError, naming the composite, if a row of a backend's table is wrong; a table is checked once."""
     names: set[str] = set()
-    for row in backend.patterns:
-        if row.name in names:
+    for name, pattern in rows:
+        if name in names:
             raise PatternError(
-                f"backend '{backend.name}' has two composites named '{row.name}'; give each row its own name",
-                plugin=backend.name,
-                composite=row.name,
+                f"backend '{backend}' has two composites named '{name}'; give each row its own name",
+                plugin=backend,
+                composite=name,
             )
-        names.add(row.name)
+        names.add(name)
         try:
-            validate(row.pattern)
+            validate(pattern)
         except PatternError as error:
             raise PatternError(
-                f"composite '{row.name}' of backend '{backend.name}': {error}", plugin=backend.name, composite=row.name
+                f"composite '{name}' of backend '{backend}': {error}", plugin=backend, composite=name
             ) from error
 
 

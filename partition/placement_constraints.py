@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Sequence
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.errors import PlanError
+from graft.partition.backend_like import BackendLike
 from graft.partition.graph import RUNTIME, IndexedGraph
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
-from graft.partition.tolerance import Tolerance
+from graft.partition.tolerance import ACCURACY, Tolerance
 
 
 def wished_refusals(
@@ -71,6 +72,30 @@ def wished_tolerance(
         _look_up("operator", target, known)
         allowed |= {(backend, target) for backend in ([named] if named else backends)}
     return Tolerance(frozenset(allowed))
+
+
+def special_refusals(
+    graphs: Sequence[IndexedGraph], backends: Sequence[BackendLike], policy: Policy, tolerance: Tolerance
+) -> dict[tuple[str, str], Reject]:
+    """Return the refusals, by (node name, backend), of operators that backends which nobody asked for lose NaNs in.
+
+    Who names a backend, pins a node to it or allows the operator to be inaccurate has asked for it.
+    """
+    if policy.placement in (None, "greedy"):
+        return {}
+    losing = [(one.name, frozenset(getattr(one, "loses_nan", ()))) for one in backends]
+    return {
+        (node, backend): Reject(
+            ACCURACY, f"{backend} takes a NaN for a number in {view.op_type}; allow it to be inaccurate to have that"
+        )
+        for backend, operators in losing
+        if operators
+        for graph in graphs
+        for node, view in zip(graph.names, graph.views, strict=True)
+        if view.op_type in operators
+        and (backend, view.op_type) not in tolerance.allowed
+        and policy.pin.get(node) != backend
+    }
 
 
 def plan_refusals(plan: Plan, model: str, backends: Sequence[str]) -> dict[tuple[str, str], Reject]:

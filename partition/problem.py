@@ -19,7 +19,7 @@ from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
 from graft.partition.near_misses import NEAR, Alone, alone, with_reasons
 from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
-from graft.partition.placement_constraints import wished_refusals, wished_tolerance
+from graft.partition.placement_constraints import special_refusals, wished_refusals, wished_tolerance
 from graft.partition.plan import Plan
 from graft.partition.planning import placements
 from graft.partition.policy import Policy
@@ -80,7 +80,8 @@ class Problem:
         self.tables = tuple((backend.name, self.tolerance.rows(backend)) for backend in present)
         self.yielding = Yielding(present, self.tolerance)
         wishes = wished_refusals(graphs, self.names, self.policy, self.fallbacks)
-        self.refusals = {**wishes, **self.refusals}
+        special = special_refusals(graphs, self.backends, self.policy, self.tolerance)
+        self.refusals = {**special, **wishes, **self.refusals}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Units: what is placed as one. A composite, nodes tied together by values that are not tensors, or a single node."""
+"""Units: what is placed as one: a composite, nodes tied by values that cannot leave a region, or a single node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.partition.graph import IndexedGraph, bodies, is_call, is_control_flow, is_tensor, topological
+from graft.partition.graph import IndexedGraph, bodies, is_call, is_control_flow, is_exchanged, topological
 from graft.partition.merge_composite import Group
 
 
@@ -18,7 +18,7 @@ class Unit:
     nodes: tuple[int, ...]
     group: Group | None = None
     opaque: bool = False
-    """Whether values that are not tensors keep the nodes together, or a node's bodies to the node."""
+    """Whether values that cannot leave a region keep the nodes together, or a node's bodies to the node."""
 
     @property
     def body(self) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ class Units:
 def make_units(graph: IndexedGraph, groups: Sequence[Group]) -> Units:
     """Return the units of a graph with the given composites.
 
-    Nodes that share a value that is not a tensor become one unit, and so does whatever lies between them.
+    Nodes that share a value that cannot leave a region become one unit, and so does whatever lies between them.
     """
     owner = list(range(len(graph.nodes)))
     grouped: dict[int, Group] = {}
@@ -66,16 +66,16 @@ def make_units(graph: IndexedGraph, groups: Sequence[Group]) -> Units:
 
 
 def crosses_bodies(node: ir.Node, captured: Sequence[ir.Value]) -> bool:
-    """Whether a value that is not a tensor enters or leaves a control-flow node or one of its bodies."""
+    """Whether a value that cannot leave a region enters or leaves a control-flow node or one of its bodies."""
     edge: list[ir.Value | None] = [*node.inputs, *node.outputs, *captured]
     for _, body in bodies(node):
         edge.extend(body.inputs)
         edge.extend(body.outputs)
-    return any(value is not None and not is_tensor(value) for value in edge)
+    return any(value is not None and not is_exchanged(value) for value in edge)
 
 
 def _tie(graph: IndexedGraph, owner: list[int]) -> set[int]:
-    """Give nodes that share a value that is not a tensor one owner; return the nodes that must not be opened."""
+    """Give nodes that share a value that cannot leave a region one owner; return those that must not be opened."""
     opaque: set[int] = set()
     parent = list(range(len(graph.nodes)))
 
@@ -89,13 +89,13 @@ def _tie(graph: IndexedGraph, owner: list[int]) -> set[int]:
         if index in graph.captured and (not is_control_flow(node) or crosses_bodies(node, graph.captured[index])):
             opaque.add(index)
         for value in node.inputs if index not in graph.captured else graph.reads(index):
-            if value is None or is_tensor(value) or is_call(node):
+            if value is None or is_exchanged(value) or is_call(node):
                 continue
             opaque.add(index)
             producer = value.producer()
             if producer is not None and producer in graph.number:
                 parent[find(index)] = find(graph.number[producer])
-        if any(not is_tensor(value) for value in node.outputs):
+        if any(not is_exchanged(value) for value in node.outputs):
             opaque.add(index)
     tied: dict[int, int] = {}
     for member in sorted(opaque):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from graft.patterns.language import (
     Alternative,
     Body,
@@ -76,8 +78,12 @@ def nest_family(pattern: Operator) -> str | None:
     return family if nested else None
 
 
+@lru_cache(maxsize=4096)
 def root_operators(pattern: Pattern) -> frozenset[tuple[str, str]] | None:
-    """Return (domain, operator) of the nodes that can be the pattern's root; None if that is not known."""
+    """Return (domain, operator) of the nodes that can be the pattern's root; None if that is not known.
+
+    It is kept by the pattern's identity: a wildcard that is redirected later can only narrow the answer.
+    """
     return _roots(pattern, ())
 
 

@@ -85,9 +85,24 @@ class Backend:
     """
     fuses: ClassVar[bool] = False
     """Whether it fuses small operators into its kernels, so that it takes what an earlier backend `yields`."""
+    loses_nan: ClassVar[frozenset[str]] = frozenset()
+    """The operators whose result, or whose effect behind a product, is a number where ONNX says NaN.
+
+    Placement by cost, as where the user names no backends, does not take them; who names the backend gets them.
+    """
     api_level: ClassVar[int] = API_LEVEL
+    packed: ClassVar[bool] = False
+    """Whether its modules take strings, sequences, optionals and numbers of a few bits, in packed bytes.
+
+    `graft.runtime.packed_values` says what these are; the core asks other backends for none of them.
+    """
     constants: ClassVar[ConstantOwnership] = "handed-over"
     shapes: ClassVar[ShapeSupport] = "symbolic"
+    device: ClassVar[str] = "cpu"
+    """The memory that its regions compute in: "cpu", or the name of a device, which its loader's library has.
+
+    What other backends give is copied there, once for each value, and back where others want it.
+    """
     install: ClassVar[str] = ""
     """The command that installs what the loader of this backend's modules needs."""
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -147,6 +162,13 @@ class Backend:
         """Return None if the backend can run here, else the reason and what to install."""
         return None
 
+    def lacks(self) -> Sequence[str]:
+        """Return what is not here of what its programs need to run, though it can compile them; with what to do.
+
+        `graft backends doctor` says it: a driver, a device, an assembler that would make loading faster.
+        """
+        return ()
+
     def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
         """Return the estimated cost of a region, or one for each of its kernels that run one after another.
 
@@ -161,6 +183,13 @@ class Backend:
 
     def disassemble(self, module: Module) -> str | None:
         """Return the instructions of a module as text, for `graft inspect --disassemble`; None if there is no text."""
+        return None
+
+    def recompile(self, module: Module, text: str) -> Module | None:
+        """Return a module with the code of its edited source; None if it is of another backend, or has no source.
+
+        Raises CompileError for what the compiler refuses.
+        """
         return None
 
     def fingerprint(self) -> str:

@@ -121,7 +121,8 @@ class RegionCalls:
             COperand(f"Y{index}" if several else "Y", dtype, _known(node, index))
             for index, dtype in enumerate(node.dtype)
         )
-        known: dict[str, COperand | None] = {output.name: output for output in outputs}
+        known: dict[str, COperand | None] = dict.fromkeys(_formal_inputs(node)[len(names) :])  # left out at the end
+        known |= {output.name: output for output in outputs}
         return CKernel(node, inputs, outputs, known | dict(zip(names, inputs, strict=True)))
 
     def _function(self, text: CText, node: JsonNode) -> str:
@@ -156,15 +157,16 @@ def _names(node: JsonNode) -> list[str]:
     """Return a name for each input: captured, of ONNX's schema, or its position behind an x."""
     names = [f"x{position}" for position in range(len(node.inputs))]
     found = {places[0]: name for name, places in node.operands.items()}
-    if len(node.body) == 1 and not found:
-        found = dict(enumerate(_formal(node.body[0].op, node.body[0].domain)[: len(names)]))
+    found = found or dict(enumerate(_formal_inputs(node)[: len(names)]))
     return [found.get(position, name) for position, name in enumerate(names)]
 
 
-def _formal(operator: str, domain: str) -> list[str]:
+def _formal_inputs(node: JsonNode) -> list[str]:
+    """Return the names of ONNX's schema for the inputs of a kernel that is one operator; none where it has no say."""
     import onnx
 
-    if not onnx.defs.has(operator, domain):
+    if len(node.body) != 1 or node.operands or not onnx.defs.has(node.body[0].op, node.body[0].domain):
         return []
     single = onnx.defs.OpSchema.FormalParameterOption.Variadic
-    return [one.name for one in onnx.defs.get_schema(operator, domain=domain).inputs if one.option != single]
+    formal = onnx.defs.get_schema(node.body[0].op, domain=node.body[0].domain).inputs
+    return [one.name for one in formal if one.option != single]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class CSourceBackend(Backend):
     """A backend whose kernels are functions of a C library: say what it supports, and the call of each; that is all.
 
+    The plugin of a library with one function::
+
         class Tiny(graft.CSourceBackend):
             name = "tiny"
             headers, libraries = ("tiny.h",), ("libtiny.so.1",)

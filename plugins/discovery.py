@@ -18,6 +18,8 @@ BUILT_IN = {
     "accelerator": "graft.plugins.accelerator.plugin",
     "c_source": "graft.plugins.c_source.plugin",
     "cblas": "graft.plugins.cblas.plugin",
+    "cuda": "graft.plugins.cuda.plugin",
+    "irregular": "graft.plugins.irregular.plugin",
     "llvm": "graft.plugins.llvm.plugin",
     "onednn": "graft.plugins.onednn.plugin",
     "reference": "graft.plugins.reference.plugin",

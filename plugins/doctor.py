@@ -60,6 +60,10 @@ def _findings(manager: PluginManager, plugin: Plugin) -> Iterator[Finding]:
         reason = _unavailable(backend)
         if reason:
             yield Finding(plugin.name, "note", f"backend '{backend.name}' cannot run here: {one_line(reason)}")
+        for text in _lacks(backend):
+            yield Finding(
+                plugin.name, "note", f"backend '{backend.name}' compiles, but lacks something here: {one_line(text)}"
+            )
     yield from (_error(plugin, error) for error in _raised(_hook_questions(manager, plugin)))
 
 
@@ -84,6 +88,7 @@ def _faults(backend: FencedBackend) -> Iterator[GraftError]:
     questions: list[Callable[[], object]] = [
         partial(_require_methods, backend),
         backend.available,
+        backend.lacks,
         backend.version,
         backend.fingerprint,
         lambda: backend.patterns,
@@ -158,6 +163,13 @@ def _unavailable(backend: FencedBackend) -> str | None:
         return backend.available()
     except GraftError:
         return None  # already among the faults
+
+
+def _lacks(backend: FencedBackend) -> Sequence[str]:
+    try:
+        return backend.lacks()
+    except GraftError:
+        return ()  # already among the faults
 
 
 def _nodes(backend: FencedBackend) -> Iterator[NodeView]:

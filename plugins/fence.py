@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -14,6 +14,7 @@ from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.compiled import checked
 from graft.plugins.statement import Statement, statement_of
 from graft.plugins.static_shapes import refused_if_symbolic
+from graft.plugins.time_limit import ANSWER_SECONDS, TimeLimitExceeded, time_limit
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.procedure import Module
 
@@ -45,6 +46,8 @@ def fence(plugin: str, doing: str) -> Iterator[None]:
             error.facts.setdefault("plugin", plugin)
             raise
         text = said(error)
+        if isinstance(error, TimeLimitExceeded):
+            raise PluginError(f"plugin '{plugin}': in {doing}, {text}", plugin=plugin, doing=doing) from error
         raise PluginError(
             f"plugin '{plugin}' raised {kind_of(error)} in {doing}{': ' if text else ''}{text}",
             plugin=plugin,
@@ -103,6 +106,7 @@ class FencedBackend(Backend):
         self.plugin = plugin
         self.named = False
         self.remarks: list[str] = []
+        self._rows: tuple[tuple[object, ...], tuple[Composite, ...]] = ((), ())
         # Class attributes of `Backend`, which a wrapper has per instance.
         vars(self).update(
             name=statement.name,
@@ -110,17 +114,21 @@ class FencedBackend(Backend):
             by_default=statement.by_default,
             fallback=statement.fallback,
             fuses=statement.fuses,
+            packed=statement.packed,
+            loses_nan=statement.loses_nan,
             api_level=statement.api_level,
             constants=statement.constants,
             shapes=statement.shapes,
+            device=statement.device,
             install=statement.install or install,
             rules=statement.rules,
         )
 
-    def _call(self, method: str, function: Callable[[], T]) -> T:
+    def _call(self, method: str, function: Callable[[], T], seconds: float | None = ANSWER_SECONDS) -> T:
+        """Call vendor code; ``seconds`` None is for what may take any time: compiling and tuning."""
         doing = method if self.plugin == self.name else f"{method} of backend '{self.name}'"
         try:
-            with fence(self.plugin, doing):
+            with fence(self.plugin, doing), nullcontext() if seconds is None else time_limit(seconds):
                 return function()
         except GraftError as error:
             error.facts.setdefault("backend", self.name)
@@ -146,7 +154,16 @@ class FencedBackend(Backend):
     @property
     def patterns(self) -> Sequence[Composite]:
         """The backend's composites, their checks fenced."""
-        return self._call("patterns", lambda: tuple(self._fenced(one) for one in self.backend.patterns))
+        return self._call("patterns", self._fenced_rows)
+
+    def _fenced_rows(self) -> tuple[Composite, ...]:
+        """Return the rows fenced, the same objects as before while the backend's own rows are the same objects."""
+        rows = tuple(self.backend.patterns)
+        known, fenced = self._rows
+        if len(rows) != len(known) or any(one is not other for one, other in zip(rows, known, strict=True)):
+            fenced = tuple(self._fenced(one) for one in rows)
+            self._rows = rows, fenced
+        return fenced
 
     def _fenced(self, row: object) -> Composite:
         composite = self._checked_row(row)
@@ -189,6 +206,13 @@ class FencedBackend(Backend):
             return row
         raise PluginError(f"backend '{self.name}': {wrong}", plugin=self.plugin, backend=self.name)
 
+    def lacks(self) -> Sequence[str]:
+        """Return what the backend says is not here."""
+        found: object = self._call("lacks", lambda: self.backend.lacks())
+        if not isinstance(found, tuple | list) or not all(isinstance(one, str) for one in found):
+            raise self._fault("lacks", found, "a tuple of texts")
+        return tuple(found)
+
     def passes(self) -> Sequence[Any]:
         """Return the backend's passes."""
         found: object = self._call("passes", lambda: self.backend.passes())
@@ -226,6 +250,7 @@ class FencedBackend(Backend):
         compiled = self._call(
             f"compile of region '{region.name}'",
             lambda: checked(self.backend.compile(region, options), region, self.name),
+            None,
         )
         if isinstance(compiled, Module):
             return self._signed(compiled)
@@ -235,7 +260,7 @@ class FencedBackend(Backend):
         """Return the backend's report."""
         from graft.core.tuning.options import TuneReport
 
-        report: object = self._call("tune", lambda: self.backend.tune(regions, options, wish))
+        report: object = self._call("tune", lambda: self.backend.tune(regions, options, wish), None)
         if report is not None and not isinstance(report, TuneReport):
             raise self._fault("tune", report, "a TuneReport or None")
         return report
@@ -280,16 +305,23 @@ class FencedBackend(Backend):
 
     def report(self, module: Module) -> ModuleReport | None:
         """Return the backend's report."""
-        answer: object = self._call("report", lambda: self.backend.report(module))
+        answer: object = self._call("report", lambda: self.backend.report(module), None)
         if answer is not None and not isinstance(answer, ModuleReport):
             raise self._fault("report", answer, "a ModuleReport or None")
         return answer
 
     def disassemble(self, module: Module) -> str | None:
         """Return the backend's text."""
-        answer: object = self._call("disassemble", lambda: self.backend.disassemble(module))
+        answer: object = self._call("disassemble", lambda: self.backend.disassemble(module), None)
         if answer is not None and not isinstance(answer, str):
             raise self._fault("disassemble", answer, "a text or None")
+        return answer
+
+    def recompile(self, module: Module, text: str) -> Module | None:
+        """Return the backend's module."""
+        answer: object = self._call("recompile", lambda: self.backend.recompile(module, text), None)
+        if answer is not None and not isinstance(answer, Module):
+            raise self._fault("recompile", answer, "a Module or None")
         return answer
 
     def fingerprint(self) -> str:
@@ -310,4 +342,4 @@ class FencedBackend(Backend):
             raise AttributeError(f"backend has no attribute '{name}'")
         if not callable(value):
             return value
-        return lambda *arguments, **options: self._call(name, lambda: value(*arguments, **options))
+        return lambda *arguments, **options: self._call(name, lambda: value(*arguments, **options), None)

@@ -53,8 +53,11 @@ class GraphSymbols:
         self._own[extent] = symbol
         unknown = sorted(names_in([extent]) - self._known.keys())
         for name in unknown if len(unknown) == 1 else ():
-            rest = substituted(extent, {name: 0})
-            factor = subtract(substituted(extent, {name: 1}), rest)
+            try:
+                rest = substituted(extent, {name: 0})
+                factor = subtract(substituted(extent, {name: 1}), rest)
+            except ModelError:  # it divides by the unknown, or has too many terms
+                continue
             is_linear = isinstance(factor, int) and factor > 0
             if is_linear and add(multiply(factor, Symbol(name)), rest) == extent:
                 self._known[name] = floordiv(subtract(symbol, substituted(rest, self._known)), factor)

@@ -27,6 +27,7 @@ from graft.plugins.machine_rows import checked_machines
 from graft.plugins.module_hooks import hooks_of
 from graft.plugins.module_loaders import by_kind, checked_loaders, loaders_of
 from graft.plugins.statement import statement_of
+from graft.plugins.time_limit import IMPORT_SECONDS, time_limit
 from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from graft.core.machine.machine import Machine
     from graft.partition.region import Region
     from graft.plugins.backend import CompiledRegion
+    from graft.runtime.isolation.options import Isolation
     from graft.runtime.procedure import Module
 
 T = TypeVar("T")
@@ -74,11 +76,18 @@ class PluginManager:
     """The plugins of one front door.
 
     ``disabled`` holds plugin names, backend names or distribution names that are left out. ``sources`` replaces what is
-    installed, for tests. Nothing is imported before a backend or a hook is asked for.
+    installed, for tests. Plugins that ``isolation`` names are imported in processes of their own, and asked there.
+    Nothing is imported before a backend or a hook is asked for.
     """
 
-    def __init__(self, disabled: Collection[str] = (), sources: Iterable[PluginSource] | None = None) -> None:
+    def __init__(
+        self,
+        disabled: Collection[str] = (),
+        sources: Iterable[PluginSource] | None = None,
+        isolation: Mapping[str, Isolation] | None = None,
+    ) -> None:
         self._disabled = frozenset(disabled)
+        self._isolation = {name: how for name, how in (isolation or {}).items() if how.compile}
         self._plugins = [Plugin(source) for source in (discover() if sources is None else sources)]
         self._hooks = pluggy.PluginManager(hooks.PROJECT)
         self._hooks.add_hookspecs(hooks)
@@ -149,7 +158,7 @@ class PluginManager:
     def _load_one(self, plugin: Plugin) -> None:
         """Import the plugin, register its hooks and create its backends; a failure is kept, not raised."""
         try:
-            with fence(plugin.name, "its registration"):
+            with fence(plugin.name, "its registration"), time_limit(IMPORT_SECONDS):
                 self._bring_in(plugin)
         except GraftError as error:
             self._forget(plugin, _as_plugin_error(plugin.name, error))
@@ -160,6 +169,14 @@ class PluginManager:
         plugin.loaded = True
 
     def _bring_in(self, plugin: Plugin) -> None:
+        how = self._isolation.get(plugin.name)
+        if how is not None:
+            from graft.plugins.isolation.proxy import RemotePlugin  # needs onnx, which listing does not
+
+            remote = RemotePlugin(plugin.source, how)
+            plugin.backends = [self._admit(plugin, backend) for backend in remote.backends()]
+            plugin.machines = checked_machines(plugin.name, remote.machines())
+            return
         with fence(plugin.name, f"import of {plugin.source.provider}"):
             found = plugin.source.load()
         implementations = hooks_of(plugin.name, found)

@@ -1,10 +1,11 @@
-"""What plugins tell of compiled modules: reports after a compilation, and instructions as text."""
+"""What plugins tell of compiled modules: reports, instructions as text; and what they make of edited sources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from graft.errors import CompileError
 from graft.plugins.backend import ModuleReport
 from graft.runtime.procedure import Module
 
@@ -31,6 +32,19 @@ def disassembly(modules: Sequence[Module], manager: PluginManager) -> dict[str, 
         if text is not None:
             found[module.name] = text
     return found
+
+
+def recompiled(module: Module, text: str, manager: PluginManager) -> Module:
+    """Return a module with the code of its edited source; raise CompileError where no plugin compiles it."""
+    for _, backend in _asked((module,), manager):
+        found = backend.recompile(module, text)
+        if found is not None:
+            return found
+    raise CompileError(
+        f"module '{module.name}' of kind '{module.kind}' has no source that can be given back; only backends that "
+        "keep their source and compile it themselves take one, such as 'cuda_source'",
+        module=module.name,
+    )
 
 
 def _asked(modules: Sequence[Module], manager: PluginManager) -> Iterator[tuple[Module, FencedBackend]]:

@@ -26,9 +26,12 @@ class Statement:
     by_default: bool
     fallback: bool
     fuses: bool
+    packed: bool
+    loses_nan: frozenset[str]
     api_level: int
     constants: ConstantOwnership
     shapes: ShapeSupport
+    device: str
     install: str
     rules: tuple[Rule, ...]
 
@@ -54,11 +57,12 @@ def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str
     by_default = _flag(backend.by_default, "by_default", who, plugin)
     fallback = _flag(backend.fallback, "fallback", who, plugin)
     fuses = _flag(backend.fuses, "fuses", who, plugin)
+    packed = _flag(backend.packed, "packed", who, plugin)
     constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
     shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
     return Statement(
-        name, priority, by_default, fallback, fuses, level, constants, shapes,
-        _install(backend, who, plugin), _rules(backend, who, plugin),
+        name, priority, by_default, fallback, fuses, packed, _operators(backend, who, plugin), level, constants, shapes,
+        _device(backend, who, plugin), _install(backend, who, plugin), _rules(backend, who, plugin),
     )  # fmt: skip
 
 
@@ -89,6 +93,27 @@ def _one_of(words: tuple[Word, ...], value: object, attribute: str, who: str, pl
         if text == known:
             return known
     raise PluginError(f"{who} has {attribute} = {shown(value)}; set it to one of {', '.join(words)}", plugin=plugin)
+
+
+def _operators(backend: Backend, who: str, plugin: str) -> frozenset[str]:
+    value: object = backend.loses_nan
+    if type(value) is not frozenset or not all(type(one) is str for one in value):
+        raise PluginError(
+            f"{who} has loses_nan = {shown(value)}; set it to a frozenset of operators, as in frozenset({{'Relu'}})",
+            plugin=plugin,
+        )
+    return value
+
+
+def _device(backend: Backend, who: str, plugin: str) -> str:
+    value = _text(backend.device)
+    if not value:
+        raise PluginError(
+            f'{who} has device = {shown(backend.device)}; set it to "cpu", or to the name of the device that its '
+            "loader brings",
+            plugin=plugin,
+        )
+    return value
 
 
 def _install(backend: Backend, who: str, plugin: str) -> str:

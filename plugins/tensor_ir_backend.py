@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from graft.core.machine.machine import Machine
-from graft.core.machine.target import CompileOptions, Target, check_switches, host_target
+from graft.core.machine.target import CompileOptions, Precision, Target, check_switches, host_target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import varying
 from graft.core.operators.all import OPERATORS
@@ -26,6 +26,7 @@ from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.runtime.procedure import Device
 
 if TYPE_CHECKING:
     from graft.core.schedule.parameters import Parameters
@@ -48,6 +49,8 @@ class TensorIrBackend(CodegenChoices, Backend):
     """
 
     fuses: ClassVar[bool] = True
+    precisions: ClassVar[Collection[Precision]] = ("float32", "bf16")
+    """What products may be computed in; with any other wish they are in float32."""
 
     def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
         """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
@@ -124,6 +127,8 @@ class TensorIrBackend(CodegenChoices, Backend):
             raise CompileError(f"{self.name} does not compile for '{machine.name}': {reason}", target=machine.name)
         target = self._machine(options.target, options.threads)
         region = in_integers(region, target.without)
+        if self.device != "cpu":
+            region = replace(region, caches={})  # only in main memory are rows put behind others
         with self.region_code(target, options) as code:
             kernels = RegionKernels(region, self._table, target, code, self._tuned(target, options), self)
             procedure = kernels.procedure()
@@ -132,7 +137,7 @@ class TensorIrBackend(CodegenChoices, Backend):
         if module is not None:
             called = ", ".join(sorted(kernels.externs))
             bound = f"it calls {called} at their addresses in this process" if called else module.bound
-            modules = (replace(module, name=region.name, plugin=self.name, bound=bound),)
+            modules = (replace(module, name=region.name, plugin=module.plugin or self.name, bound=bound),)
         seconds = {**kernels.seconds, **{stage: spent for stage, spent in code.seconds.items() if spent}}
         return CompiledRegion(modules, procedure, kernels.constants, seconds, kernels.groups.copied)
 
@@ -158,7 +163,8 @@ class TensorIrBackend(CodegenChoices, Backend):
             )
         regions = [in_integers(region, target.without) for region in regions]
         emit = partial(self.emit, target=target)
-        builder = KernelBuilder(target, options.threads, emit, self, device=wish.device)
+        beside = None if self.device == "cpu" else Device(self.device, getattr(self, "plugin", self.name), self.install)
+        builder = KernelBuilder(target, options.threads, emit, self, device=wish.device, memory=beside)
         return tune_regions(regions, self._table, builder, self._tunings(target, options.tuned), wish)
 
     @property
@@ -167,7 +173,9 @@ class TensorIrBackend(CodegenChoices, Backend):
         return self._operators.for_backend(self.name)
 
     def _machine(self, target: Target, threads: int) -> Target:
-        return self.machine(replace(target, threads=threads, without=target.without | self._without))
+        precision: Precision = target.precision if target.precision in self.precisions else "float32"
+        wished = replace(target, threads=threads, without=target.without | self._without, precision=precision)
+        return self.machine(wished)
 
     def _tunings(self, target: Target, path: Path) -> Tunings:
         from graft.core.tuning.tunings import Tunings, machine_of

@@ -20,8 +20,11 @@ class Program:
         loaders: Sequence[tuple[str, Any]],
         threads: int,
         artifact: Artifact | None = None,
+        shared: bool = False,
+        devices: tuple[tuple[str, Any, int], ...] = (),
     ) -> None: ...
     def __call__(self, *arrays: Any) -> Any: ...
+    def run_on(self, arrays: tuple[Any, ...], device: int) -> Any: ...
     def profile(self, *arrays: Any) -> list[int]: ...
     inputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
     outputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
@@ -29,8 +32,27 @@ class Program:
     arena_bound: int
     threads: int
 
+class DeviceTensor:
+    """An output that stays on a device, until `numpy` or whoever takes its DLPack capsule asks for it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    device: str
+    def numpy(self) -> np.ndarray: ...
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
 def open_artifact(
     path: str | os.PathLike[str],
 ) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], Artifact]: ...
 def check_artifact(artifact: Artifact) -> None: ...
 def content_hash(data: bytes | memoryview) -> str: ...
+
+class FencedFunction:
+    """A function of a module that a worker process runs; ``connection`` has ``connect`` and ``failed``."""
+
+    def __init__(self, connection: Any, number: int, seconds: float) -> None: ...
+
+def serve(program: Program, functions: tuple[str, ...], socket: int) -> None: ...

@@ -40,14 +40,14 @@ class Moment:
 
 
 def blocks_of(procedure: Procedure) -> list[Block]:
-    """Return the tensors of the arena; none where it is planned later, for each binding of the symbols."""
+    """Return the tensors of the arena in main memory; none where it is planned later, for each binding."""
     if not procedure.arena_bytes:
         return []
     spans = spans_of(procedure.tensors, procedure.calls)
     return [
         Block(tensor.name, tensor.offset, _bytes(tensor), *spans[index])
         for index, tensor in enumerate(procedure.tensors)
-        if tensor.storage == "arena" and index in spans
+        if tensor.storage == "arena" and tensor.device == 0 and index in spans
     ]
 
 

@@ -28,7 +28,9 @@ from graft.runtime.files import writing
 from graft.runtime.procedure import (
     ABI_VERSION,
     ALIGNMENT,
+    DEVICE_FORMAT_VERSION,
     FORMAT_VERSION,
+    Device,
     Module,
     ProgramDescription,
     procedure_from_json,
@@ -58,7 +60,7 @@ def manifest(description: ProgramDescription, keys: Sequence[Mapping[str, str]])
         for number, (module, constants) in enumerate(zip(description.modules, keys, strict=True))
     ]
     return {
-        "format": FORMAT_VERSION,
+        "format": DEVICE_FORMAT_VERSION if description.devices else FORMAT_VERSION,
         "abi": ABI_VERSION,
         "producer": PRODUCER,
         "targets": [dict(target) for target in description.targets],
@@ -132,7 +134,10 @@ def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescrip
         targets = tuple(dict(target) for target in facts["targets"])
         metadata, unchecked = dict(facts["metadata"]), artifact if later else None
         variants = tuple(facts.get("variants", ()))
-        return ProgramDescription(procedures, modules, constants, targets, metadata, files, unchecked, variants)
+        devices = tuple(Device(row["name"], row["plugin"], row["install"]) for row in facts.get("devices", ()))
+        return ProgramDescription(
+            procedures, modules, constants, targets, metadata, files, unchecked, variants, devices
+        )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ArtifactError(
             f"artifact '{path}' is damaged: its manifest lacks a field, or has one of another kind ({error}); "
@@ -159,7 +164,7 @@ def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants
     source = None
     if "source" in row:
         source = source_from_json(row["source"], bytes(members[row["source"]["member"]]).decode())
-        if set(source.functions) != set(functions):
+        if source.language == "c" and set(source.functions) != set(functions):
             raise ValueError(f"the C text of module {name!r} has other functions than the module")
     return Module(name, kind, functions, bytes(members[row["member"]]), handed, plugin, install, source=source)
 

@@ -61,24 +61,28 @@ class CSource:
     """To include: ``cblas.h``."""
     compiler: str = ""
     """What compiled the module's own code, with its flags; "" if nothing did."""
+    language: str = "c"
+    """Of the text. Only C is exported, and only it says its functions; others are for who reads and edits them."""
 
 
 def source_to_json(source: CSource, member: str) -> dict[str, Any]:
     """Return the JSON form of a source whose text is a member of the artifact."""
     rows = {name: function_to_json(function) for name, function in source.functions.items()}
-    return {
+    row = {
         "member": member,
         "functions": rows,
         "libraries": list(source.libraries),
         "headers": list(source.headers),
         "compiler": source.compiler,
     }
+    return row | ({} if source.language == "c" else {"language": source.language})
 
 
 def source_from_json(row: Mapping[str, Any], text: str) -> CSource:
     """Return what `source_to_json` wrote; raise KeyError, TypeError, AttributeError or ValueError where it is not."""
     functions = {str(name): function_from_json(one) for name, one in row["functions"].items()}
-    return CSource(text, functions, _texts(row["libraries"]), _texts(row["headers"]), *_texts((row["compiler"],)))
+    said = _texts((row["compiler"], row.get("language", "c")))
+    return CSource(text, functions, _texts(row["libraries"]), _texts(row["headers"]), *said)
 
 
 def function_to_json(function: CFunction) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def read_array(name: str, text: str, dtype: str | None) -> np.ndarray:
             array: np.ndarray = np.load(text[1:], allow_pickle=False)
             if not isinstance(array, np.ndarray):
                 raise ValueError("it is an .npz archive of several arrays")
-            return array
+            kind = array.dtype if dtype is None or array.dtype.kind != "V" else numpy_dtype(dtype)
+            return array.view(kind) if kind.itemsize == array.dtype.itemsize else array  # .npy knows no bfloat16
         return np.array(json.loads(text), None if dtype is None else numpy_dtype(dtype))
     except OSError as error:
         raise InputError(f"input '{name}': cannot read '{text[1:]}': {error.strerror or error}", input=name) from error

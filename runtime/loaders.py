@@ -28,7 +28,10 @@ C_SOURCE = "c_source"
 """The kind that it loads itself, too: native code that calls functions of vendors' shared libraries."""
 
 ModuleFunction = Callable[[list[np.ndarray | None]], Sequence[np.ndarray]]
-"""Inputs, read-only and None where absent, to outputs. The inputs are valid during the call."""
+"""Inputs, read-only and None where absent, to outputs. The inputs are valid during the call.
+
+An output has its shape, or is flat: an array of one axis with as many elements.
+"""
 
 LoadFunction = Callable[[str, bytes, Mapping[str, np.ndarray]], Mapping[str, ModuleFunction]]
 """A module's name, bytes and constants (read-only) to its functions by name."""
@@ -40,6 +43,8 @@ class NativeLoader:
 
     kind: str
     library: str | os.PathLike[str]
+    device: str = ""
+    """The device that the library has as well: its function ``graft_device`` (graft/device.h); "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ def fault_of_loader(loader: object) -> str:
         return f"the loader for kind '{loader.kind}' has load = {shown(loader.load)}; give a function"
     if isinstance(loader, NativeLoader) and not isinstance(loader.library, str | os.PathLike):
         return f"the loader for kind '{loader.kind}' has library = {shown(loader.library)}; give the path of a library"
+    if isinstance(loader, NativeLoader) and not isinstance(loader.device, str):
+        return f"the loader for kind '{loader.kind}' has device = {shown(loader.device)}; give the name of a device"
     return ""
 
 
@@ -141,10 +148,16 @@ def _entry_point(kind: str, plugin: str) -> EntryPoint | None:
         )
     if found:
         return next(iter(found.values()))
-    built_in = f"graft.plugins.{plugin}"
-    if plugin.isidentifier() and find_spec(built_in) is not None and find_spec(f"{built_in}.plugin") is not None:
-        return EntryPoint(plugin, f"{built_in}.plugin", GROUP)
+    package = find_spec(f"graft.plugins.{plugin}") if plugin.isidentifier() else None
+    is_package = package is not None and package.submodule_search_locations is not None
+    if is_package and find_spec(built_in := f"graft.plugins.{plugin}.plugin") is not None:
+        return EntryPoint(plugin, built_in, GROUP)
     return None
+
+
+def found_by_name(plugin: str) -> bool:
+    """Return whether the entry point of a plugin is installed, so that any process finds its loaders."""
+    return _entry_point("", plugin) is not None
 
 
 def _loaders_of_plugin(entry: EntryPoint, kind: str, plugin: str, install: str) -> list[Loader]:

@@ -26,6 +26,10 @@ Invariants of a `Procedure`:
 10. A variant of the entry has as many inputs and outputs as it, of the same types and ranks. Its inputs have numbers
    where the entry's have them, and where the entry has a symbol a number or a symbol within that range, in all places
    the same.
+11. Tensors of a call are on one device, but for a ``copy``; those of control flow and of an ``append``, and the inputs
+   and outputs of bodies, are in main memory, and so are tensors of storage ``dynamic`` and ``extents``. A view is where
+   its tensor is. Each device has an arena of its own. What a copy reads in main memory for a device is live until the
+   procedure ends. An output on a device has storage ``output`` and a shape that is known when the procedure begins.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from graft.runtime._native import Artifact
 
 FORMAT_VERSION = 2
+DEVICE_FORMAT_VERSION = 3
+"""Of programs that use devices: who reads only older formats would take their tensors to be in main memory."""
 ABI_VERSION = 1
 ALIGNMENT = 64
 
@@ -73,6 +79,8 @@ class TensorSpec:
     values: tuple[Extent, ...] = ()
     room: int = 0
     """Of an arena tensor with symbols whose place was planned for the largest shapes: the bytes that it may take."""
+    device: int = 0
+    """Where its bytes lie: 0 is main memory, others count `ProgramDescription.devices` from 1."""
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
@@ -163,6 +171,17 @@ class Procedure:
     not, it was planned once for the largest shapes."""
     bounds: tuple[ExtentBound, ...] = ()
     """What operations on symbols may be, beside the ranges of each of these: ``past + seq`` at most 1024."""
+    device_arenas: tuple[int, ...] = ()
+    """The bytes of the arenas on devices; empty where there are none, or they are planned for each binding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A memory besides main memory that a program computes in, and the plugin whose loader's library has its table."""
+
+    name: str
+    plugin: str = ""
+    install: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +224,8 @@ class ProgramDescription:
     variants: tuple[int, ...] = ()
     """Numbers of procedures that are the entry for some of its shapes (invariant 10): the first whose inputs' shapes
     fit runs, and procedure 0 where none does."""
+    devices: tuple[Device, ...] = ()
+    """The memories other than main memory that tensors are in (invariant 11)."""
 
 
 def procedures_to_json(description: ProgramDescription, *, schedules: bool = True) -> dict[str, Any]:
@@ -212,7 +233,11 @@ def procedures_to_json(description: ProgramDescription, *, schedules: bool = Tru
 
     Without ``schedules`` they are what the native runtime reads, which is half of it.
     """
-    rows = {"procedures": [procedure_to_json(one, schedules=schedules) for one in description.procedures]}
+    rows: dict[str, Any] = {
+        "procedures": [procedure_to_json(one, schedules=schedules) for one in description.procedures]
+    }
+    if description.devices:
+        rows["devices"] = [asdict(device) for device in description.devices]
     return {**rows, "variants": list(description.variants)} if description.variants else rows
 
 
@@ -228,6 +253,8 @@ def procedure_to_json(procedure: Procedure, *, schedules: bool = True) -> dict[s
     }
     if not _is_planned_later(procedure):
         row |= {"arena_bytes": procedure.arena_bytes, "arena_bound": procedure.arena_bound}
+    if procedure.device_arenas:
+        row["device_arenas"] = list(procedure.device_arenas)
     if procedure.symbols:
         bounds = [{**asdict(one), "extent": extents.dimension(one.extent)} for one in procedure.bounds]
         rows = {"symbols": [asdict(symbol) for symbol in procedure.symbols], "extents": extents.rows}
@@ -236,7 +263,7 @@ def procedure_to_json(procedure: Procedure, *, schedules: bool = True) -> dict[s
 
 
 def _is_planned_later(procedure: Procedure) -> bool:
-    return bool(procedure.symbols) and not procedure.arena_bytes
+    return bool(procedure.symbols) and not procedure.arena_bytes and not any(procedure.device_arenas)
 
 
 def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
@@ -257,6 +284,7 @@ def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
         bounds=tuple(
             ExtentBound(extents.extent(row["extent"]), row["low"], row["high"]) for row in data.get("bounds", ())
         ),
+        device_arenas=tuple(data.get("device_arenas", ())),
     )
 
 
@@ -277,11 +305,13 @@ def _tensor_to_json(tensor: TensorSpec, extents: ExtentWriter, is_planned_later:
             pass
         case "extents":
             row["values"] = extents.shape(tensor.values)
+    if tensor.device:
+        row["device"] = tensor.device
     return row
 
 
 def _tensor_from_json(row: Mapping[str, Any], extents: ExtentReader) -> TensorSpec:
-    rest = {key: row[key] for key in ("index", "constant", "offset", "of", "room") if key in row}
+    rest = {key: row[key] for key in ("index", "constant", "offset", "of", "room", "device") if key in row}
     values = extents.shape(row.get("values", ())) or ()
     return TensorSpec(row["name"], row["dtype"], extents.shape(row["shape"]), row["storage"], **rest, values=values)
 

@@ -27,6 +27,8 @@ from graft.runtime.arguments import (
 )
 from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
+from graft.runtime.devices import call_text
+from graft.runtime.foreign import shown
 from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import pack, packed_of, unpack
@@ -73,29 +75,43 @@ class Program:
         found = {
             module.kind: registry.resolve(module.kind, module.plugin, module.install) for module in description.modules
         }
-        native = _native.Program(
-            manifest_of(description),
-            [(module.name, module.kind, module.data, dict(module.constants)) for module in description.modules],
-            dict(description.constants),
-            [
-                (kind, loader.library if isinstance(loader, NativeLoader) else loader)
-                for kind, loader in found.items()
-                if loader is not None
-            ],
-            count,
-            description.artifact,
-        )
+        native = native_program(description, found, count)
         return cls(native, description)
 
-    def __call__(self, *arrays: Any, **named: Any) -> Any:
+    def __call__(self, *arrays: Any, outputs_on: str | None = None, **named: Any) -> Any:
         """Run the program on arrays in the order of `inputs`, or by name.
 
-        Returns one array where the program has one output, and a tuple in the order of `outputs` otherwise. Raises
-        InputError for wrong names, numbers, types or shapes, and RunError if a compiled function fails.
+        Returns one array where the program has one output, and a tuple in the order of `outputs` otherwise. With a
+        tensor on a device among the inputs, all outputs are `DeviceTensor` objects there, else NumPy arrays;
+        ``outputs_on`` is "cpu" or the name of one of `devices` for where they are to be instead. Raises InputError for
+        wrong names, numbers, types, shapes or devices, and RunError if a compiled function fails.
         """
         if named:
             arrays = in_order(self.inputs, arrays, named)
+        if outputs_on is not None:
+            return self._run_on(arrays, outputs_on)
         return self._call_packed(arrays) if self._is_packed else self._native(*arrays)
+
+    def _run_on(self, arrays: tuple[Any, ...], outputs_on: object) -> Any:
+        places = ("cpu", *self.devices)
+        if not isinstance(outputs_on, str) or outputs_on not in places:
+            names = " or ".join(f"'{name}'" for name in places)
+            raise InputError(
+                f"outputs_on is {shown(outputs_on)}; the program computes on {names}", outputs_on=outputs_on
+            )
+        if outputs_on == "cpu" and self._is_packed:
+            return self._call_packed(arrays)
+        if self._is_packed:
+            raise InputError(
+                "outputs that are strings, sequences or optionals are in main memory; leave outputs_on out",
+                outputs_on=outputs_on,
+            )
+        return self._native.run_on(arrays, places.index(outputs_on))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that the program computes on, besides the processor."""
+        return tuple(device.name for device in self.description.devices)
 
     def _call_packed(self, values: tuple[Any, ...]) -> Any:
         """Run the program on values of which some are no tensors of numbers."""
@@ -109,9 +125,12 @@ class Program:
         )
         return whole[0] if len(whole) == 1 else whole
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any], outputs_on: str | None = None) -> dict[str, Any]:
         """Run the program on arrays by name; return the outputs by name. Raises as a call does."""
-        if self._is_packed:
+        if outputs_on is not None:
+            require("Program.run", "inputs", inputs, ARRAYS)
+            results = self._run_on(tuple(in_order(self.inputs, (), inputs)), outputs_on)
+        elif self._is_packed:
             results = self._call_packed(in_order(self.inputs, (), inputs))
         else:
             require("Program.run", "inputs", inputs, ARRAYS)
@@ -141,7 +160,7 @@ class Program:
         """Run once and return, for each call of the procedure that ran, its nodes, its function and its nanoseconds."""
         procedure, times = self.timed(*arrays)
         return [
-            (call.origin, call.function or call.kind, nanoseconds)
+            (call.origin, call.function or call_text(call, procedure, self.devices), nanoseconds)
             for call, nanoseconds in zip(procedure.calls, times, strict=True)
         ]
 
@@ -226,10 +245,42 @@ class Program:
         return f"<Program ({inputs}) -> ({outputs})>"
 
 
+def _libraries_of(
+    description: ProgramDescription, loaders: Iterable[Loader | None]
+) -> tuple[tuple[str, str | os.PathLike[str], int], ...]:
+    """Return the library of each device that a loader brings; of others the runtime says who has them."""
+    libraries = {loader.device: loader.library for loader in loaders if isinstance(loader, NativeLoader)}
+    return tuple((one.name, libraries[one.name], 0) for one in description.devices if one.name in libraries)
+
+
 def _told(rows: Iterable[tuple[Any, ...]], packed: Mapping[str, str]) -> tuple[TensorInfo, ...]:
     """Return what the native program tells of inputs or outputs, packed ones by their own types."""
     infos = (TensorInfo(*row) for row in rows)
     return tuple(TensorInfo(one.name, packed[one.name], None) if one.name in packed else one for one in infos)
+
+
+def native_program(
+    description: ProgramDescription, loaders: Mapping[str, Loader | None], threads: int, *, shared: bool = False
+) -> _native.Program:
+    """Return the native program, with a loader for each kind of module that the runtime does not load itself.
+
+    ``threads`` is 0 for all; with ``shared``, its arenas are memory that may be shared with other processes. Raises as
+    `Program.from_description` does.
+    """
+    return _native.Program(
+        manifest_of(description),
+        [(module.name, module.kind, module.data, dict(module.constants)) for module in description.modules],
+        dict(description.constants),
+        [
+            (kind, loader.library if isinstance(loader, NativeLoader) else loader)
+            for kind, loader in loaders.items()
+            if loader is not None
+        ],
+        threads,
+        description.artifact,
+        shared,
+        _libraries_of(description, loaders.values()),
+    )
 
 
 def manifest_of(description: ProgramDescription) -> bytes:

@@ -6,7 +6,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ORDER = ("errors", "runtime", "core", "datatypes", "patterns", "partition", "plugins", "compiler", "measure", "report")
+ORDER = (
+    "errors",
+    "runtime",
+    "core",
+    "datatypes",
+    "patterns",
+    "partition",
+    "plugins",
+    "compiler",
+    "measure",
+    "report",
+    "testkit",
+)
 FOLDERS = ORDER[1:]
 
 

@@ -132,6 +132,11 @@ class Machine:
         return max(self.vectors, default=0) // 8
 
     @property
+    def is_device(self) -> bool:
+        """Whether a program runs beside it, not on it: it has blocks of threads."""
+        return any(level.name == "block" for level in self.levels)
+
+    @property
     def caches(self) -> tuple[Memory, ...]:
         """The caches, the nearest first."""
         return tuple(memory for memory in self.memories if memory.is_cache)

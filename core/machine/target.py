@@ -17,6 +17,7 @@ from graft.runtime.cache_directory import cache_directory
 OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",
     "channels-last": "parts of a convolutional network stored with channels last",
+    "constant-subgraphs": "what does not depend on the inputs computed when the model is compiled, by compiling it",
     "equal-dimensions": "a version for dimensions of two names that meet in an operator and are equal",
     "fusion": "elementwise operators and moves in the kernel of what they follow",
     "horizontal": "products and convolutions of one input side by side in one kernel",
@@ -41,8 +42,8 @@ def check_switches(names: Collection[str], known: Collection[str] = tuple(OPTIMI
     return frozenset(names)
 
 
-Precision = Literal["float32", "bf16"]
-PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
+Precision = Literal["float32", "bf16", "fp16", "tf32"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "fp16", "tf32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,15 @@ class Target:
     ``threads`` is how many will run, 0 where that is not known: schedules then leave enough tasks for any usual number.
     ``without`` names the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that
     of float32 matrix products and convolutions: ``bf16`` rounds the factors to bfloat16, sums in float32, and keeps
-    images between convolutions in bfloat16.
+    images between convolutions in bfloat16; ``fp16`` and ``tf32`` are for devices with tensor instructions, and float32
+    elsewhere. ``devices`` are what a program may compute on beside its own processor.
     """
 
     machine: Machine
     threads: int = 0
     without: frozenset[str] = frozenset()
     precision: Precision = "float32"
+    devices: tuple[Machine, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.machine, Machine):
@@ -106,9 +109,19 @@ class CompileOptions:
 def target_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict) -> Target:
     """Return the target ``name``: ``native`` for this machine, a row, one of ``others``, or a row ``+feature``.
 
-    Raises MachineError, naming the nearest, if there is none.
+    Devices stand beside a processor, ``native`` if none is named, with commas between: ``sm_80,sm_90``. Raises
+    MachineError, naming the nearest, if there is none, and for two processors.
     """
-    return host_target() if name == NATIVE else Target(machine_named(name, others))
+    names = [one.strip() for one in name.split(",")] if "," in name else [name]
+    rows = [host_machine() if one == NATIVE else machine_named(one, others) for one in names]
+    devices = tuple(row for row in rows if row.is_device)
+    processors = [row for row in rows if not row.is_device] or [host_machine()]
+    if len(processors) > 1:
+        first, second, *_ = (row.name for row in processors)
+        raise MachineError(
+            f"target '{name}' names two processors, '{first}' and '{second}'; a program has one", machine=name
+        )
+    return Target(processors[0], devices=devices)
 
 
 def precision_named(name: str) -> Precision:
@@ -116,7 +129,7 @@ def precision_named(name: str) -> Precision:
     for known in PRECISIONS:
         if name == known:
             return known
-    raise GraftError(f"unknown precision '{name}'; choose {' or '.join(PRECISIONS)}", precision=name)
+    raise GraftError(f"unknown precision '{name}'; choose one of {', '.join(PRECISIONS)}", precision=name)
 
 
 def tuned_database() -> Path | None:

@@ -26,12 +26,20 @@ def check_nodes(model: ir.Model) -> None:
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         view = NodeView(node)
         if view.domain in ("", "ai.onnx"):
-            for rule in RULES.get(view.op_type, ()):
-                if (fault := rule(view)) is not None:
-                    raise ModelError(f"{view.where}: {fault}", node=view.name)
+            _check_attributes(view)
         _check_indices(view)
         if node.graph is model.graph:
             _check_extents(view)
+
+
+def _check_attributes(view: NodeView) -> None:
+    for rule in RULES.get(view.op_type, ()):
+        try:
+            fault = rule(view)
+        except (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+            fault = f"its attributes and inputs are not of the types and ranks that ONNX says ({error})"
+        if fault is not None:
+            raise ModelError(f"{view.where}: {fault}", node=view.name)
 
 
 def _check_indices(node: NodeView) -> None:
@@ -88,8 +96,9 @@ def axis(name: str = "axis", *, more: int = 0, past: int = 0, default: int | Non
 
 
 def quantised_axis(node: NodeView) -> str | None:
-    """The axis of a scale per slice; ONNX leaves it aside where there is one scale."""
-    return None if rank_of(node, 1) == 0 else axis()(node)
+    """The axis of a scale per slice; it is left aside where there is one scale, in whatever shape."""
+    scale = node.input(1)
+    return None if scale is not None and scale.static_shape in ((), (1,)) else axis()(node)
 
 
 def axes(source: str | int, *, more: bool = False) -> Rule:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import difflib
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from graft.core.model.external_data import tensor_bytes
@@ -26,13 +28,12 @@ MOST_NODES = 1_000_000
 _LEAST = {"GatherND": {"batch_dims": 0}}
 """Attributes below which onnx's shape inference reads outside of its arrays; `graft.core.model.attribute_checks` has
 all others."""
+EARLY = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 ELEMENT_TYPES = frozenset(TensorProto.DataType.values())
 
 
 def check_model(model: ModelProto) -> None:
     """Check header, operators, names, order and tensor contents; raise ModelError at the first fault."""
-    check_encoding(model)
-    check_header(model)
     opsets = opset_imports(model.opset_import, "model")
     functions = {(function.domain, function.name): function for function in model.functions}
     _check_functions(functions, model.graph.node)
@@ -45,19 +46,34 @@ def check_model(model: ModelProto) -> None:
 
 
 def check_header(model: ModelProto) -> None:
-    """Check that there is a graph, an IR version that can be read, and an operator set."""
+    """Check that names are text, and that there is a graph with outputs and an IR version that can be read.
+
+    A newer IR version can be read where nothing new is used.
+    """
+    check_encoding(model)
     if not model.HasField("ir_version") or not model.HasField("graph"):
         raise ModelError("this is not an ONNX model: it has no graph; pass the .onnx file that an exporter wrote")
-    if not 1 <= model.ir_version <= NEWEST_IR_VERSION:
+    if model.ir_version < 0 or (model.ir_version > NEWEST_IR_VERSION and _has_unknown_fields(model)):
         raise ModelError(
             f"the model has IR version {model.ir_version} but onnx {onnx.__version__} reads 1 to "
-            f"{NEWEST_IR_VERSION}; upgrade onnx",
+            f"{NEWEST_IR_VERSION}, and it uses what came later; upgrade onnx",
             ir_version=model.ir_version,
         )
-    if not model.graph.name:
-        raise ModelError("the model's graph has no name; give it one, since ONNX requires it")
+    _check_duplicates(model.graph)
     if not model.graph.output:
         raise ModelError(f"graph '{model.graph.name}' has no outputs, so there is nothing to compute")
+
+
+def _has_unknown_fields(message: Message) -> bool:
+    """Whether a message holds fields that this version of onnx does not know, in any part."""
+    if len(UnknownFieldSet(message)):
+        return True
+    return any(
+        _has_unknown_fields(child)
+        for descriptor, value in message.ListFields()
+        if descriptor.message_type is not None
+        for child in ([value] if isinstance(value, Message) else value)
+    )
 
 
 def check_encoding(message: Message) -> None:
@@ -78,14 +94,7 @@ def opset_imports(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dic
     """Return the imported operator sets by domain ("" for ai.onnx)."""
     opsets: dict[str, int] = {}
     for entry in imports:
-        domain = canonical(entry.domain)
-        if opsets.get(domain, entry.version) != entry.version:
-            raise ModelError(
-                f"{where} imports operator set '{domain or 'ai.onnx'}' twice, in versions {opsets[domain]} and "
-                f"{entry.version}",
-                domain=domain,
-            )
-        opsets[domain] = entry.version
+        opsets[canonical(entry.domain)] = entry.version
     newest = onnx.defs.onnx_opset_version()
     if opsets.get("", 1) > newest or opsets.get("", 1) < 1:
         raise ModelError(
@@ -118,13 +127,16 @@ def check_operators(
 
 
 def _check_operator(node: NodeProto, domain: str, opsets: dict[str, int]) -> None:
+    if is_early(node, opsets):
+        return
     foreign = bool(domain) and not domain.startswith("ai.onnx")
     if foreign and OPERATORS.get(node.op_type, domain) is None and OPERATORS.discover is not None:
         OPERATORS.discover()
     if foreign and OPERATORS.get(node.op_type, domain) is not None:
         return
     shown = domain or "ai.onnx"
-    names = _operator_sets().get(domain)
+    own = {row.name: 1 for row in OPERATORS if row.domain == domain} if foreign else {}
+    names = own or _operator_sets().get(domain)
     if names is None:
         known = ", ".join(sorted(name or "ai.onnx" for name in _operator_sets()))
         raise ModelError(
@@ -149,6 +161,14 @@ def _check_operator(node: NodeProto, domain: str, opsets: dict[str, int]) -> Non
         )
 
 
+def is_early(node: NodeProto, opsets: Mapping[str, int]) -> bool:
+    """Whether ONNX Runtime's optimiser put an operator of its own among ai.onnx's, which has it later or not at all."""
+    if canonical(node.domain) or node.op_type not in EARLY:
+        return False
+    came = _operator_sets()[""].get(node.op_type)
+    return came is None or came > opsets.get("", 1)
+
+
 @cache
 def _operator_sets() -> dict[str, dict[str, int]]:
     """Return, by domain and operator, the opset with which the operator came."""
@@ -167,15 +187,20 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield a graph and those within it."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from every_graph(inner)
+
+
 def check_graph(graph: GraphProto, outer: frozenset[str] = frozenset()) -> None:
     """Check names, order and constants of a graph; ``outer`` are the names that it sees from outside."""
-    for sparse in graph.sparse_initializer:
-        raise ModelError(f"initialiser '{sparse.values.name}' is sparse, which is not supported; store it dense")
     for tensor in graph.initializer:
         check_tensor(tensor, f"initialiser '{tensor.name}'")
     defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    _check_duplicates((value.name for value in graph.input), f"graph '{graph.name}'", "input")
-    _check_duplicates((value.name for value in graph.initializer), f"graph '{graph.name}'", "initialiser")
+    _check_duplicates(graph)
     names = [value.name for value in graph.output]
     check_names(graph.node, defined, names, f"graph '{graph.name}'", outer)
 
@@ -294,12 +319,15 @@ def _require(name: str, known: frozenset[str], who: str, where: str) -> None:
     raise ModelError(f"{who} '{name}' is not computed by any node of {where}{hint}", value=name)
 
 
-def _check_duplicates(names: Iterable[str], where: str, kind: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ModelError(f"{where} has two {kind}s called '{name}'", value=name)
-        seen.add(name)
+def _check_duplicates(graph: GraphProto) -> None:
+    """Check that no two inputs and no two initialisers of a graph have the same name."""
+    for kind, values in (("input", graph.input), ("initialiser", graph.initializer)):
+        counts = Counter(value.name for value in values)
+        if twice := [name for name, count in counts.items() if count > 1 and name]:
+            raise ModelError(
+                f"graph '{graph.name}' has two {kind}s called '{twice[0]}'; give one of them another name",
+                value=twice[0],
+            )
 
 
 def _check_functions(functions: dict[tuple[str, str], FunctionProto], nodes: Iterable[NodeProto]) -> None:

@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.check import canonical
+from graft.core.model.check import canonical, every_graph, is_early
 from graft.core.model.shapes import infer_proto, infer_shapes
+from graft.core.operators.functions.body import MICROSOFT
 from graft.errors import ModelError
 
 
-def merge_imports(proto: onnx.ModelProto) -> bool:
-    """Import every operator set once, in place; return whether one stood there twice, as ``""`` and as ``ai.onnx``."""
-    merged = [_merge(holder.opset_import) for holder in (proto, *proto.functions)]
-    return any(merged)
+def merge_imports(proto: onnx.ModelProto) -> str:
+    """Import every operator set once, in place: the last version counts, as for ONNX Runtime; return a note."""
+    notes = [note for holder in (proto, *proto.functions) if (note := _merge(holder.opset_import))]
+    return "; ".join(notes)
 
 
-def _merge(imports: Iterable[onnx.OperatorSetIdProto]) -> bool:
-    seen: dict[str, int] = {}
+def _merge(imports: Any) -> str:
+    versions: dict[str, list[int]] = {}
     for entry in imports:
-        seen.setdefault(canonical(entry.domain), entry.version)
-    entries = list(imports)
-    if len(entries) == len(seen):
-        return False
-    del imports[:]  # type: ignore[attr-defined]
-    imports.extend(  # type: ignore[attr-defined]
-        onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in seen.items()
+        versions.setdefault(canonical(entry.domain), []).append(entry.version)
+    if len(imports) == len(versions) and all(entry.domain in versions for entry in imports):
+        return ""
+    del imports[:]
+    imports.extend(onnx.OperatorSetIdProto(domain=domain, version=given[-1]) for domain, given in versions.items())
+    return "; ".join(
+        f"operator set '{domain or 'ai.onnx'}' was imported in versions {', '.join(map(str, given))}"
+        for domain, given in versions.items()
+        if len(given) > 1
     )
-    return True
+
+
+def name_domains(proto: onnx.ModelProto) -> list[str]:
+    """Give operators that ONNX Runtime put among ai.onnx's its own domain, in place; return their names."""
+    opsets = {canonical(entry.domain): entry.version for entry in proto.opset_import}
+    names: dict[str, None] = {}
+    for graph in every_graph(proto.graph):
+        for node in graph.node:
+            if is_early(node, opsets):
+                node.domain = MICROSOFT
+                names[node.op_type] = None
+    if names and MICROSOFT not in opsets:
+        proto.opset_import.add(domain=MICROSOFT, version=1)
+    return list(names)
 
 
 def drop_zip_maps(graph: onnx.GraphProto) -> list[str]:
@@ -55,19 +72,21 @@ def drop_zip_maps(graph: onnx.GraphProto) -> list[str]:
     return notes
 
 
-def complete_outputs(proto: onnx.ModelProto) -> list[str]:
+def complete_outputs(proto: onnx.ModelProto, prepared: Callable[[onnx.ModelProto], onnx.ModelProto]) -> list[str]:
     """Give outputs without a type or shape, in place, what inference finds; return their names.
 
-    Raises ModelError where it does not even find a rank.
+    ``prepared`` writes in a copy what inference knows in the place of what it does not. Raises ModelError where it does
+    not even find a rank.
     """
     missing = [value for value in proto.graph.output if _is_incomplete(value.type)]
     if not missing:
         return []
     scratch = onnx.ModelProto.FromString(proto.SerializeToString())
-    values = {value.name: value for value in _inferred(scratch).graph.outputs}
+    values = {value.name: value for value in _inferred(prepared(scratch)).graph.outputs}
     for output in missing:
         value = values[output.name]
         if value.type is None or value.shape is None:
+            _require_ranks(proto)
             raise ModelError(
                 f"output '{output.name}' has no shape in the model, and none can be inferred: its rank depends on what "
                 "is computed at run time; give it a shape, with names for the dimensions that vary",
@@ -75,6 +94,18 @@ def complete_outputs(proto: onnx.ModelProto) -> list[str]:
             )
         output.CopyFrom(ir.serde.serialize_value(value))
     return [output.name for output in missing]
+
+
+def _require_ranks(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for an input without a shape: it is why nothing is known behind it."""
+    known = {tensor.name for tensor in proto.graph.initializer}
+    for value in proto.graph.input:
+        if value.name not in known and _is_incomplete(value.type):
+            raise ModelError(
+                f"input '{value.name}' has no shape in the model, so none behind it is known; give it one by "
+                f"shapes={{'{value.name}': (...)}}",
+                input=value.name,
+            )
 
 
 def _inferred(proto: onnx.ModelProto) -> ir.Model:

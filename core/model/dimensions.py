@@ -194,11 +194,11 @@ def _put(dimension: onnx.TensorShapeProto.Dimension, text: str, numbers: Mapping
 
 
 def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None]]:
-    """Return the shapes that a graph states of results; where its inputs have symbols, take them out, in place.
+    """Return the shapes that a graph states of results; where inputs have symbols or there are branches, take them out.
 
-    Exporters write shapes there that were true for the inputs that they traced with.
+    Exporters write shapes there that were true for the inputs that they traced with, and the branch that these took.
     """
-    is_symbolic = next(_symbolic(graph), None) is not None
+    is_symbolic = next(_symbolic(graph), None) is not None or any(node.op_type == "If" for node in graph.node)
     stated: dict[str, Sequence[int | str | None]] = {}
     for value in (*graph.output, *graph.value_info):
         tensor = value.type.tensor_type

@@ -2,13 +2,16 @@
 
 A model comes from anywhere, so its references are hostile until checked. A file is opened component by component
 below the model's directory without following links, checked as opened (so that it cannot be exchanged in between),
-and mapped read-only: pages are read when a weight is first used.
+and mapped read-only: pages are read when a weight is first used. A link is resolved beforehand, and what it leads to
+must lie below the model's directory, or below that of the file that the model's own link leads to (so the caches of
+model hubs keep both); it is then opened like any other.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,12 +24,13 @@ from google.protobuf.message import Message
 
 from graft.errors import ModelError
 
+DRIVE = re.compile("[A-Za-z]:")
 KEYS = ("location", "offset", "length", "checksum")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a tensor's bytes are: a path relative to the model, and a range in that file (length None: to the end)."""
+    """Where a tensor's bytes are: a path relative to the model, and a range there (no length: what is needed)."""
 
     tensor: str
     location: str
@@ -44,6 +48,8 @@ class ModelDirectory:
     """The directory of a model file, and the data files in it that are mapped so far."""
 
     path: Path
+    model: Path | None = None
+    """The model file, of which the directory counts as well where the model is a link."""
     _maps: dict[str, mmap.mmap | bytes] = field(default_factory=dict)
 
     def read(self, tensor: onnx.TensorProto) -> memoryview:
@@ -53,7 +59,9 @@ class ModelDirectory:
             self._maps[reference.location] = self._map(reference)
         data = self._maps[reference.location]
         size, needed = len(data), tensor_bytes(tensor)
-        length = size - reference.offset if reference.length is None else reference.length
+        left = size - reference.offset
+        # without a length, and with one of 0 as some writers have it, a tensor takes what its type needs
+        length = reference.length or min(left, needed)
         if reference.offset + length > size or length < 0:
             end = reference.offset + max(length, 0)
             raise ModelError(
@@ -92,9 +100,9 @@ class ModelDirectory:
             os.close(descriptor)
 
     def _open(self, reference: Reference) -> int:
-        """Open the file of a reference below the directory, following no link on the way."""
-        parts = _safe_parts(reference)
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        """Open the file of a reference below the directory, following no link on the way but those resolved before."""
+        base, parts = self._resolved(reference, _safe_parts(reference))
+        descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for index, part in enumerate(parts):
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -104,12 +112,27 @@ class ModelDirectory:
                 descriptor = below
         except OSError as error:
             os.close(descriptor)
-            reason = "it is a symbolic link" if _is_link(self.path, parts) else error.strerror
+            reason = "it is a symbolic link" if _is_link(base, parts) else error.strerror
             raise ModelError(
                 f"{reference.where}: cannot open '{self.path / reference.location}': {reason}",
                 tensor=reference.tensor,
             ) from error
         return descriptor
+
+    def _resolved(self, reference: Reference, parts: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+        """Return a directory and the way from there to a file: the given one, unless there is a link on it."""
+        if not _is_link(self.path, parts):
+            return self.path, parts
+        target = self.path.joinpath(*parts).resolve()
+        roots = [self.path.resolve(), *([self.model.resolve().parent] if self.model is not None else [])]
+        for root in roots:
+            if target.is_relative_to(root):
+                return root, target.relative_to(root).parts
+        raise ModelError(
+            f"{reference.where}: cannot open '{self.path / reference.location}': it is a symbolic link that leads out "
+            "of the model's directory; copy the file there",
+            tensor=reference.tensor,
+        )
 
 
 def external_tensors(message: Message) -> Iterator[onnx.TensorProto]:
@@ -177,12 +200,21 @@ def _byte_count(tensor: onnx.TensorProto, key: str, text: str) -> int:
 
 def _safe_parts(reference: Reference) -> tuple[str, ...]:
     path = PurePosixPath(reference.location.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in reference.location or "\0" in reference.location:
+    parts: list[str] = []
+    is_outside = path.is_absolute() or "\0" in reference.location or DRIVE.match(reference.location) is not None
+    for part in path.parts:
+        if part != "..":
+            parts.append(part)
+        elif parts:
+            parts.pop()
+        else:
+            is_outside = True
+    if is_outside:
         raise ModelError(
             f"{reference.where}: the path leaves the model's directory; use a relative path without '..'",
             tensor=reference.tensor,
         )
-    return path.parts
+    return tuple(parts)
 
 
 def _is_link(base: Path, parts: tuple[str, ...]) -> bool:

@@ -1,7 +1,7 @@
 """Functions in the place of operators: what ONNX defines by other operators is written as these.
 
-An operator is expanded whose row in the table has the trait `EXPANDED`: nobody here computes it as a whole. ONNX gives
-the function of most of them only for the types and attributes of a node, so bodies are asked for node by node.
+An operator is expanded whose row in the table has the trait `EXPANDED`: nobody here computes it as a whole. Its row has
+the function, or ONNX; most depend on the types and attributes of a node, so bodies are asked for node by node.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import onnx
 from graft.core.model.check import canonical, subgraphs
 from graft.core.model.shapes import infer_proto
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.functions.body import Body, Function, learn
 from graft.core.operators.table import Trait
+from graft.errors import ModelError
 
-Types = Mapping[str, onnx.TypeProto]
+Types = dict[str, onnx.TypeProto]
 Opsets = dict[str, int]
 
 
@@ -41,6 +43,13 @@ def expand_functions(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]
     return proto, list(expanded)
 
 
+def has_functions(proto: onnx.ModelProto) -> bool:
+    """Whether a model, or a function of it, has operators whose function stands in the table, not in ONNX."""
+    nodes = (node for part in (proto.graph, *proto.functions) for node in _all_nodes(onnx.GraphProto(node=part.node)))
+    rows = (OPERATORS.get(node.op_type, node.domain) for node in nodes)
+    return any(row is not None and row.function is not None for row in rows)
+
+
 def _is_anywhere(graph: onnx.GraphProto) -> bool:
     return any(_is_expanded(node) or any(map(_is_anywhere, subgraphs(node))) for node in graph.node)
 
@@ -56,21 +65,60 @@ def _expand(graph: onnx.GraphProto, opsets: Opsets, outer: Types) -> list[str]:
         return []
     types = {**outer, **_types(graph)}
     taken = {name for node in _all_nodes(graph) for name in (node.name, *node.input, *node.output)} | types.keys()
+    data = _data(graph)
     names: list[str] = []
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for inner in subgraphs(node):
             names += _expand(inner, opsets, types)
-        body = _body(node, opsets, types) if _is_expanded(node) else None
-        if body is None:
+        written = _written(node, opsets, types, data, taken) if _is_expanded(node) else None
+        if written is None:
             nodes.append(node)
-            continue
-        names.append(node.op_type)
-        nodes += _inlined(node, body, taken)
+        else:
+            names.append(node.op_type)
+            nodes += written
+        for one in [node] if written is None else written:
+            if any(name and name not in types for name in one.output):
+                learn(one, types, data, opsets)
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
     return names
+
+
+def _written(
+    node: onnx.NodeProto, opsets: Opsets, types: Types, data: dict[str, onnx.TensorProto], taken: set[str]
+) -> list[onnx.NodeProto] | None:
+    """Return the nodes that stand for one, None where that cannot be said (yet)."""
+    operator = OPERATORS.get(node.op_type, node.domain)
+    if operator is not None and operator.function is not None:
+        return _own_body(node, operator.function, types, data, taken)
+    body = _body(node, opsets, types)
+    return None if body is None else _inlined(node, body, taken)
+
+
+def _own_body(
+    node: onnx.NodeProto, function: Function, types: Types, data: dict[str, onnx.TensorProto], taken: set[str]
+) -> list[onnx.NodeProto] | None:
+    if any(name and (name not in types or not types[name].tensor_type.HasField("shape")) for name in node.input):
+        return None
+    body = Body(node, types, data, lambda name: _fresh(name, taken))
+    try:
+        function(body)
+    except ModelError:
+        if canonical(node.domain).startswith("ai.onnx"):  # which `reference` computes as it is
+            return None
+        raise
+    return body.nodes
+
+
+def _data(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Return the constants of a graph whose contents are at hand, by name."""
+    data = {one.name: one for one in graph.initializer if one.data_location != onnx.TensorProto.EXTERNAL}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            data[node.output[0]] = node.attribute[0].t
+    return data
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:

@@ -92,6 +92,8 @@ def natural_bounds(shape: Sequence[Dimension] | None, ranges: Ranges) -> dict[Ex
         if extent is None or not _rises(extent) or interval(extent, {**ranges, **found})[0] >= 0:
             continue
         names = names_in([extent])
+        if not names:  # a negative number: a rule of shapes, or the node, says what is wrong with it
+            continue
         before = {**ranges, **found}.get(symbol := Symbol(min(names)), ANY)
         if len(names) == 1 and (least := _least(extent, symbol.name, before)) is not None:
             found[symbol] = Range(least, before.high)

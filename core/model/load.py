@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 import onnx.inliner
-import onnx.version_converter
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from graft.core.model.attribute_checks import check_nodes
-from graft.core.model.batched_scans import unbatch_scans
-from graft.core.model.check import canonical, check_model, order, subgraphs
-from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports
+from graft.core.model.check import check_header, check_model, check_tensor, every_graph, order, subgraphs
+from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains
 from graft.core.model.dimensions import (
     Dims,
     apply_dimensions,
@@ -25,20 +23,30 @@ from graft.core.model.dimensions import (
     name_dimensions,
 )
 from graft.core.model.external_data import ModelDirectory, external_tensors
-from graft.core.model.function_bodies import expand_functions
+from graft.core.model.function_bodies import expand_functions, has_functions
+from graft.core.model.gradients import write_gradients
+from graft.core.model.header import (
+    complete_header,
+    complete_imports,
+    complete_names,
+    compute_results,
+    drop_uncalled,
+    state_conditions,
+    state_defaults,
+)
+from graft.core.model.old_operators import name_old
 from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
-from graft.core.model.shapes import fix_dimensions, has_unknown, infer_proto, infer_shapes, tidy
+from graft.core.model.shapes import fix_dimensions, give_rank, has_unknown, infer_proto, infer_shapes, tidy
 from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.core.model.small_integers import widen_small_integers
+from graft.core.model.sparse import make_dense
+from graft.core.model.upgrade import IR_VERSION, upgraded
 from graft.errors import ModelError
 from graft.runtime.arguments import DIMS, SHAPES, instance, optional, takes
 from graft.runtime.foreign import shown
 
-OPSET = 25
-"""The opset of an imported model. ONNX Runtime 1.31 runs up to 26, which differs from it by two new operators only."""
-IR_VERSION = 13
-"""The IR version of an imported model: the newest that ONNX Runtime 1.31 reads."""
-
+ONNX_DOMAINS = frozenset({"ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
+EXTERNAL = onnx.TensorProto.EXTERNAL
 Source = str | Path | bytes | onnx.ModelProto | ir.Model
 
 
@@ -66,12 +74,28 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
         proto, directory, constants = skeleton_of_model(source), None, _large_constants(source)
     else:
         (proto, directory), constants = _read(source), {}
-    check_model(proto)
+    check_header(proto)
     _embed_inner_data(proto, directory)
     proto, large = skeleton_of_proto(proto)
-    constants |= {name: _constant(tensor, directory) for name, tensor in large.items()}
+    unread = _drop_unread(proto, {name for name, one in large.items() if one.data_location == EXTERNAL})
+    for name, tensor in large.items():
+        if name not in unread:
+            check_tensor(tensor, f"initialiser '{name}'")
+            constants[name] = _constant(tensor, directory)
     steps: list[PassResult] = []
-    for step in (_sort_nodes, _complete, _check_with_onnx, _inline_functions, _upgrade, _expand_functions):
+    _repair(proto, steps)
+    check_model(proto)
+    for value in proto.graph.input:
+        give_rank(value, shapes or {})
+    for step in (
+        _sort_nodes,
+        _complete,
+        _check_with_onnx,
+        _inline_functions,
+        _upgrade,
+        _differentiate,
+        _expand_functions,
+    ):
         proto = step(proto, steps)
     if shapes and fix_dimensions(proto.graph, shapes, dims or {}):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
@@ -108,7 +132,7 @@ def _read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto
     except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"cannot read {shown(str(path))}: {reason}", path=str(path)) from error
-    return _parse(data, f"'{path}'"), ModelDirectory(path.parent)
+    return _parse(data, f"'{path}'"), ModelDirectory(path.parent, path)
 
 
 def _large_constants(model: ir.Model) -> dict[str, ir.TensorProtocol]:
@@ -137,7 +161,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
 
 
 def _constant(tensor: onnx.TensorProto, directory: ModelDirectory | None) -> ir.TensorProtocol:
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if tensor.data_location == EXTERNAL:
         return _require_directory(tensor, directory).tensor(tensor)
     return ir.serde.deserialize_tensor(tensor)
 
@@ -147,11 +171,21 @@ def _embed_inner_data(proto: onnx.ModelProto, directory: ModelDirectory | None) 
     held = list(proto.graph.initializer)  # a proto's children keep their identity only while they are held
     outer = {id(tensor) for tensor in held}
     for tensor in external_tensors(proto):
-        data = _require_directory(tensor, directory).read(tensor)
         if id(tensor) not in outer:
-            tensor.raw_data = bytes(data)
+            tensor.raw_data = bytes(_require_directory(tensor, directory).read(tensor))
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
+
+
+def _drop_unread(proto: onnx.ModelProto, external: set[str]) -> set[str]:
+    """Drop, in place, what is stored in files and read by nothing; return the names: the files need not be there."""
+    read = {name for graph in every_graph(proto.graph) for node in graph.node for name in node.input}
+    read |= {value.name for graph in every_graph(proto.graph) for value in graph.output}
+    unread = external - read
+    for place in reversed(range(len(proto.graph.input))):
+        if proto.graph.input[place].name in unread:
+            del proto.graph.input[place]
+    return unread
 
 
 def _require_directory(tensor: onnx.TensorProto, directory: ModelDirectory | None) -> ModelDirectory:
@@ -162,6 +196,26 @@ def _require_directory(tensor: onnx.TensorProto, directory: ModelDirectory | Non
             tensor=tensor.name,
         )
     return directory
+
+
+def _repair(proto: onnx.ModelProto, steps: list[PassResult]) -> None:
+    """Make good, in place, what ONNX Runtime takes and the checks below do not."""
+    complete_header(proto, IR_VERSION)
+    complete_names(proto)
+    compute_results(proto.graph)
+    state_conditions(proto.graph)
+    merged = merge_imports(proto)
+    if merged:
+        steps.append(_step("merge-imports", proto, merged))
+    if names := drop_uncalled(proto):
+        steps.append(_step("drop-uncalled-functions", proto, ", ".join(names)))
+    if names := complete_imports(proto):
+        steps.append(_step("complete-imports", proto, f"operator sets that nodes use: {', '.join(names)}"))
+    if names := make_dense(proto.graph):
+        steps.append(_step("make-dense", proto, f"sparse tensors made dense: {', '.join(names)}"))
+    opset = next((entry.version for entry in proto.opset_import if not entry.domain), 0)
+    if names := name_old(proto, opset):
+        steps.append(_step("name-old-operators", proto, f"{', '.join(names)} of opset {opset}"))
 
 
 def _sort_nodes(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
@@ -186,27 +240,64 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
 
 def _complete(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
     """Make good what exporters leave out or write twice."""
-    if merge_imports(proto):
-        steps.append(_step("merge-imports", proto, "operator sets were imported twice"))
+    if names := name_domains(proto):
+        steps.append(_step("name-domains", proto, f"operators of ONNX Runtime: {', '.join(names)}"))
     if notes := drop_zip_maps(proto.graph):
         steps.append(_step("drop-zip-maps", proto, "; ".join(notes)))
-    if names := complete_outputs(proto):
+    if names := complete_outputs(proto, _foreign_expanded):
         steps.append(_step("complete-outputs", proto, f"shapes inferred of {', '.join(names)}"))
     return proto
 
 
+def _foreign_expanded(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in the terms of ONNX, where it has operators that ONNX does not know."""
+    if has_functions(proto):
+        for step in (_inline_functions, _upgrade, _expand_functions):
+            proto = step(proto, [])
+    return proto
+
+
 def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
-    del steps
+    wrong = _contradiction(proto)
+    if wrong is None:
+        return proto
+    rest = _without_stated(proto)
+    if rest is None or _contradiction(rest) is not None:
+        check_nodes(ir.from_proto(proto))  # where an attribute is the cause, this says so
+        raise ModelError(f"types or shapes of the model contradict each other: {tidy(wrong)}") from wrong
+    steps.append(_step("forget-stated-shapes", rest, f"shapes that the model states are wrong: {tidy(wrong)}"))
+    return rest
+
+
+def _contradiction(proto: onnx.ModelProto) -> Exception | None:
+    """Return what ONNX's inference finds wrong with types and shapes; raise ModelError for anything else wrong."""
     try:
         onnx.checker.check_model(proto, full_check=True)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"the model is not valid ONNX: {tidy(error)}") from error
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
-        if str(error).count("Inference error(s)") > 1:
-            return proto  # within the body of an operator's definition, where onnx itself may be wrong
-        check_nodes(ir.from_proto(proto))  # where an attribute is the cause, this says so
-        raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
-    return proto
+        # twice: within the body of an operator's definition, where onnx itself may be wrong
+        return None if str(error).count("Inference error(s)") > 1 else error
+    return None
+
+
+def _without_stated(proto: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return a model with the shapes of results as they are inferred, not as it states them; None where that fails."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    known = {node.domain for graph in every_graph(copy.graph) for node in graph.node} <= {"", *ONNX_DOMAINS}
+    made = {name for node in copy.graph.node for name in node.output}
+    for place in reversed(range(len(copy.graph.value_info))):
+        if known and copy.graph.value_info[place].name in made:
+            del copy.graph.value_info[place]
+    for value in copy.graph.output:
+        if value.name in made and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    try:
+        complete_outputs(copy, _foreign_expanded)
+    except ModelError:
+        return None
+    return copy
 
 
 def _check_numbers(proto: onnx.ModelProto) -> None:
@@ -223,6 +314,7 @@ def _inline_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.M
     if not proto.functions:
         return proto
     note = f"functions inlined: {', '.join(function.name for function in proto.functions)}"
+    state_defaults(proto)
     try:
         inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
     except (RuntimeError, onnx.checker.ValidationError) as error:
@@ -233,38 +325,15 @@ def _inline_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.M
 
 
 def _upgrade(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
-    """Bring the model to `OPSET` and `IR_VERSION`: by its header where no operator changed, else by onnx's converter.
+    proto, note = upgraded(proto)
+    if note:
+        steps.append(_step("upgrade-opset", proto, note))
+    return proto
 
-    A model of a newer opset whose operators changed since `OPSET` keeps its own.
-    """
-    proto.ir_version = IR_VERSION
-    imports = [entry for entry in proto.opset_import if canonical(entry.domain) == ""]
-    if not imports:
-        proto.opset_import.add(domain="", version=OPSET)
-        return proto
-    opset = imports[0].version
-    if opset == OPSET or (opset > OPSET and not _unchanged(proto.graph, opset, OPSET)):
-        return proto
-    note = f"opset {opset} to {OPSET}"
-    if opset == 8 and any(node.op_type == "Scan" for node in _all_nodes(proto.graph)):
-        if not unbatch_scans(proto) or not _unchanged(proto.graph, opset, 9, besides=("Scan",)):
-            raise ModelError(
-                f"the model cannot be brought from {note}: its Scan has a batch axis, and lengths or operators "
-                f"beside it that opset 9 has otherwise; export it again with opset {OPSET}",
-                opset=opset,
-            )
-        imports[0].version = opset = 9
-    if _unchanged(proto.graph, opset, OPSET):
-        imports[0].version = OPSET
-    else:
-        try:
-            proto = onnx.version_converter.convert_version(proto, OPSET)
-        except (onnx.version_converter.ConvertError, RuntimeError) as error:
-            raise ModelError(
-                f"the model cannot be brought from {note}: {tidy(error)}; export it again with opset {OPSET}",
-                opset=opset,
-            ) from error
-    steps.append(_step("upgrade-opset", proto, note))
+
+def _differentiate(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
+    if names := write_gradients(proto):
+        steps.append(_step("write-gradients", proto, ", ".join(names)))
     return proto
 
 
@@ -274,29 +343,6 @@ def _expand_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.M
     if names:
         steps.append(_step("expand-functions", expanded, f"functions of {', '.join(names)}"))
     return expanded
-
-
-def _unchanged(graph: onnx.GraphProto, old: int, new: int, besides: Sequence[str] = ()) -> bool:
-    """Whether every ai.onnx operator in ``graph`` but ``besides`` means the same in opsets ``old`` and ``new``."""
-    return all(
-        canonical(node.domain) != ""
-        or node.op_type in besides
-        or _since(node.op_type, old) == _since(node.op_type, new)
-        for node in _all_nodes(graph)
-    )
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _all_nodes(inner)
-
-
-def _since(operator: str, opset: int) -> int | None:
-    if not onnx.defs.has(operator, opset):
-        return None
-    return onnx.defs.get_schema(operator, opset).since_version
 
 
 def _attach(model: ir.Model, constants: Mapping[str, ir.TensorProtocol], steps: list[PassResult]) -> None:

@@ -68,12 +68,20 @@ def _with_numbers(old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None
 def infer_proto(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the types and shapes that ONNX infers without looking at the contents of tensors.
 
-    Operators of `LIKE_INPUT` are added: onnx (1.23) infers nothing of them, and so of nothing behind them.
+    Operators of `LIKE_INPUT` are added: onnx (1.23) infers nothing of them, and so of nothing behind them. Raises
+    ModelError for what onnx cannot pass over.
     """
-    inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+    inferred = _inferred(proto)
     while _type_like_inputs(inferred.graph):
-        inferred = onnx.shape_inference.infer_shapes(inferred, strict_mode=False, data_prop=False)
+        inferred = _inferred(inferred)
     return inferred
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
 
 
 def _type_like_inputs(graph: onnx.GraphProto) -> bool:
@@ -161,6 +169,13 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], 
             if dimension.dim_param in symbols:
                 dimension.dim_value = symbols[dimension.dim_param]
     return changed
+
+
+def give_rank(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Give an input that has no shape in the file the one in ``shapes``, in place."""
+    if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape") and value.name in shapes:
+        for number in shapes[value.name]:
+            value.type.tensor_type.shape.dim.add(dim_value=number)
 
 
 def _fix_input(value: onnx.ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> bool:

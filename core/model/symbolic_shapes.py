@@ -8,7 +8,8 @@ states of its results are not believed: they only name what nothing else is know
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -150,7 +151,8 @@ class SymbolicInference:
 
     def _node(self, node: ir.Node) -> None:
         if node.op_type in BODIES and node.domain in ("", "ai.onnx"):
-            found = BODIES[node.op_type](self, node)
+            with _sound(NodeView(node)):
+                found = BODIES[node.op_type](self, node)
             facts = None
         else:
             shapes = [self.shape_of(one) for one in node.inputs]
@@ -178,6 +180,7 @@ class SymbolicInference:
             self.narrower |= divisor_bounds(divisors.elements, ranges)
         if facts.view.op_type in windows.CONVOLUTIONS | windows.POOLS:
             self.narrower |= natural_bounds(windows.room_of_windows(facts), ranges)
+            self.narrower |= windows.channels_of_weights(facts, ranges)
         if facts.view.op_type == "Expand" and (target := facts.contents[1]) is not None:
             shapes[1] = target.elements
         elif facts.view.op_type not in elementwise.BROADCAST:
@@ -239,8 +242,21 @@ class SymbolicInference:
         graphs = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
         for graph in graphs:
             self._graph(graph)
-        pairs = zip(*(graph.outputs for graph in graphs), strict=True)
-        return [_agreed(self.shape_of(one), self.shape_of(other)) for one, other in pairs]
+        results: list[Shape | None] = []
+        for value, *pair in zip(node.outputs, *(graph.outputs for graph in graphs), strict=True):
+            one, other = map(self.shape_of, pair)
+            shape = _agreed(one, other)
+            if shape is not None and one is not None and other is not None:
+                # extents that differ depend on the branch, whatever number the model states of them
+                stated = self.stated.get(value.name or "", ())
+                stated = stated if len(stated) == len(shape) else (None,) * len(shape)
+                names = [name if isinstance(name, str) else None for name in stated]
+                shape = tuple(
+                    self.fresh(value, axis, name) if extent is None and None not in (left, right) else extent
+                    for axis, (extent, name, left, right) in enumerate(zip(shape, names, one, other, strict=True))
+                )
+            results.append(shape)
+        return results
 
     def loop(self, node: ir.Node) -> list[Shape | None]:
         """Return the shapes of the results of a Loop."""
@@ -326,15 +342,31 @@ BODIES: Mapping[str, Any] = {
 }
 
 
+NONSENSE = (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError)
+"""What a rule raises of attributes, ranks or types that ONNX does not allow and that its checker lets pass."""
+
+
 def _asked(facts: Facts) -> Sequence[Shape | None] | None:
     """Return what the operator's rule says, else what onnx's inference says of the node by itself."""
     if facts.view.domain not in ONNX_DOMAINS:
         return None
     rule = RULES.get(facts.view.op_type)
     try:
-        return _by_onnx(facts) if rule is None else rule(facts)
+        with _sound(facts.view):
+            return _by_onnx(facts) if rule is None else rule(facts)
     except TooLargeError:
         return None
+
+
+@contextmanager
+def _sound(view: NodeView) -> Iterator[None]:
+    """Raise ModelError where a rule meets what no sound node has."""
+    try:
+        yield
+    except NONSENSE as error:
+        raise ModelError(
+            f"{view.where}: its attributes and the shapes of its inputs do not go together ({error})", node=view.name
+        ) from error
 
 
 def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:

@@ -7,6 +7,7 @@ from graft.core.operators import (
     convolution,
     elementwise,
     expanded,
+    fourier,
     indexing,
     manipulation,
     normalization,
@@ -16,8 +17,19 @@ from graft.core.operators import (
     recurrent,
     reduction,
     resize,
+    sampling,
     sequential,
+    training,
     views,
+)
+from graft.core.operators.functions import attention as microsoft_attention
+from graft.core.operators.functions import (
+    legacy,
+    machine_learning,
+    microsoft,
+    microsoft_quantized,
+    support_vectors,
+    trees,
 )
 from graft.core.operators.table import OPERATORS
 
@@ -28,6 +40,7 @@ FAMILIES = (
     convolution,
     elementwise,
     expanded,
+    fourier,
     indexing,
     manipulation,
     normalization,
@@ -37,8 +50,17 @@ FAMILIES = (
     recurrent,
     reduction,
     resize,
+    sampling,
     sequential,
+    training,
     views,
+    microsoft,
+    microsoft_attention,
+    microsoft_quantized,
+    legacy,
+    machine_learning,
+    trees,
+    support_vectors,
 )
 
 __all__ = ["FAMILIES", "OPERATORS"]

@@ -24,11 +24,11 @@ from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trai
 from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.types import is_custom
+from graft.core.types import FLOATS, is_custom
 
 Indices = Sequence[Expression]
-DTYPES = frozenset({"float32", "float64"})
-"""The element types of Attention that are lowered: in narrower ones ONNX rounds after every step."""
+DTYPES = FLOATS
+"""The element types of Attention that are lowered; those of 16 bits are computed in float32 and rounded once."""
 
 # ---- Attention ----------------------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class _Attention:
         self.keys = _Heads(lowering.input(1), lowering.optional(4), heads[1])
         self.values = _Heads(lowering.input(2), lowering.optional(5), heads[1])
         self.group = self.queries.shape[1] // self.keys.shape[1]
-        self.kind = lowering.input(0).dtype
+        self.kind = b.wide(lowering.input(0).dtype)
         batch, count, length = self.queries.shape[0], self.queries.shape[1], self.queries.count
         self.shape = (batch, count, length, self.keys.count)
 
@@ -127,7 +127,7 @@ class _Attention:
         batch, head, query, key = axes
         left = self.queries.element(batch, head, query, k[0])
         right = self.keys.element(batch, b.divide(head, self.group), key, k[0])
-        return b.multiply(left, right)
+        return b.multiply(b.cast(left, self.kind), b.cast(right, self.kind))
 
     def _scaled(self, products: Buffer, i: Indices) -> Expression:
         scale = self.node.attribute("scale", 1 / math.sqrt(self.queries.shape[3]))
@@ -170,7 +170,7 @@ class _Attention:
             if mask.dtype == "bool":
                 conditions.append(entry)
             else:
-                score = b.add(score, entry)
+                score = b.add(score, b.cast(entry, self.kind))
         allowed = b.all_of(conditions)
         return score if allowed is None else b.select(allowed, score, -math.inf)
 
@@ -180,15 +180,21 @@ class _Attention:
 
         def value(axes: Indices, k: Indices) -> Expression:
             of = self.values.element(axes[0], b.divide(axes[1], self.group), k[0], axes[3])
-            return b.multiply(b.load(weights, *axes[:3], *k), of)
+            return b.multiply(b.load(weights, *axes[:3], *k), b.cast(of, self.kind))
 
         whole = len(target.shape) == 4
-        sums = target if whole else self.lowering.temporary(self.kind, (batch, heads, length, size))
+        sums = (
+            target
+            if whole and target.dtype == self.kind
+            else self.lowering.temporary(self.kind, (batch, heads, length, size))
+        )
         stages = [b.contract(sums, [self.shape[3]], value)]
         if not whole:
             stages.append(
                 b.compute(target, lambda i: b.load(sums, i[0], b.divide(i[2], size), i[1], b.modulo(i[2], size)))
             )
+        elif sums is not target:
+            stages.append(b.compute(target, lambda i: b.load(sums, *i)))
         return stages
 
     def _optional(self, scores: Buffer | Callable[[Indices], Expression]) -> list[Stage]:
@@ -224,7 +230,7 @@ def _accept_attention(node: NodeView) -> Reject | None:
     dtypes = {value.dtype for value in (*node.inputs[:3], node.outputs[0]) if value is not None}
     if len(dtypes) != 1 or not (dtypes <= DTYPES or all(map(is_custom, dtypes))):
         listed = ", ".join(sorted(dtypes))
-        return Reject("dtype", f"Attention of {listed}; float32, float64 or a custom type throughout is lowered")
+        return Reject("dtype", f"Attention of {listed}; floats or a custom type throughout are lowered")
     return None
 
 

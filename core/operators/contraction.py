@@ -14,7 +14,7 @@ from graft.core.operators import build as b
 from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.varying import broadcast_to_result, matrices
-from graft.core.reject import Reject
+from graft.core.reject import Reject, first
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -271,9 +271,8 @@ def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
 
 def _qlinear_matmul_varies(node: NodeView) -> Reject | None:
     """Take matrices of any extents with parameters of the whole, or of columns (of rows, of the first matrix)."""
-    return broadcast_to_result(node, (node.input(0), node.input(3)), 2) or broadcast_to_result(
-        node, tuple(value for value in node.inputs[4:] if value is not node.input(3))
-    )
+    others = tuple(value for value in node.inputs[4:] if value is not node.input(3))
+    return first(broadcast_to_result(node, (node.input(0), node.input(3)), 2), broadcast_to_result(node, others))
 
 
 OPERATORS.add(Operator("MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=matrices))

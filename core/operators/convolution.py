@@ -15,7 +15,7 @@ from graft.core.operators.cost import elements, traffic
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.varying import fixed, varying_axis
 from graft.core.operators.windows import known_pads, positions, windows_of
-from graft.core.reject import Reject
+from graft.core.reject import Reject, first
 from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -82,12 +82,17 @@ def _conv_cost(weight: int) -> Callable[[NodeView], Cost]:
 
 
 def _convolution_varies(node: NodeView, weight: int = 1) -> Reject | None:
-    """Take images of any extents but for the channels, with windows and pads that are numbers."""
+    """Take images of any extents, with windows and pads that are numbers.
+
+    Channels may have a name: its range is the number that the weights say (`windows.channels_of_weights`).
+    """
     weights = node.input(weight)
     if weights is not None and weights.static_shape is None:
         axis = next(axis for axis, extent in enumerate(weights.shape or ()) if not isinstance(extent, int))
         return varying_axis(node, weights, axis)
-    return fixed(1)(node) or known_pads(node)
+    image = node.input(0)
+    is_named = image is not None and image.shape is not None and str(image.shape[1]).isidentifier()
+    return first(None if is_named else fixed(1)(node), known_pads(node))
 
 
 OPERATORS.add(Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies))

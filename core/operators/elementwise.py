@@ -325,12 +325,14 @@ def _lower_cast(lowering: Lowering) -> tuple[Stage, ...]:
 
 def _lower_bit_cast(lowering: Lowering) -> tuple[Stage, ...]:
     source, target = lowering.input(0), lowering.output().dtype
+    if source.dtype == "bool":  # a byte that is 0 or 1
+        return (b.compute(lowering.output(), lambda axes: b.load(source, *axes)),)
     return (b.compute(lowering.output(), lambda axes: Bitcast(b.load(source, *axes), target)),)
 
 
 def _accept_bit_cast(node: NodeView) -> Reject | None:
     source, target = node.dtype, node.outputs[0].dtype
-    if "bool" in (source, target):
+    if target == "bool" and source != "bool":
         return Reject("dtype", f"BitCast of {source} to {target}: bool has no bits of its own")
     if element_bits(source) != element_bits(target):
         return Reject("dtype", f"BitCast of {source} to {target} changes the number of elements")

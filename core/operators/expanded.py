@@ -5,8 +5,8 @@ from __future__ import annotations
 from graft.core.operators.table import OPERATORS, Operator, Trait
 
 for _name in (
-    "AffineGrid", "BlackmanWindow", "CausalConvWithState", "HammingWindow", "HannWindow", "LinearAttention",
-    "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "SwiGLU",
+    "BlackmanWindow", "CausalConvWithState", "HammingWindow", "HannWindow", "LinearAttention",
+    "NegativeLogLikelihoodLoss", "SequenceMap", "SoftmaxCrossEntropyLoss", "SwiGLU",
 ):  # fmt: skip
     OPERATORS.add(Operator(_name, frozenset({Trait.EXPANDED})))
 OPERATORS.add(Operator("FlexAttention", frozenset({Trait.EXPANDED}), domain="ai.onnx.preview"))

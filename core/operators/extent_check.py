@@ -263,9 +263,12 @@ def _crop_or_pad(operands: Operands, shape: Shape) -> Iterable[Stated]:
 
 
 def _reduction(operands: Operands, shape: Shape) -> Iterable[Stated]:
-    axes = _axes(operands, 1, len(shape))
-    if not axes or not operands.node.attribute("keepdims", 1):
+    source = operands.node.inputs[0]
+    axes = None if source is None or source.rank is None else _axes(operands, 1, source.rank)
+    if not axes or source is None or source.rank is None:
         return ()
+    if not operands.node.attribute("keepdims", 1):
+        return _each(shape, _left_by(operands, axes, source.rank))
 
     def computed(axis: int) -> Expression:
         extent = operands.extent(axis)
@@ -274,6 +277,24 @@ def _reduction(operands: Operands, shape: Shape) -> Iterable[Stated]:
         return extent
 
     return _each(shape, computed)
+
+
+def _left_by(operands: Operands, axes: Sequence[Expression], rank: int) -> Callable[[int], Expression]:
+    """Return the extents, by axis of the result, of the dimensions that are none of the axes."""
+
+    def computed(axis: int) -> Expression:
+        extent: Expression = b.index(-1)
+        place: Expression = b.index(0)
+        for dimension in range(rank):
+            is_gone: Expression = b.constant(False, "bool")
+            for other in axes:
+                is_gone = b.either(is_gone, b.equal(other, dimension))
+            is_this = b.both(b.unary("not", is_gone), b.equal(place, axis))
+            extent = b.select(is_this, operands.extent(dimension), extent)
+            place = b.select(is_gone, place, b.add(place, 1))
+        return extent
+
+    return computed
 
 
 def _unsqueeze(operands: Operands, shape: Shape) -> Iterable[Stated]:

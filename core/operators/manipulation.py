@@ -314,7 +314,7 @@ def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str) -> Sta
                 if begin == 0 and extent == padded:
                     places.append(position)
                 elif isinstance(begin, int) and isinstance(extent, int) and isinstance(padded, int):
-                    places.append(mirrored(position, extent, padded, mode))
+                    places.append(mirrored(position, extent, padded, mode, begin))
                 else:
                     places.append(_mirrored_anywhere(position, extent, mode))
             varying = [extent for extent in shape if not isinstance(extent, int)]
@@ -331,13 +331,16 @@ def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str) -> Sta
     return b.compute(target, value)
 
 
-def mirrored(position: Expression, extent: int, padded: int, mode: str) -> Expression:
+def mirrored(position: Expression, extent: int, padded: int, mode: str, begin: int | None = None) -> Expression:
     """Return the position inside ``[0, extent)`` that Pad's ``reflect``, ``edge`` or ``wrap`` reads at ``position``.
 
-    ``position`` lies in ``(-padded, padded)``.
+    ``position`` lies in ``(-padded, padded)``, with ``begin`` in ``[-begin, padded - begin)``.
     """
     if mode == "edge":
         return b.clamp(position, extent)
+    if mode == "reflect" and begin is not None and max(begin, padded - extent - begin) < extent:  # at most once
+        turned = b.maximum(position, b.subtract(b.index(0), position))
+        return b.minimum(turned, b.subtract(b.index(2 * (extent - 1)), turned))
     period = extent if mode == "wrap" else max(2 * (extent - 1), 1)
     lift = -(-padded // period) * period
     rest = b.modulo(b.add(position, lift), period)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
@@ -65,17 +67,29 @@ def _lower_quantize(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_dequantize(lowering: Lowering) -> tuple[Stage, ...]:
     """``(x - zero_point) * scale``."""
     source, target = lowering.input(0), lowering.output()
+    is_blocked = len(lowering.input(1).shape) > 1
 
     def value(i: Indices) -> Expression:
         scale, point = parameter(lowering, 1, i), parameter(lowering, 2, i)
         assert scale is not None
         kind = b.wide(scale.type.dtype)
         x = b.cast(b.load(source, *i), "int32" if source.dtype in INTEGERS else kind)
+        if is_blocked and (low := _lowest_of_four_bits(lowering)) is not None:
+            x = b.add(b.binary("and", b.subtract(x, low), 15), low)  # says to schedules how few bits there are
         if point is not None:
             x = b.subtract(x, b.cast(point, x.type.dtype))
         return b.multiply(b.cast(x, kind), b.cast(scale, kind))
 
     return (b.compute(target, value),)
+
+
+def _lowest_of_four_bits(lowering: Lowering) -> int | None:
+    """Return the least number that constant elements of bytes have if 4 bits hold them all, otherwise None."""
+    elements = lowering.constant(0)
+    if elements is None or not elements.size or elements.dtype not in (np.uint8, np.int8):
+        return None
+    low = 0 if elements.dtype == np.uint8 else -8
+    return low if low <= int(elements.min()) and int(elements.max()) <= low + 15 else None
 
 
 def _lower_dynamic(lowering: Lowering) -> tuple[Stage, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Opera
 from graft.core.operators.varying import anything
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import RowReduction
-from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage, Variable
+from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Scan, Stage, Variable
 from graft.core.types import FLOATS, INTEGERS, UNSIGNED, is_custom
 
 REDUCTION = frozenset({Trait.REDUCTION})
@@ -84,13 +86,101 @@ def reduced_axes(lowering: Lowering) -> Axes | None:
     """Return the axes of a Reduce operator, None where it is to do nothing."""
     shape = b.extents(lowering.input(0))
     axes = integers(lowering.constant(1))
-    if axes is None and lowering.optional(1) is not None:
-        return Axes(shape, axes_of_shapes(shape, b.extents(lowering.output())) or frozenset())
+    if axes is None and (told := _told_axes(lowering.node)) is not None:
+        return Axes(shape, told)
     if not axes:
         if lowering.node.attribute("noop_with_empty_axes", 0):
             return None
         axes = list(range(len(shape)))
     return Axes(shape, frozenset(normal_axis(axis, len(shape)) for axis in axes))
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedAxes:
+    """Which dimensions are reduced where only data say it: every axis has a running fold, or none of its own.
+
+    A fold along an axis that is not reduced leaves everything as it is; along another the last position has it all.
+    """
+
+    shape: tuple[b.Count, ...]
+    is_reduced: tuple[Expression, ...]
+    keeps: bool
+
+    @property
+    def count(self) -> Expression:
+        """The number of elements that are reduced to one."""
+        pairs = zip(self.is_reduced, self.shape, strict=True)
+        return b.extent(b.product_of([b.select(reduced, b.extent(extent), 1) for reduced, extent in pairs]))
+
+    def last(self, place: Indices) -> list[Expression]:
+        """Return where the fold of the row of an element of the source ends."""
+        triples = zip(self.is_reduced, self.shape, place, strict=True)
+        return [b.select(reduced, b.subtract(b.extent(extent), 1), at) for reduced, extent, at in triples]
+
+    def source(self, place: Indices) -> list[Expression]:
+        """Return where the fold of an element of the result ends."""
+        if self.keeps:
+            return self.last(place)
+        chosen: list[Expression] = []
+        number: Expression = b.index(0)
+        for reduced in self.is_reduced:
+            at: Expression = b.index(0)
+            for axis, own in enumerate(place):
+                at = b.select(b.equal(number, axis), own, at)
+            chosen.append(at)
+            number = b.add(number, b.cast(b.unary("not", reduced), "int64"))
+        return self.last(chosen)
+
+    def fold(
+        self, lowering: Lowering, operator: BinaryOperator, kind: str, value: Callable[[Indices], Expression]
+    ) -> tuple[list[Stage], Callable[[Sequence[Expression]], Expression]]:
+        """Return the stages, and what they come to at an end: of no elements, what the operator starts from."""
+        stages: list[Stage] = []
+        current: Buffer | None = None
+        start = b.neutral(operator, kind)
+        for axis, reduced in enumerate(self.is_reduced):
+            axes, total = b.variables(len(self.shape)), lowering.temporary(kind, self.shape)
+            scan = Scan(axes[axis], start)
+            before = b.load(total, *axes[:axis], scan.previous, *axes[axis + 1 :])
+            own = value(axes) if current is None else b.load(current, *axes)
+            stages.append(Stage(total, axes, b.select(reduced, b.binary(operator, before, own), own), order=scan))
+            current = total
+
+        def end(place: Sequence[Expression]) -> Expression:
+            if current is None:
+                return value(place)
+            inside = [one for at, extent in zip(place, self.shape, strict=True) for one in b.inside(at, extent)]
+            condition = b.all_of(inside)
+            return b.select(condition, b.masked_load(current, place, inside), start) if condition else start
+
+        return stages, end
+
+
+def computed_axes(lowering: Lowering) -> ComputedAxes | None:
+    """Return the axes of a Reduce operator that come as data and that no shape tells, None for others."""
+    given, shape = lowering.optional(1), b.extents(lowering.input(0))
+    if given is None or lowering.constant(1) is not None or _told_axes(lowering.node) is not None:
+        return None
+    (count,) = b.dims(given)
+    if count == 0:
+        return None
+    rank = len(shape)
+    axes = [b.cast(b.load(given, number), "int64") for number in range(count)]
+    places = [b.modulo(b.add(axis, rank), rank) for axis in axes]
+    reduced = tuple(
+        functools.reduce(b.either, (b.equal(place, dimension) for place in places)) for dimension in range(rank)
+    )
+    return ComputedAxes(shape, reduced, bool(lowering.node.attribute("keepdims", 1)))
+
+
+def _told_axes(node: NodeView) -> frozenset[int] | None:
+    """Return which computed axes are reduced where the shapes of operand and result say it, else None."""
+    source, axes, result = node.input(0), node.input(1), node.outputs[0]
+    if axes is None or source is None or source.shape is None or result.shape is None:
+        return None
+    if not node.attribute("keepdims", 1):
+        return axes_that_go(source.shape, result.shape)
+    return None if node.attribute("noop_with_empty_axes", 0) else axes_of_shapes(source.shape, result.shape)
 
 
 def axes_of_shapes(source: Sequence[object], target: Sequence[object]) -> frozenset[int] | None:
@@ -105,6 +195,23 @@ def axes_of_shapes(source: Sequence[object], target: Sequence[object]) -> frozen
     return frozenset(axis for axis, extent in enumerate(target) if extent == 1)
 
 
+def axes_that_go(source: Sequence[object], target: Sequence[object]) -> frozenset[int] | None:
+    """Return the axes without which a shape is that of the result, None where several sets of axes would do.
+
+    Sets that differ by axes of extent 1 are one: it makes no difference which of these go.
+    """
+    if not len(target) < len(source) <= MOST_AXES:
+        return None
+    chosen = itertools.combinations(range(len(source)), len(source) - len(target))
+    found = [axes for axes in chosen if [e for a, e in enumerate(source) if a not in axes] == list(target)]
+    long = {frozenset(axis for axis in axes if source[axis] != 1) for axes in found}
+    return frozenset(found[0]) if len(long) == 1 else None
+
+
+MOST_AXES = 8
+"""The rank up to which all sets of axes are tried."""
+
+
 def _lower_reduce(
     operator: BinaryOperator,
     before: Map | None = None,
@@ -117,7 +224,7 @@ def _lower_reduce(
     """
 
     def lower(lowering: Lowering) -> tuple[Stage, ...]:
-        source, target, axes = lowering.input(0), lowering.output(), reduced_axes(lowering)
+        source, target = lowering.input(0), lowering.output()
         kind = b.wide(source.dtype)
         if integers_in is not None and kind in INTEGERS:
             kind = integers_in
@@ -126,6 +233,12 @@ def _lower_reduce(
             x = b.cast(b.load(source, *position), kind)
             return before(x) if before is not None else x
 
+        computed = computed_axes(lowering)
+        if computed is not None:
+            stages, end = computed.fold(lowering, operator, kind, value)
+            finish = after(computed.count) if after is not None else lambda x: x
+            return (*stages, b.compute(target, lambda i: finish(end(computed.source(i)))))
+        axes = reduced_axes(lowering)
         if axes is None or not axes.reduced:
             finish = after(1) if after is not None else lambda x: x
             return (b.compute(target, lambda i: finish(value(i))),)
@@ -176,8 +289,11 @@ def shifted(highest_value: Expression) -> Expression:
 
 def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
     """``m + log(sum(exp(x - m)))`` with m the maximum."""
-    source, target, axes = lowering.input(0), lowering.output(), reduced_axes(lowering)
+    source, target, computed = lowering.input(0), lowering.output(), computed_axes(lowering)
     kind = b.wide(source.dtype)
+    if computed is not None:
+        return _log_sum_exp_along(computed, lowering, kind)
+    axes = reduced_axes(lowering)
     if axes is None:
         return (b.compute(target, lambda i: b.load(source, *i)),)
     top, total = lowering.temporary(kind, axes.kept), lowering.temporary(kind, axes.kept)
@@ -199,12 +315,32 @@ def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
+def _log_sum_exp_along(axes: ComputedAxes, lowering: Lowering, kind: str) -> tuple[Stage, ...]:
+    source, target = lowering.input(0), lowering.output()
+
+    def x(place: Indices) -> Expression:
+        return b.cast(b.load(source, *place), kind)
+
+    first, top = axes.fold(lowering, "max", kind, x)
+
+    def exponential(place: Indices) -> Expression:
+        return b.intrinsic("exp", b.subtract(x(place), shifted(top(axes.last(place)))))
+
+    second, total = axes.fold(lowering, "add", kind, exponential)
+
+    def value(i: Indices) -> Expression:
+        place = axes.source(i)
+        return b.add(b.intrinsic("log", total(place)), shifted(top(place)))
+
+    return (*first, *second, b.compute(target, value))
+
+
 def _accept_axes(node: NodeView) -> Reject | None:
-    """Take axes that are constants, or that the shapes of operand and result tell."""
-    source, axes = node.input(0), node.input(1)
-    shapes = (() if source is None else source.shape or (), node.outputs[0].shape or ())
-    kept = node.attribute("keepdims", 1) and not node.attribute("noop_with_empty_axes", 0)
-    if kept and axes is not None and axes_of_shapes(*shapes) is not None:
+    """Take axes that are constants, that the shapes of operand and result tell, or of a known number."""
+    axes = node.input(1)
+    if _told_axes(node) is not None or (
+        axes is not None and axes.static_shape is not None and len(axes.static_shape) == 1
+    ):
         return None
     return constants_required(1)(node)
 

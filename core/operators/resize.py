@@ -1,24 +1,27 @@
 """Resize: one stage per resized dimension, each a weighted sum of a few neighbours.
 
 Positions are computed in float64, as onnx.reference does, because a position that falls exactly between two
-elements decides which one is taken.
+elements decides which one is taken. Where extents are known they and the weights are computed once per call, for one
+line of each dimension, and the dimensions go in the order of the least work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TypeAlias
 
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
-from graft.core.operators.manipulation import constants_required, normal_axis
+from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.types import FLOATS, is_custom
+from graft.core.types import FLOATS, INTEGERS, is_custom
 
 Indices = Sequence[Expression]
 Number: TypeAlias = float | Expression
@@ -127,8 +130,8 @@ def _nearest(node: NodeView, x: Expression) -> Expression:
     return b.cast(rounded, "int64")
 
 
-def _cubic_weights(fraction: Expression, a: float) -> list[Expression]:
-    """Keys' cubic convolution with parameter ``a`` at distances 1 + f, f, 1 - f, 2 - f (Keys 1981)."""
+def _keys(a: float) -> tuple[Callable[[Expression], Expression], Callable[[Expression], Expression]]:
+    """Return Keys' cubic convolution with parameter ``a`` between distances 1 and 2, and below 1 (Keys 1981)."""
 
     def near(t: Expression) -> Expression:
         return b.add(b.multiply(b.multiply(b.subtract(b.multiply(t, a + 2), a + 3), t), t), 1)
@@ -137,7 +140,13 @@ def _cubic_weights(fraction: Expression, a: float) -> list[Expression]:
         inner = b.subtract(b.multiply(t, a), 5 * a)
         return b.subtract(b.multiply(b.add(b.multiply(inner, t), 8 * a), t), 4 * a)
 
-    rest = b.subtract(b.constant(1.0, "float64"), fraction)
+    return far, near
+
+
+def cubic_weights(fraction: Expression, a: float) -> list[Expression]:
+    """Return the weights of cubic convolution at distances 1 + f, f, 1 - f, 2 - f."""
+    far, near = _keys(a)
+    rest = b.subtract(b.constant(1.0, fraction.type.dtype), fraction)
     return [far(b.add(fraction, 1)), near(fraction), near(rest), far(b.add(rest, 1))]
 
 
@@ -150,7 +159,7 @@ def _taps(node: NodeView, d: Dimension, place: Expression) -> list[tuple[Express
     first, fraction = b.cast(whole, "int64"), b.subtract(x, whole)
     if node.attribute("mode") == "linear":
         return [(first, b.subtract(b.constant(1.0, "float64"), fraction)), (b.add(first, 1), fraction)]
-    weights = _cubic_weights(fraction, node.attribute("cubic_coeff_a", -0.75))
+    weights = cubic_weights(fraction, node.attribute("cubic_coeff_a", -0.75))
     taps = [(b.add(first, offset), weight) for offset, weight in zip((-1, 0, 1, 2), weights, strict=True)]
     return _normalised(taps, d.source) if node.attribute("exclude_outside", 0) else taps
 
@@ -168,14 +177,65 @@ def _normalised(taps: list[tuple[Expression, Expression]], extent: b.Extent) -> 
     return [(place, b.divide(weight, total)) for place, weight in kept]
 
 
-def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill: float | None) -> Stage:
-    kind = b.wide(source.dtype)
+Taps: TypeAlias = Callable[[Expression], list[tuple[Expression, Expression]]]
+"""Positions and weights of the neighbours of an output element."""
+
+
+def _weight(node: NodeView, d: Dimension, number: int, i: Indices) -> Expression:
+    """The weight of a neighbour of output element ``i``."""
+    return _taps(node, d, i[0])[number][1]
+
+
+def _repeated(node: NodeView, d: Dimension) -> int | None:
+    """Return how often nearest neighbours repeat each element, if all are taken equally often, in order; else None."""
+    times = d.scale if isinstance(d.scale, float) else 0.0
+    if node.attribute("mode", "nearest") != "nearest" or not d.is_static or not times.is_integer():
+        return None
+    if not isinstance(d.source, int) or times < 1 or d.target != d.source * int(times):
+        return None
+    match node.attribute("coordinate_transformation_mode", "half_pixel"), node.attribute("nearest_mode"):
+        case ("asymmetric", "floor"):
+            return int(times)
+        case (("half_pixel" | "pytorch_half_pixel" | "half_pixel_symmetric"), ("floor" | "ceil")):
+            return None
+        case (("half_pixel" | "pytorch_half_pixel" | "half_pixel_symmetric"), _):
+            return int(times)  # (i + 1/2) / times is no whole number, hence rounded alike by both
+        case _:
+            return None
+
+
+def _tabulated(lowering: Lowering, d: Dimension, kind: str) -> tuple[list[Stage], Taps]:
+    """Return stages that compute the first position and the weights for one line, and the taps that read them."""
+    node = lowering.node
+    first = lowering.temporary("int32", (d.target,))
+    stages = [b.compute(first, lambda i: _taps(node, d, i[0])[0][0])]
+    if node.attribute("mode", "nearest") == "nearest":
+        one = b.constant(1.0, "float64")
+        return stages, lambda place: [(b.cast(b.load(first, place), "int64"), one)]
+    weights = [lowering.temporary(kind, (d.target,)) for _ in _taps(node, d, b.index(0))]
+    for number, table in enumerate(weights):
+        stages.append(b.compute(table, partial(_weight, node, d, number)))
+
+    def taps(place: Expression) -> list[tuple[Expression, Expression]]:
+        start = b.cast(b.load(first, place), "int64")
+        return [(b.add(start, number), b.load(table, place)) for number, table in enumerate(weights)]
+
+    return stages, taps
+
+
+def _whole_taps(times: int, place: Expression) -> list[tuple[Expression, Expression]]:
+    """The only neighbour where each is repeated."""
+    return [(b.divide(place, times), b.constant(1.0, "float64"))]
+
+
+def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill: float | None, taps: Taps) -> Stage:
+    kind = _between(source.dtype)
     # an image of no elements may be resized to one that has some: nothing is read then
     conditions = [] if isinstance(d.source, int) else [b.greater(d.source, 0)]
 
     def value(i: Indices) -> Expression:
         total: Expression | None = None
-        for place, weight in _taps(node, d, i[d.axis]):
+        for place, weight in taps(i[d.axis]):
             at = [*i[: d.axis], b.clamp(place, d.source), *i[d.axis + 1 :]]
             element = b.masked_load(source, at, conditions)
             if node.attribute("mode", "nearest") == "nearest":
@@ -186,6 +246,57 @@ def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill:
         return _filled(node, d, i, total, fill)
 
     return b.compute(target, value)
+
+
+def _smoothed(lowering: Lowering, d: Dimension, source: Buffer, target: Buffer, fill: float | None) -> list[Stage]:
+    """Return the stages of a dimension that gets smaller: each element is the weighted sum of all that it stands for.
+
+    The filter of the interpolation is as much wider as the image gets smaller. Its weights at the ``count`` places
+    behind ``first`` are made once for all lines, and divided by their sum.
+    """
+    node, kind = lowering.node, _between(source.dtype)
+    scale: Number = min(d.scale, 1.0) if isinstance(d.scale, float) else b.minimum(d.scale, 1.0)
+    is_cubic = node.attribute("mode") == "cubic"
+    assert isinstance(d.target, int), f"axis {d.axis} has no number"
+    # a scale that is computed is no less than the extents say, for these are rounded down
+    least = scale if isinstance(scale, float) else min(d.target / (d.last + 1), 1.0)
+    start = math.floor((-2 if is_cubic else -1) / least) + 1
+    count, coefficient = 2 - 2 * start, node.attribute("cubic_coeff_a", -0.75)
+
+    def first(i: Indices) -> tuple[Expression, Expression]:
+        x = _original(node, d, i[0])
+        whole = b.subtract(b.unary("ceil", x), 1.0)
+        return b.add(b.cast(whole, "int64"), start), b.subtract(x, whole)
+
+    def weight(i: Indices) -> Expression:
+        begin, ratio = first(i)
+        distance = b.multiply(b.subtract(b.add(b.cast(i[1], "float64"), float(start)), ratio), scale)
+        own = _filter(b.unary("abs", distance), coefficient if is_cubic else None)
+        within = b.all_of(b.inside(b.add(begin, i[1]), d.source))
+        return b.select(within, own, 0.0) if within is not None and node.attribute("exclude_outside", 0) else own
+
+    weights = b.compute(lowering.temporary("float64", (d.target, count)), weight)
+    total = lowering.temporary("float64", (d.target,))
+    sums = b.reduce(total, "add", [count], lambda i, k: b.load(weights.buffer, i[0], k[0]))
+
+    def term(i: Indices, k: Indices) -> Expression:
+        place = i[d.axis]
+        at = [*i[: d.axis], b.clamp(b.add(first([place])[0], k[0]), d.source), *i[d.axis + 1 :]]
+        share = b.divide(b.load(weights.buffer, place, k[0]), b.load(total, place))
+        return b.multiply(b.cast(b.load(source, *at), kind), b.cast(share, kind))
+
+    if fill is None:
+        return [weights, sums, b.reduce(target, "add", [count], term)]
+    plain = b.reduce(lowering.temporary(kind, b.counts(target)), "add", [count], term)
+    return [weights, sums, plain, b.compute(target, lambda i: _filled(node, d, i, b.load(plain.buffer, *i), fill))]
+
+
+def _filter(distance: Expression, coefficient: float | None) -> Expression:
+    """The weight at a distance: Keys' cubic convolution with a coefficient, a triangle without one."""
+    if coefficient is None:
+        return b.maximum(b.subtract(b.constant(1.0, "float64"), distance), 0.0)
+    far, near = _keys(coefficient)
+    return b.select(b.less_equal(distance, 1.0), near(distance), b.select(b.less(distance, 2.0), far(distance), 0.0))
 
 
 def _filled(node: NodeView, d: Dimension, i: Indices, value: Expression, fill: float | None) -> Expression:
@@ -219,12 +330,24 @@ def _scale(lowering: Lowering, axes: Sequence[int], number: int) -> Number:
     if scales is None and given is not None and b.dims(given) != (0,):
         return b.cast(b.load(given, number), "float64")
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
-    if sizes is not None and policy != "stretch":
-        ratios = [int(size) / b.dims(lowering.input(0))[a] for size, a in zip(sizes, axes, strict=True)]
-        return min(ratios) if policy == "not_larger" else max(ratios)
+    if policy != "stretch":
+        return _common_scale(lowering, axes, None if sizes is None else [int(size) for size in sizes.reshape(-1)])
     if isinstance(inner, int) and isinstance(outer, int):
         return outer / inner
     return 1.0 if inner == outer else b.divide(_real(outer), _real(inner))
+
+
+def _common_scale(lowering: Lowering, axes: Sequence[int], sizes: Sequence[int] | None) -> Number:
+    """The scale of all axes alike: the least or the largest of those that the sizes ask for."""
+    shape, given = b.extents(lowering.input(0)), lowering.input(3)
+    takes_least = lowering.node.attribute("keep_aspect_ratio_policy") == "not_larger"
+    extents = [extent for axis in axes if isinstance(extent := shape[axis], int)]
+    if sizes is not None and len(extents) == len(axes):
+        ratios = [size / extent for size, extent in zip(sizes, extents, strict=True)]
+        return min(ratios) if takes_least else max(ratios)
+    wanted = [_real(size) for size in sizes] if sizes else [_real(b.load(given, place)) for place in range(len(axes))]
+    computed = [b.divide(size, _real(shape[axis])) for size, axis in zip(wanted, axes, strict=True)]
+    return reduce(b.minimum if takes_least else b.maximum, computed)
 
 
 def _region(lowering: Lowering, number: int, count: int) -> tuple[Number, Number]:
@@ -246,30 +369,62 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
     fill = node.attribute("extrapolation_value", 0.0) if crop else None
     if not todo:
         return (b.compute(target, lambda i: b.load(source, *i)),)
-    kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else b.wide(source.dtype)
-    stages: list[Stage] = []
+    kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else _between(source.dtype)
+    is_rounded = kind != source.dtype and source.dtype in INTEGERS
+    known = not is_custom(kind) and all(one.is_static for one in todo) and 0 not in b.counts(target)
+    if known:  # what shrinks goes first; what grows then goes from the innermost, which gathers its neighbours
+        todo.sort(key=lambda one: (min(_known(one.scale), 1.0), -one.axis))
+    tables, stages = list[Stage](), list[Stage]()
     shape = list(b.extents(source))
     for number, dimension in enumerate(todo):
         shape[dimension.axis] = dimension.target
-        into = target if number == len(todo) - 1 else lowering.temporary(kind, tuple(shape))
-        stages.append(_resized(node, dimension, source, into, fill))
+        is_last = number == len(todo) - 1 and not is_rounded
+        into = target if is_last else lowering.temporary(kind, tuple(shape))
+        is_smoothed = bool(node.attribute("antialias", 0)) and dimension.source != dimension.target
+        if is_smoothed:
+            stages += _smoothed(lowering, dimension, source, into, fill)
+        else:
+            made, taps = _taps_of(lowering, dimension, kind, is_known=known)
+            tables += made
+            stages.append(_resized(node, dimension, source, into, fill, taps))
         source = into
-    return tuple(stages)
+    if is_rounded:
+        stages.append(b.compute(target, lambda i: b.unary("round_even", b.load(source, *i))))
+    return (*tables, *stages)
+
+
+def _taps_of(lowering: Lowering, d: Dimension, kind: str, *, is_known: bool) -> tuple[list[Stage], Taps]:
+    """Return the taps of a dimension, and stages in front that they read: none where positions are divisions."""
+    times = _repeated(lowering.node, d)
+    if times is not None:
+        return [], partial(_whole_taps, times)
+    return _tabulated(lowering, d, kind) if is_known else ([], partial(_taps, lowering.node, d))
+
+
+def _between(dtype: str) -> str:
+    """The type in which elements of a type are interpolated; what comes out is rounded, if they are integers."""
+    if dtype in ("int32", "int64", "uint32", "uint64"):
+        return "float64"
+    return "float32" if dtype in INTEGERS else b.wide(dtype)
 
 
 def _accept_resize(node: NodeView) -> Reject | None:
-    if node.attribute("antialias", 0):
-        return Reject("attribute", "Resize with antialias is not lowered")
-    if node.dtype not in FLOATS and not is_custom(node.dtype) and node.attribute("mode", "nearest") != "nearest":
+    is_nearest = node.attribute("mode", "nearest") == "nearest"
+    if node.attribute("antialias", 0) and (is_nearest or not _is_static(node)):
+        return Reject("attribute", "Resize with antialias is lowered of linear and cubic modes and of known extents")
+    if node.dtype not in FLOATS | INTEGERS and not is_custom(node.dtype) and not is_nearest:
         return Reject("dtype", f"Resize of {node.dtype} with interpolation is not lowered")
-    stretches = node.attribute("keep_aspect_ratio_policy", "stretch") == "stretch"
-    return None if stretches else constants_required(2, 3)(node)
+    return None
+
+
+def _is_static(node: NodeView) -> bool:
+    """Whether the extents of image and result are numbers."""
+    source = node.input(0)
+    return source is not None and source.static_shape is not None and 0 not in (node.outputs[0].static_shape or (0,))
 
 
 def _resize_varies(node: NodeView) -> Reject | None:
     """Take any extents: the scale is given, or that of the extents."""
-    if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
-        return Reject("dynamic-shape", "keep_aspect_ratio_policy of Resize scales as the extents say")
     for number in (1, 2):
         value = node.input(number)
         if value is not None and value.static_shape is None:

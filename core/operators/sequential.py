@@ -12,7 +12,7 @@ from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.varying import anything, varying_axis
-from graft.core.reject import Reject
+from graft.core.reject import Reject, first
 from graft.core.tensor_ir.ir import (
     Axis,
     Expression,
@@ -167,7 +167,7 @@ def _shape(node: NodeView, number: int) -> tuple[int | str | None, ...]:
 def _elements_vary(node: NodeView) -> Reject | None:
     """Take any extents where indices and updates are alike, and like the data along all other axes."""
     axis = normal_axis(node.attribute("axis", 0), len(_shape(node, 0)))
-    return _same(node, 1, _shape(node, 0), axis) or _same(node, 2, _shape(node, 1))
+    return first(_same(node, 1, _shape(node, 0), axis), _same(node, 2, _shape(node, 1)))
 
 
 def _slices_vary(node: NodeView) -> Reject | None:
@@ -182,8 +182,9 @@ def _slices_vary(node: NodeView) -> Reject | None:
 def _window_varies(node: NodeView) -> Reject | None:
     """Take any extents where what comes is like the cache along all other axes."""
     shape = _shape(node, 0)
-    return _same(node, 1, shape, normal_axis(node.attribute("axis", -2), len(shape))) or (
-        None if node.input(2) is None else _same(node, 2, shape[:1])
+    return first(
+        _same(node, 1, shape, normal_axis(node.attribute("axis", -2), len(shape))),
+        None if node.input(2) is None else _same(node, 2, shape[:1]),
     )
 
 

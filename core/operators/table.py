@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from graft.core.model.view import NodeView
+from graft.core.operators.functions.body import Function
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 from graft.core.types import CUSTOM_DOMAIN, INT64
@@ -54,7 +55,7 @@ class Trait(Enum):
     SHAPE_ONLY = auto()
     """Reads only the shape of its input (Shape, Size)."""
     EXPANDED = auto()
-    """The importer writes the function that ONNX defines in its place (`graft.core.model.function_bodies`)."""
+    """The importer writes the function in its place that ONNX or its row has (`graft.core.model.function_bodies`)."""
     NONDETERMINISTIC = auto()
     """Two runs may differ (RandomNormal): never folded, never merged as a common subexpression."""
 
@@ -126,8 +127,9 @@ class Operator:
     ``accepts`` says None, or why the lowering cannot take a node (a dtype, an attribute, an input that is not
     constant); it may see symbolic shapes. ``varies`` says the same of the shapes that are not static
     (`graft.core.operators.varying`): without it, ONNX's elementwise operators and views take them, others do not.
-    Without ``lower`` an operator has only facts. An operator that ONNX does not have (a plugin's, in a domain of its
-    own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
+    Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
+    the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
+    of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
     ``set_type_and_shape_inference_function`` the shapes. A row with a ``backend`` is an override: that backend's own
     way, with lowering, traits and limits, to compute an operator that the table has.
     """
@@ -141,6 +143,7 @@ class Operator:
     schema: onnx.defs.OpSchema | None = None
     varies: Callable[[NodeView], Reject | None] | None = None
     backend: str = ""
+    function: Function | None = None
 
 
 class OperatorTable:

@@ -17,6 +17,8 @@ Packing = Literal["packed by product", "packed by panel", "packed at once"]
 PACKINGS: tuple[Packing, ...] = ("packed by product", "packed by panel", "packed at once")
 Columns = Literal["pixels", "channels"]
 COLUMNS: tuple[Columns, ...] = ("pixels", "channels")
+Unit = Literal["thread", "warp", "warpgroup"]
+UNITS: tuple[Unit, ...] = ("thread", "warp", "warpgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,50 @@ class AttentionParameters:
     score_bytes: int | None = None
 
 
-Parameters = ContractionParameters | WinogradParameters | DepthwiseParameters | AttentionParameters
-FAMILIES: dict[str, type[Parameters]] = {
-    one.family: one for one in (ContractionParameters, WinogradParameters, DepthwiseParameters, AttentionParameters)
+@dataclass(frozen=True, slots=True)
+class BlockTileParameters:
+    """A product by blocks of threads: sums of a block, and of a thread, warp or warpgroup of it; stages; splits."""
+
+    family: ClassVar[str] = "block_tile"
+    rows: int
+    columns: int
+    own_rows: int
+    own_columns: int
+    unit: Unit
+    """What has its own part of the sums."""
+    stages: int | None = None
+    """Stages of both factors that a block has in its memory."""
+    splits: int | None = None
+    """Parts of the terms that blocks have each."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockParameters:
+    """Rows and elements by blocks of threads: threads of a block, and neighbouring elements of a thread."""
+
+    family: ClassVar[str] = "block"
+    threads: int | None = None
+    lanes: int | None = None
+
+
+Parameters = (
+    ContractionParameters
+    | WinogradParameters
+    | DepthwiseParameters
+    | AttentionParameters
+    | BlockTileParameters
+    | BlockParameters
+)
+_FAMILIES: tuple[type[Parameters], ...] = (
+    ContractionParameters, WinogradParameters, DepthwiseParameters, AttentionParameters, BlockTileParameters,
+    BlockParameters,
+)  # fmt: skip
+FAMILIES: dict[str, type[Parameters]] = {one.family: one for one in _FAMILIES}
+_TEXTS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("contraction", "packing"): PACKINGS,
+    ("contraction", "columns"): COLUMNS,
+    ("block_tile", "unit"): UNITS,
 }
-_TEXTS: Mapping[str, tuple[str, ...]] = {"packing": PACKINGS, "columns": COLUMNS}
 
 
 class _Family(Protocol):
@@ -111,7 +152,7 @@ def from_json(text: str) -> Parameters | None:
         raise TuningError(f"parameters {text!r} are of no known family; there are {', '.join(FAMILIES)}", text=text)
     known = {field.name for field in fields(family)}
     for name, value in data.items():
-        if name not in known or not _is_valid(name, value):
+        if name not in known or not _is_valid(family.family, name, value):
             raise TuningError(f"parameters {text!r} of a {family.family} have no {name} {value!r}", text=text)
     try:
         return family(**data)
@@ -119,7 +160,7 @@ def from_json(text: str) -> Parameters | None:
         raise TuningError(f"parameters {text!r} are not complete: {error}", text=text) from error
 
 
-def _is_valid(name: str, value: object) -> bool:
-    if name in _TEXTS:
-        return value in _TEXTS[name]
+def _is_valid(family: str, name: str, value: object) -> bool:
+    if (family, name) in _TEXTS:
+        return value in _TEXTS[family, name]
     return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -92,12 +92,12 @@ class Strategy:
     """One way to compute kernels around anchors of some traits.
 
     ``applies`` looks at structure alone; ``build`` may still refuse for what is found out on the way. With
-    ``candidates`` it has knobs. ``is_checked`` says that what it builds is verified before it is taken. ``cost`` is a
-    model of the cycles that one image takes, where ``applies``: if the next row that applies and has a cost takes no
-    more, that goes first. ``prefers`` says of a float32 convolution by constant weights which layouts the strategy
-    wants for it; None: it is not for it. ``rounds`` says, without building anything, whether float32 factors are
-    rounded to bfloat16; None: the kernel will be refused when it is built. It ``varies`` if it is for kernels with
-    extents that are known only when they run, and for no others.
+    ``candidates`` it has knobs, of sums of integers if it ``is_for_integers``. ``is_checked`` says that what it builds
+    is verified before it is taken. ``cost`` is a model of the cycles that one image takes, where ``applies``: if the
+    next row that applies and has a cost takes no more, that goes first. ``prefers`` says of a float32 convolution by
+    constant weights which layouts the strategy wants for it; None: it is not for it. ``rounds`` says, without building
+    anything, whether float32 factors are rounded to bfloat16; None: the kernel will be refused when it is built. It
+    ``varies`` if it is for kernels with extents that are known only when they run, and for no others.
     """
 
     name: str
@@ -105,6 +105,7 @@ class Strategy:
     build: Build
     applies: Callable[[Anchor, Target], Answer] = always
     candidates: Candidates | None = None
+    is_for_integers: bool = False
     is_checked: bool = False
     cost: Callable[[Anchor, Target], float] | None = None
     prefers: Prefers = no_preference

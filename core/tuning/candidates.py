@@ -23,7 +23,9 @@ def is_tunable(kernel: Kernel, strategies: StrategyTable = TABLE) -> bool:
     sums = kernel.stages[kernel.anchor_stage].value.type if kernel.stages else None
     has_knobs = any(row.candidates is not None for row in _rows(kernel, strategies))
     custom = any(is_custom(stage.buffer.dtype) for stage in kernel.stages)
-    return has_knobs and not custom and sums is not None and not sums.is_integer
+    if sums is not None and sums.is_integer:
+        has_knobs = any(row.candidates is not None and row.is_for_integers for row in _rows(kernel, strategies))
+    return has_knobs and not custom and sums is not None
 
 
 def candidates(

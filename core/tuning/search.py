@@ -15,6 +15,8 @@ from typing import Protocol
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.strategies.table import TABLE
+from graft.core.schedule.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Variable
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
@@ -68,6 +70,7 @@ class Search:
     builder: Builder
     tunings: Tunings
     options: TuneOptions
+    strategies: StrategyTable = TABLE
 
     def run(self) -> TuneReport:
         """Measure until all stages of all workloads are done or time is up; return what is known then."""
@@ -119,7 +122,7 @@ class Search:
     def _runs(self, workload: Workload, tuning: Tuning, started: float) -> list[tuple[Parameters | None, Run]] | None:
         """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
         best = tuning.parameters
-        wanted = candidates(workload.kernel, self.target, tuning.stage, best)
+        wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies)
         bench = self.builder.bench(workload)
         runs: list[tuple[Parameters | None, Run]] = []
         for parameters in [best, *wanted] if wanted else []:

@@ -1,11 +1,19 @@
-"""The simulators in C."""
+"""The simulators and the walk of proofs, in C."""
 
 def simulate(
     configuration: tuple[int, ...],
     stream: bytes,
     dram: bytearray,
-    with_time: bool,
+    mode: int,
     seed: int,
     most_steps: int,
     /,
 ) -> dict[str, list[int]]: ...
+def conflicts(
+    configuration: tuple[int, ...],
+    stream: bytes,
+    dram: bytearray,
+    sequence: bytes,
+    tensors: bytes,
+    /,
+) -> tuple[bytes, tuple[int, int, int, int, int]]: ...

@@ -1,38 +1,16 @@
-"""What each instruction reads and writes, as indices: stated once for the proof and every report."""
+"""Micro-ops and steps as arrays of indices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.isa import (
-    Alu,
-    Finish,
-    Gemm,
-    Instruction,
-    Load,
-    Memory,
-    Operation,
-    Store,
-    micro_op_fields,
-)
+from graft.plugins.accelerator.isa import Alu, Gemm, micro_op_fields
 
 Indices: TypeAlias = npt.NDArray[np.int64]
-DRAM = "dram"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Entries of one memory that an instruction reads or writes; those of ``dram`` are bytes from and to."""
-
-    memory: str
-    indices: Indices
-    writes: bool
 
 
 def entries_of(configuration: Configuration, memory: str) -> int:
@@ -67,55 +45,3 @@ def steps(instruction: Gemm | Alu, micro_ops: Indices) -> tuple[Indices, Indices
         along(1, instruction.source_outer, instruction.source_inner),
         along(2, *weight),
     )
-
-
-def rows_of(instruction: Load | Store, configuration: Configuration) -> Indices:
-    """Return the first and the last address, exclusive, of every row of a transfer in DRAM, in bytes."""
-    size = instruction.memory.dram_bytes(configuration)
-    first = (instruction.dram + np.arange(instruction.rows, dtype=np.int64) * instruction.stride) * size
-    rows = np.stack([first, first + instruction.columns * size], axis=1)
-    return rows if instruction.columns else rows[:0]
-
-
-def accesses(instruction: Instruction, configuration: Configuration, micro_ops: Indices) -> Iterator[Access]:
-    """Yield what an instruction reads and writes, reads first."""
-    match instruction:
-        case Load(memory=memory, sram=sram):
-            yield Access(DRAM, rows_of(instruction, configuration), False)
-            yield Access(memory.sram, np.arange(sram, sram + instruction.entries), True)
-        case Store(sram=sram):
-            yield Access("accumulator", np.arange(sram, sram + instruction.entries), False)
-            yield Access(DRAM, rows_of(instruction, configuration), True)
-        case Gemm() | Alu():
-            if not instruction.outer * instruction.inner:
-                return
-            yield Access("micro_op", np.arange(instruction.begin, instruction.end), False)
-            yield from _step_accesses(instruction, configuration, micro_ops)
-        case Finish():
-            pass
-        case _:
-            assert_never(instruction)
-
-
-def _step_accesses(instruction: Gemm | Alu, configuration: Configuration, micro_ops: Indices) -> Iterator[Access]:
-    destination, source, weight = steps(instruction, micro_ops)
-    match instruction:
-        case Gemm(lanes=lanes, reset=reset):
-            yield Access("input", source, False)
-            yield Access("weight", weight // configuration.block_out if lanes else weight, False)
-            if not reset:
-                yield Access("accumulator", destination, False)
-        case Alu(operation=operation, use_immediate=use_immediate):
-            if not use_immediate:
-                yield Access("accumulator", source, False)
-            if operation is Operation.REQUANTIZE:
-                yield Access("accumulator", source + 1, False)
-                yield Access("accumulator", source + 2, False)
-            if operation is not Operation.COPY:
-                yield Access("accumulator", destination, False)
-    yield Access("accumulator", destination, True)
-
-
-def loads_micro_ops(instruction: Instruction) -> bool:
-    """Whether an instruction changes the memory of micro-ops."""
-    return isinstance(instruction, Load) and instruction.memory is Memory.MICRO_OP

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from graft.errors import GraftError
 from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.encoding import encode
 from graft.plugins.accelerator.isa import (
     FLAGS,
     KINDS,
@@ -23,7 +24,6 @@ from graft.plugins.accelerator.isa import (
     MicroOp,
     Operation,
     Unit,
-    encode,
     field_table,
     micro_op_fields,
     pops,

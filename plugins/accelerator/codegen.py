@@ -14,6 +14,7 @@ from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuratio
 from graft.plugins.accelerator.dependences import with_tokens_and_places
 from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitted, Emitter, Plan
 from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory, MicroOp
+from graft.plugins.accelerator.kernels import KernelMemory
 from graft.plugins.accelerator.layers import (
     Activation,
     Addition,
@@ -25,6 +26,7 @@ from graft.plugins.accelerator.layers import (
 )
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
+from graft.plugins.accelerator.schedule import Scheduled, scheduled
 from graft.plugins.accelerator.stages import Stage, refuse, with_addition
 from graft.plugins.accelerator.tiling import SHARE, Kind, Rooms, Shape, Tiling, check_fits, choose, play
 
@@ -129,6 +131,7 @@ class _Generator:
     inputs: dict[str, Packing] = field(default_factory=dict)
     tilings: dict[tuple[Shape, int], Tiling] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
+    schedules: dict[object, Scheduled] = field(default_factory=dict)
 
     def run(self) -> Lowered:
         """Return the program with what surrounds it."""
@@ -292,7 +295,7 @@ class _Generator:
     ) -> tuple[list[Instruction], list[tuple[Stage, int, int]], list[MicroOp]]:
         addresses = {tensor.name: tensor.offset for tensor in tensors}
         addresses |= {name: addresses["workspace"] + place for name, place in self.places.items()}
-        kernels = _Kernels(self.configuration.micro_op_entries, self._aligned(tensors[-1].end) // MICRO_OP_BYTES)
+        kernels = KernelMemory(self.configuration.micro_op_entries, self._aligned(tensors[-1].end) // MICRO_OP_BYTES)
         buffers, rest = Buffers.of(plan.rooms), list[Instruction]()
         instructions: list[Instruction] = []
         if any(needs_ones(stage) for stage in stages):
@@ -314,37 +317,28 @@ class _Generator:
         share = SHARE
         while True:
             after = deepcopy(buffers)
-            emitted = Emitter(stage, self._choose(stage, plan, share), plan, after, addresses, number).emit()
+            tiling, own = self._choose(stage, plan, share), self._parameters(stage, addresses, number)
+            key = (stage.structure, tiling)
+            if key not in self.schedules:
+                self.schedules[key] = scheduled(stage, tiling, self.configuration)
+            emitted = Emitter(stage, self.schedules[key], plan, after, own, number).emit()
             if len(emitted.micro_ops) <= self.configuration.micro_op_entries or share >= MOST_SHARE:
                 return emitted, after
             share *= 2
 
-
-@dataclass(slots=True)
-class _Kernels:
-    """The memory of micro-ops: a ring that keeps those of earlier stages as long as there is room."""
-
-    entries: int
-    address: int
-    micro_ops: list[MicroOp] = field(default_factory=list)
-    resident: dict[tuple[MicroOp, ...], int] = field(default_factory=dict)
-    end: int = 0
-
-    def place(self, name: str, micro_ops: Sequence[MicroOp]) -> tuple[int, list[Instruction]]:
-        """Return where a stage's micro-ops stand, and the load that brings them if they are new."""
-        key = tuple(micro_ops)
-        if key in self.resident:
-            return self.resident[key], []
-        if len(key) > self.entries:
-            raise refuse(name, f"size: {len(key)} micro-ops, and there is room for {self.entries}")
-        if self.end + len(key) > self.entries:
-            self.resident.clear()
-            self.end = 0
-        self.resident[key], start = self.end, len(self.micro_ops)
-        self.end += len(key)
-        self.micro_ops += key
-        base = self.resident[key]
-        return base, [Load(memory=Memory.MICRO_OP, sram=base, dram=self.address + start, columns=len(key))]
+    def _parameters(self, stage: Stage, addresses: Mapping[str, int], number: int) -> dict[str, int]:
+        """Return the places of a stage's parameters in DRAM, by their names in its function, in entries."""
+        prefix, sizes = f"{stage.output.tensor}/{number}", self.configuration.entry_bytes
+        tensors = {f"x{place}": (one.tensor, "input") for place, one in enumerate(stage.inputs)}
+        tensors |= {"other": (stage.moved.tensor, "input")} if stage.moved else {}
+        if stage.weights:
+            tensors["w"] = (stage.weights if isinstance(stage.weights, str) else f"{prefix}/weights", "weight")
+        tensors |= {"v": (f"{prefix}/vectors", "accumulator")} if stage.vectors is not None else {}
+        found = {name: addresses[tensor] // sizes[memory] for name, (tensor, memory) in tensors.items()}
+        return {
+            **found,
+            "y": addresses[stage.output.tensor] // (self.configuration.batch * self.configuration.block_out),
+        }
 
 
 def placed(stages: Sequence[Stage], sizes: Mapping[str, int]) -> dict[str, int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
+from graft.core.model.passes.node_rewrite import is_operator
 from graft.core.model.view import NodeView, ValueView
 from graft.core.reject import Reject
 from graft.errors import CompileError
@@ -14,10 +15,12 @@ from graft.partition.region import Region
 from graft.patterns.match import Match
 from graft.plugins.accelerator.codegen import check, lower
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.layers import Layer
+from graft.plugins.accelerator.layers import Activation, Layer, inputs_of, with_meaning
 from graft.plugins.accelerator.module import Argument, module_of
+from graft.plugins.accelerator.notes import described
+from graft.plugins.accelerator.operands import Form, Refusal, Scope, view_of
 from graft.plugins.accelerator.proof import prove
-from graft.plugins.accelerator.recognition import Refusal, read, view_of
+from graft.plugins.accelerator.recognition import ALONE, read
 from graft.plugins.accelerator.segments import Segment, segments_of
 from graft.plugins.backend import CompiledRegion
 from graft.runtime.procedure import Call, Module, Procedure, Storage, TensorSpec
@@ -28,13 +31,21 @@ BYTES = ("int8", "uint8")
 def accepted(match: Match, configuration: Configuration) -> Reject | None:
     """Return why a match is no layer of the accelerator, None if it is one."""
     try:
-        layer = read(match.root.node, lambda value: value.name or "")
+        layer = read(match.root.node, Scope(lambda value: value.name or ""))
         check(layer, configuration)
     except Refusal as refusal:
         return refusal.reject
     except CompileError as error:
-        return Reject("size", error.message)
+        return _reject_of(error)
     return None
+
+
+def _reject_of(error: CompileError) -> Reject:
+    """Return the reason of an error, which begins with its code where it is not about size."""
+    text = error.message.removeprefix("accelerator: ")
+    where, _, rest = text.partition("': ")
+    code, _, what = (rest if where.startswith("'") else text).partition(": ")
+    return Reject(code, what) if code in ("size", "attribute") else Reject("size", text)
 
 
 def is_alias(node: NodeView) -> bool:
@@ -47,7 +58,13 @@ def is_alias(node: NodeView) -> bool:
         return False
     if not all(2 <= len(shape) <= 4 and all(shape) for shape in shapes if shape is not None):
         return False
-    return view_of(shapes[0], is_matrix=False) == view_of(shapes[1], is_matrix=False)
+    return bool(_forms(shapes[0]) & _forms(shapes[1]))
+
+
+def _forms(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """Return all that a tensor of a shape may be seen as."""
+    forms = [Form.MATRIX] + [Form.CHANNELS] * (len(shape) > 2)
+    return {(*view_of(shape, form), form is Form.CHANNELS and len(shape) == 3 and shape[2] > 1) for form in forms}
 
 
 @dataclass(slots=True)
@@ -57,6 +74,14 @@ class Network:
     layers: list[Layer] = field(default_factory=list)
     tensors: dict[str, ValueView] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
+    sequences: set[str] = field(default_factory=set)
+    moved: set[str] = field(default_factory=set)
+
+    def add(self, layer: Layer, *, moves: bool) -> None:
+        """Append a layer, which moves bytes as they are, or means something."""
+        self.layers.append(layer)
+        self.moved |= {layer.output.name} if moves else set()
+        self.sequences |= {one.name for one in (*inputs_of(layer), layer.output) if one.is_sequence}
 
     def name(self, value: ir.Value) -> str:
         """Return the name of the tensor that a value is, or is a view of."""
@@ -80,14 +105,33 @@ def network_of(region: Region) -> Network:
         body = found[1]
         outer = {inner: value for inner, value in zip(body.inputs, node.node.inputs, strict=True) if value is not None}
         outer[body.outputs[0]] = node.node.outputs[0]
+        scope = Scope(lambda value, outer=outer: network.name(outer.get(value, value)), network.sequences)  # type: ignore[misc]
         try:
-            layer = read(list(body)[-1], lambda value, outer=outer: network.name(outer[value]))  # type: ignore[misc]
+            root = list(body)[-1]
+            network.add(read(root, scope), moves=is_operator(root, *ALONE))
         except Refusal as refusal:
             raise CompileError(f"accelerator: '{node.name}': {refusal.reject}") from None
-        network.layers.append(layer)
     if not network.layers:
         raise CompileError(f"accelerator: region '{region.name}' computes nothing")
+    network.layers = with_meanings(network.layers, network.moved)
     return network
+
+
+def with_meanings(layers: Sequence[Layer], moved: Container[str]) -> list[Layer]:
+    """Return layers of which those that move bytes see in them what others do: a tensor means one thing to all."""
+    known: dict[str, Activation] = {}
+    for layer in layers:
+        if layer.output.name not in moved:
+            known |= {one.name: one for one in (*inputs_of(layer), layer.output)}
+    found = list(layers)
+    for number in (*range(len(found)), *reversed(range(len(found)))):  # what is known goes forth, and back
+        tensors = (*inputs_of(found[number]), found[number].output)
+        meanings = {(known[one.name].scale, known[one.name].zero_point) for one in tensors if one.name in known}
+        if found[number].output.name in moved and len(meanings) == 1:
+            ((scale, zero),) = meanings
+            found[number] = with_meaning(found[number], scale, zero)
+            known |= {one.name: replace(one, scale=scale, zero_point=zero) for one in tensors}
+    return found
 
 
 def compile_region(region: Region, configuration: Configuration) -> Module | CompiledRegion:
@@ -123,7 +167,9 @@ def _module(name: str, segment: Segment, configuration: Configuration, given: Ar
                 "products": one.products, "useful": one.useful,
             }
             for one in result.layers
-        ]
+        ],
+        "described": [described(layer) for layer in segment.layers],
+        "outputs": list(segment.outputs),
     }  # fmt: skip
     return module_of(name, result.program, inputs, outputs, notes)
 

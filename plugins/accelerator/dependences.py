@@ -7,10 +7,10 @@ token taken is the n-th that was given, and no instruction needs two of one queu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from graft.plugins.accelerator.hazards import Hazards
+from graft.plugins.accelerator.hazards import conflicts_of
 from graft.plugins.accelerator.isa import Alu, Finish, Gemm, Instruction, Unit, unit_of
 from graft.plugins.accelerator.program import Program
 
@@ -37,15 +37,11 @@ def with_tokens_and_places(program: Program) -> tuple[Program, tuple[int, ...]]:
 
 def _needs(program: Program) -> Needs:
     units = [unit_of(instruction) for instruction in program.instructions]
-    needs: Needs = [{} for _ in units]
+    needs: Needs = [
+        {unit: other for unit, other in zip(Unit, others, strict=True) if other >= 0}
+        for others in conflicts_of(program, range(len(units))).others.tolist()
+    ]
     last: dict[Unit, int] = {}
-
-    def depend(first: int, second: int, where: Callable[[], str]) -> None:
-        unit = units[first]
-        if unit != units[second]:
-            needs[second][unit] = max(first, needs[second].get(unit, -1))
-
-    Hazards(program, range(len(units)), depend).run()
     for index, instruction in enumerate(program.instructions):
         if isinstance(instruction, Finish):
             needs[index] |= {unit: before for unit, before in last.items() if unit != units[index]}
@@ -61,7 +57,7 @@ def tokens_for(instructions: Sequence[Instruction], needs: Needs) -> tuple[tuple
         wanted = {unit: places[index] for unit, index in need.items()}
         places.append(builder.add(instruction, wanted))
     flagged = zip(builder.instructions, builder.flags, strict=True)
-    return tuple(replace(one, **flags) for one, flags in flagged), tuple(places)  # type: ignore[arg-type] # flags
+    return tuple(replace(one, **flags) if flags else one for one, flags in flagged), tuple(places)  # type: ignore[arg-type] # flags
 
 
 @dataclass(slots=True)

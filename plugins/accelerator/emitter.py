@@ -1,21 +1,49 @@
-"""A stage as instructions: tile by tile through buffers, in the order of their meaning.
+"""A scheduled function as instructions: copies are transfers, intrinsics in loops are products and operations.
 
-Actions and stores of a tile follow the products of the next, so that a unit never waits for what was just begun. What
-a buffer still holds is not loaded again. Tokens are put in later, from the addresses.
+The walk runs the loops over tiles and turns what they hold into instructions: loops around an intrinsic become the
+two of the instruction and its micro-ops, loops of a copy the window of a transfer, conditions their bounds. Buffers of
+a tile go round the places that a memory is divided into; what a place still holds is not loaded again. Actions and
+stores of a tile follow the products of the next, so that a unit never waits for what was just begun: tiles are virtual
+threads. Tokens are put in later, from the addresses.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import takewhile
 from typing import Any
 
+from graft.core.operators.build import dims
+from graft.core.schedule.primitives.step import bounded
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    CallExtern,
+    Cast,
+    Constant,
+    Expression,
+    For,
+    Select,
+    Statement,
+    Variable,
+)
+from graft.core.tensor_ir.ir import Load as Read
+from graft.core.tensor_ir.ir import Store as Write
+from graft.core.tensor_ir.simplify import Simplifier
+from graft.plugins.accelerator.affine import Leaf, Place, Values, leaf_of
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.isa import Alu, Gemm, Instruction, Load, Memory, MicroOp, Operation, Store
-from graft.plugins.accelerator.stages import VECTORS, Action, Operand, Stage
-from graft.plugins.accelerator.tiling import MOST_ROW, Kind, Rooms, Slots, Tile, Tiling, Window
+from graft.plugins.accelerator.intrinsics import ACCUMULATOR, INPUT, WEIGHT, Intrinsic
+from graft.plugins.accelerator.isa import Alu, Gemm, Instruction, Load, Memory, MicroOp, Store
+from graft.plugins.accelerator.kernels import Kernels
+from graft.plugins.accelerator.schedule import Scheduled
+from graft.plugins.accelerator.stages import Stage
+from graft.plugins.accelerator.tiling import Kind, Rooms, Slots
+from graft.plugins.accelerator.windows import Axis, Window, windows_of
 
+MEMORIES = {INPUT: Memory.INPUT, WEIGHT: Memory.WEIGHT, ACCUMULATOR: Memory.ACCUMULATOR}
 ONES = 0
 """The row of weights, and with it the first entry, that holds ones."""
 CORRECTION = 1
@@ -92,338 +120,241 @@ def _moved(instructions: Sequence[Instruction], base: int) -> list[Instruction]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where a buffer lies on the accelerator, and how many entries each of its dimensions is apart."""
+
+    base: int
+    strides: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Emitter:
-    """One stage: ``addresses`` are of tensors in DRAM, ``number`` says at which end vectors lie."""
+    """One stage: ``addresses`` are of the function's parameters, ``number`` says at which end vectors lie."""
 
     stage: Stage
-    tiling: Tiling
+    scheduled: Scheduled
     plan: Plan
     buffers: Buffers
     addresses: Mapping[str, int]
     number: int
     emitted: Emitted = field(default_factory=Emitted)
-    kernels: dict[tuple[MicroOp, ...], int] = field(default_factory=dict)
-    input_slot: int = 0
-    weight_at: int = 0
+    regions: dict[Buffer, Region] = field(default_factory=dict)
+    zeroed: set[Buffer] = field(default_factory=set)
+    tile: list[Instruction] = field(default_factory=list)
+    used: int = 0
+    known: dict[object, Any] = field(default_factory=dict)
 
     def emit(self) -> Emitted:
         """Return the instructions of the stage."""
-        emitted, stage = self.emitted, self.stage
-        if stage.vectors is not None:
-            emitted.head.append(self._load_vectors())
-        emitted.head += self._load_constants()
-        for count, tile in enumerate(self.tiling.tiles(stage.shape)):
-            slot = self.buffers.tiles % self.plan.rooms.outputs
-            self.buffers.tiles += 1
-            body: list[Instruction] = []
-            for place, chunk in enumerate(self.tiling.chunks(stage.shape, tile)):
-                (body if count or place else emitted.head).extend(self._bring_weights(tile, chunk))
-                body += self._bring_input(tile, chunk)
-                body += self._multiply(tile, chunk, slot)
-            body += self._move(tile, slot)
-            after = [*self._act(tile, slot), *self._store(tile, slot)]
-            if self.plan.rooms.buffers == 1:
-                emitted.body += [*body, *after]
-            else:
-                emitted.body += [*body, *emitted.rest]
-                emitted.rest = after
+        emitted, kernels = self.emitted, Kernels(self.plan.configuration)
+        self._walk(self.scheduled.function.body, _Walk(bounded(self.scheduled.function.body), kernels), {})
+        constants = takewhile(_is_constant, emitted.body)
+        emitted.head = list(constants)
+        emitted.body, emitted.micro_ops = emitted.body[len(emitted.head) :], kernels.micro_ops
         return emitted
 
-    def _kernel(self, micro_ops: tuple[MicroOp, ...]) -> dict[str, Any]:
-        """Return where micro-ops stand, once for all that use the same."""
-        begin = self.kernels.setdefault(micro_ops, len(self.emitted.micro_ops))
-        if begin == len(self.emitted.micro_ops):
-            self.emitted.micro_ops += micro_ops
-        return {"begin": begin, "end": begin + len(micro_ops)}
+    # ---- The walk -------------------------------------------------------------------------------------------------
 
-    # ---- Loads ----------------------------------------------------------------------------------------------------
+    def _walk(self, statement: Statement, walk: _Walk, at: Values) -> None:
+        match statement:
+            case Block(statements):
+                for one in statements:
+                    self._walk(one, walk, at)
+            case Allocate(buffer, body):
+                self.regions.pop(buffer, None)
+                self._walk(body, walk, at)
+                if buffer.name == "total":
+                    self._end_tile()
+            case For(variable, Constant(extent), _, body):
+                leaf = walk.leaf(statement)
+                if leaf is not None:
+                    self._emit(leaf, walk, at)
+                    return
+                for value in range(int(extent)):
+                    self._walk(body, walk, {**at, variable: value})
+            case _:
+                raise AssertionError(statement)
 
-    def _load_vectors(self) -> Instruction:
-        entry = self.plan.configuration.entry_bytes["accumulator"]
-        assert self.stage.vectors is not None
-        return Load(
-            memory=Memory.ACCUMULATOR,
-            sram=self.plan.vector(self.number),
-            dram=self.addresses[f"{self.stage.output.tensor}/{self.number}/vectors"] // entry,
-            columns=len(self.stage.vectors),
-        )
-
-    def _load_constants(self) -> Iterator[Instruction]:
-        """Fill the entries that hold one number everywhere: padding is all they are."""
-        left, right = self.stage.corrections
-        if right:
-            yield Load(
-                memory=Memory.WEIGHT, sram=CORRECTION, rows=0, columns=1, pad_top=1, pad_value=-right // _times(right)
-            )
-        if left:
-            yield Load(sram=self.plan.constant_input, rows=0, columns=1, pad_top=1, pad_value=-left // _times(left))
-
-    def _bring_input(self, tile: Tile, chunk: range) -> Iterator[Instruction]:
-        slot, is_new = self.buffers.inputs.take((self.number, tile.image, chunk, tile.rows, tile.columns))
-        self.input_slot = slot
-        if is_new:
-            yield from self._load_input(tile.window(self.stage.shape), chunk, tile.image)
-
-    def _load_input(self, window: Window, chunk: range, image: int) -> Iterator[Instruction]:
-        shape = self.stage.shape
-        places = [(operand, operand.first + block) for operand in self.stage.inputs for block in range(operand.count)]
-        at = self.input_slot * self.plan.rooms.input
-        if len(self.stage.inputs) == 1 and window.columns == shape.size[1] == shape.pitch and not window.is_padded:
-            yield from self._load_blocks(places[chunk.start], len(chunk), image, window.top * shape.pitch,
-                                         window.entries, at)  # fmt: skip
-            return
-        for number, block in enumerate(chunk):
-            operand, place = places[block]
-            first = (image * operand.blocks + place) * operand.plane + window.top * shape.pitch + window.left
-            yield Load(
-                sram=at + number * window.entries,
-                dram=self._entry(operand.tensor, "input") + first,
-                rows=window.rows,
-                columns=window.columns,
-                stride=shape.pitch,
-                pad_top=window.pad_top,
-                pad_bottom=window.pad_bottom,
-                pad_left=window.pad_left,
-                pad_right=window.pad_right,
-                pad_value=self.stage.pad_value,
-            )
-
-    def _load_blocks(
-        self, place: tuple[Operand, int], count: int, image: int, start: int, entries: int, at: int
-    ) -> Iterator[Instruction]:
-        """Load places that lie together in each of some blocks, at once if an instruction can say so."""
-        operand, block = place
-        first = self._entry(operand.tensor, "input") + (image * operand.blocks + block) * operand.plane + start
-        if operand.plane < MOST_ROW:
-            yield Load(sram=at, dram=first, rows=count, columns=entries, stride=operand.plane)
+    def _end_tile(self) -> None:
+        """Let the tile's actions and stores follow the products of the next."""
+        emitted, self.used = self.emitted, 0
+        self.buffers.tiles += 1
+        after = [one for one in self.tile if isinstance(one, Alu | Store)]
+        emitted.body += [one for one in self.tile if not isinstance(one, Alu | Store)]
+        self.tile = []
+        if self.plan.rooms.buffers == 1:
+            emitted.body += after
         else:
-            for number in range(count):
-                yield Load(sram=at + number * entries, dram=first + number * operand.plane, columns=entries)
+            emitted.body += emitted.rest
+            emitted.rest = [*after]
 
-    def _entry(self, tensor: str, memory: str) -> int:
-        return self.addresses[tensor] // self.plan.configuration.entry_bytes[memory]
-
-    def _bring_weights(self, tile: Tile, chunk: range) -> Iterator[Instruction]:
-        shape, rooms, stage = self.stage.shape, self.plan.rooms, self.stage
-        if shape.kind not in (Kind.BLOCKS, Kind.LANES):
+    def _emit(self, leaf: Leaf, walk: _Walk, at: Values) -> None:
+        """Emit the instructions of loops with nothing but one statement in them."""
+        turn = (id(leaf), *(at[one] for one in leaf.outer))
+        extents = walk.extents(turn, leaf, at)
+        if not all(extents.values()):
             return
-        is_computed = isinstance(stage.weights, str)
-        key = (self.number, chunk, tile.outputs, tile.image if is_computed else 0)
-        slots = self.buffers.weights if shape.kind is Kind.BLOCKS else self.buffers.lanes
-        slot, is_new = slots.take(key)
-        self.weight_at = (self.plan.weights_before + slot * rooms.weight) if shape.kind is Kind.BLOCKS else (
-            LANES_AT + slot * rooms.lanes)  # fmt: skip
-        if not is_new:
-            return
-        name = stage.weights if isinstance(stage.weights, str) else f"{stage.output.tensor}/{self.number}/weights"
-        base, taps = self._entry(name, "weight"), shape.taps
-        if shape.kind is Kind.LANES or shape.needs:
-            size = shape.lane_entries if shape.kind is Kind.LANES else taps
-            before = sum(stop - start for start, stop in shape.needs[: tile.outputs.start]) * size
-            count = sum(stop - start for start, stop in shape.needs[tile.outputs.start : tile.outputs.stop]) * size
-            yield Load(memory=Memory.WEIGHT, sram=self.weight_at, dram=base + before, columns=count)
-            return
-        first = (tile.outputs.start * shape.inputs + chunk.start) * taps
-        yield Load(
-            memory=Memory.WEIGHT,
-            sram=self.weight_at,
-            dram=base + first + tile.image * shape.outputs * shape.inputs * is_computed,
-            rows=len(tile.outputs),
-            columns=len(chunk) * taps,
-            stride=shape.inputs * taps,
-        )
+        match leaf.statement:
+            case CallExtern(name, operands):
+                reads = [one for one in operands if isinstance(one, Read)]
+                self.tile += self._computed(leaf, self.scheduled.intrinsics[name], reads, walk, turn)
+            case Write(buffer, indices, Constant(0)) if buffer.memory == ACCUMULATOR:
+                self._define(leaf, buffer, indices, extents)
+                self.zeroed.add(buffer)
+            case Write(buffer, indices, Constant(value)):
+                base = CORRECTION if buffer.memory == WEIGHT else self.plan.constant_input
+                self._define(leaf, buffer, indices, extents, base)
+                memory = MEMORIES[buffer.memory]
+                self.tile.append(Load(memory=memory, sram=base, rows=0, columns=1, pad_top=1, pad_value=int(value)))
+            case Write(value=Cast(Read() as near)) as write:
+                self.tile += self._stored(leaf, write, near, extents, at)
+            case Write(value=(Read() | Select()) as value) as write:
+                if turn not in self.known:
+                    self.known[turn] = self._windows(leaf, write, value, extents, at)
+                self._load(leaf, write, *self.known[turn])
+            case _:
+                raise AssertionError(leaf.statement)
 
-    # ---- The GEMM unit --------------------------------------------------------------------------------------------
+    # ---- Places ---------------------------------------------------------------------------------------------------
 
-    def _multiply(self, tile: Tile, chunk: range, slot: int) -> Iterator[Instruction]:
-        shape, window = self.stage.shape, tile.window(self.stage.shape)
-        x, to = self.input_slot * self.plan.rooms.input, self.plan.accumulator(slot)
-        loop: dict[str, Any] = {
-            "outer": len(tile.rows),
-            "inner": len(tile.columns),
-            "destination_outer": len(tile.columns),
-            "destination_inner": 1,
-            "source_outer": shape.strides[0] * window.width,
-            "source_inner": shape.strides[1],
-        }
-        lanes = shape.kind is not Kind.BLOCKS
-        if shape.kind is Kind.SUM and tile.area == 1:
-            yield from self._sum_all(tile, window, x, to)
-            return
-        taps = self._taps(tile, chunk, window, x, to)
-        if chunk.start == shape.inputs_of(tile.outputs).start:
-            first = tuple(of_output[0] for of_output in taps)
-            yield Gemm(reset=True, lanes=lanes, **self._kernel(first), **loop)
-            taps = [of_output[1:] for of_output in taps]
-        if shape.kind is Kind.MAXIMUM:
-            yield from self._spread(tile, window, x, to)
-        elif rest := tuple(chain.from_iterable(taps)):
-            yield Gemm(lanes=lanes, **self._kernel(rest), **loop)
-        if self.stage.corrections[0]:
-            constant = tuple(
-                replace(one, source=self.plan.constant_input)
-                for one in chain.from_iterable(self._taps(tile, chunk, window, x, to, corrected=False))
-            )
-            loop |= {"source_outer": 0, "source_inner": 0}
-            yield Gemm(
-                **self._kernel(constant * _times(self.stage.corrections[0])),
-                **loop,
-            )
+    def _define(
+        self, leaf: Leaf, buffer: Buffer, indices: Sequence[Expression], extents: Values, base: int | None = None
+    ) -> None:
+        """Give a buffer a place, the tile's next accumulators unless another is given.
 
-    def _taps(
-        self, tile: Tile, chunk: range, window: Window, x: int, to: int, *, corrected: bool = True
-    ) -> list[list[MicroOp]]:
-        """Return, by block of outputs, the steps that add up to it."""
-        shape, found, weight = self.stage.shape, [], self.weight_at
-        right = self.stage.corrections[1] if corrected else 0
-        for number, output in enumerate(tile.outputs):
-            destination, steps = to + number * tile.area, list[MicroOp]()
-            start, stop = shape.needs[output] if shape.needs else (chunk.start, chunk.stop)
-            for block in range(start, stop):
-                source = x + (block - chunk.start) * window.entries
-                for tap in range(shape.taps if shape.kind is not Kind.MAXIMUM else 1):
-                    match shape.kind:
-                        case Kind.BLOCKS:
-                            row = weight + tap
-                        case Kind.LANES:
-                            row = weight * self.plan.configuration.block_out + tap
-                        case _:
-                            row = ONES
-                    steps.append(MicroOp(destination, source + shape.place(tap, window.width), row))
-                weight += shape.taps if shape.kind is Kind.BLOCKS else shape.lane_entries
-                steps += [MicroOp(destination, source, CORRECTION)] * (_times(right) if right else 0)
-            found.append(steps)
+        Its entries, as many as the loops that fill it make, lie there one after another.
+        """
+        sizes = [extents[one] if isinstance(one, Variable) else 1 for one in indices[: -_inner(buffer)]]
+        if base is None:
+            base = self.plan.accumulator(self.buffers.tiles % self.plan.rooms.outputs) + self.used
+            self.used += math.prod(sizes)
+        self.regions[buffer] = Region(base, tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes))))
+
+    def _near(self, leaf: Leaf, read: Read) -> Place:
+        """Return the entry of an access to a memory of the accelerator; the row of weights in those of lanes."""
+        region = self.regions[read.buffer]
+        if read.buffer.memory == WEIGHT and self.stage.shape.kind is Kind.LANES:
+            rows = self.plan.configuration.block_out
+            strides = (*(stride * rows for stride in region.strides), 1)
+            return leaf.place(read.indices[:-1], strides, region.base * rows)
+        return leaf.place(read.indices[: -_inner(read.buffer)], region.strides, region.base)
+
+    def _far(self, leaf: Leaf, buffer: Buffer, indices: Sequence[Expression], inner: int) -> Place:
+        """Return the address of an access to a tensor in DRAM, in entries of its last dimensions."""
+        key = ("far", id(leaf))
+        if key not in self.known:
+            strides = [int(one.value) for one in buffer.strides or () if isinstance(one, Constant)]
+            if not strides:
+                strides = [math.prod(dims(buffer)[place + 1 :]) for place in range(len(buffer.shape))]
+            place = leaf.place(indices[:-inner], strides[:-inner], 0).divided(math.prod(dims(buffer)[-inner:]))
+            self.known[key] = place.plus(self.addresses[buffer.name])
+        found = self.known[key]
+        assert isinstance(found, Place), found
         return found
 
-    def _sum_all(self, tile: Tile, window: Window, x: int, to: int) -> Iterator[Instruction]:
-        """Add up a whole window: its places are the loops."""
-        shape = self.stage.shape
-        micro_ops = tuple(MicroOp(to + n, x + n * window.entries, ONES) for n in range(len(tile.outputs)))
-        down, right = shape.dilations[0] * window.width, shape.dilations[1]
-        # The first place replaces what was there; then come the rest of its row, and the rows below.
-        yield Gemm(reset=True, lanes=True, **self._kernel(micro_ops))
-        if shape.kernel[1] > 1:
-            row = tuple(replace(one, source=one.source + right) for one in micro_ops)
-            yield Gemm(lanes=True, inner=shape.kernel[1] - 1, source_inner=right, **self._kernel(row))
-        if shape.kernel[0] > 1:
-            below = tuple(replace(one, source=one.source + down) for one in micro_ops)
-            yield Gemm(
-                lanes=True,
-                outer=shape.kernel[0] - 1,
-                inner=shape.kernel[1],
-                source_outer=down,
-                source_inner=right,
-                **self._kernel(below),
-            )
+    # ---- Transfers ------------------------------------------------------------------------------------------------
 
-    def _spread(self, tile: Tile, window: Window, x: int, to: int) -> Iterator[Instruction]:
-        """Bring whole windows beside the outputs, for the ALU to compare."""
-        if self.stage.shape.taps > 1:
-            count = len(tile.outputs)
-            beside = to + count * tile.area
-            micro_ops = tuple(MicroOp(beside + n * window.entries, x + n * window.entries, ONES) for n in range(count))
-            yield self._copy(micro_ops, window.entries)
+    def _windows(
+        self, leaf: Leaf, write: Write, value: Read | Select, extents: Values, at: Values
+    ) -> tuple[tuple[Window, ...], Values, int]:
+        """Return the windows of a copy to the accelerator, how far its loops go, and what padding holds.
 
-    def _copy(self, micro_ops: tuple[MicroOp, ...], entries: int) -> Instruction:
-        return Gemm(
-            reset=True, lanes=True, inner=entries, destination_inner=1, source_inner=1, **self._kernel(micro_ops)
-        )  # fmt: skip
+        What a mask leaves out without saying what stands there instead is not needed.
+        """
+        read, pad = (value.on_true, value.on_false) if isinstance(value, Select) else (value, None)
+        assert isinstance(read, Read), value
+        inside = leaf.inside(extents, at)
+        if pad is None:
+            extents = {**extents, **{variable: stop for variable, (_, stop) in inside.items()}}
+            inside = {}
+        far, axes = self._far(leaf, read.buffer, read.indices, _inner(write.buffer)), []
+        for one in leaf.order(write.indices[: -_inner(write.buffer)]):
+            axes.append(Axis(extents[one], *inside.get(one, (0, extents[one])), far.terms.get(one, 0)))
+        return tuple(windows_of(far.at(at), axes)), extents, int(pad.value) if isinstance(pad, Constant) else 0
 
-    def _move(self, tile: Tile, slot: int) -> Iterator[Instruction]:
-        """Bring the second tensor's tile behind the outputs; among inputs it lies at the end of a buffer."""
-        operand, shape = self.stage.moved, self.stage.shape
-        if operand is None:
-            return
-        slot_, _ = self.buffers.moved.take((self.number, tile))
-        at = (slot_ + 1) * self.plan.rooms.input - len(tile.outputs) * tile.area
-        block = operand.first + tile.outputs.start
-        start = tile.rows.start * shape.result[1] + tile.columns.start
-        if len(tile.columns) == shape.result[1]:
-            yield from self._load_blocks((operand, block), len(tile.outputs), tile.image, start, tile.area, at)
-        else:
-            base = self._entry(operand.tensor, "input") + start
-            for number in range(len(tile.outputs)):
-                first = base + (tile.image * operand.blocks + block + number) * operand.plane
-                yield Load(
-                    sram=at + number * tile.area,
-                    dram=first,
-                    rows=len(tile.rows),
-                    columns=len(tile.columns),
-                    stride=shape.result[1],
-                )
-        to = self.plan.accumulator(slot) + len(tile.outputs) * tile.area
-        micro_ops = tuple(MicroOp(to + n * tile.area, at + n * tile.area, ONES) for n in range(len(tile.outputs)))
-        yield self._copy(micro_ops, tile.area)
+    def _load(self, leaf: Leaf, write: Write, windows: Sequence[Window], extents: Values, pad_value: int) -> None:
+        """Give the copy a place, and load what is not there yet."""
+        buffer = write.buffer
+        size = windows[-1].sram + windows[-1].rows.extent * windows[-1].columns.extent
+        base, is_new = self._room(buffer, (self.number, windows), size)
+        self._define(leaf, buffer, write.indices, extents, base)
+        if is_new:
+            self.tile += [one.load(MEMORIES[buffer.memory], base, pad_value) for one in windows]
 
-    # ---- The ALU and the store unit -------------------------------------------------------------------------------
+    def _room(self, buffer: Buffer, key: object, size: int) -> tuple[int, bool]:
+        """Return the place of what is loaded, and whether it is not there yet."""
+        plan, buffers, rooms = self.plan, self.buffers, self.plan.rooms
+        if buffer.memory == ACCUMULATOR:
+            return plan.vector(self.number), True
+        if buffer.memory == WEIGHT and self.stage.shape.kind is Kind.LANES:
+            slot, is_new = buffers.lanes.take(key)
+            return LANES_AT + slot * rooms.lanes, is_new
+        if buffer.memory == WEIGHT:
+            slot, is_new = buffers.weights.take(key)
+            return plan.weights_before + slot * rooms.weight, is_new
+        if buffer.name == "moved":
+            slot, is_new = buffers.moved.take(key)
+            return (slot + 1) * rooms.input - size, is_new
+        slot, is_new = buffers.inputs.take(key)
+        return slot * rooms.input, is_new
 
-    def _act(self, tile: Tile, slot: int) -> Iterator[Instruction]:
-        if self.stage.shape.kind is Kind.MAXIMUM and self.stage.shape.taps > 1:
-            yield self._maximum(tile, slot)
-        main = self.plan.accumulator(slot)
-        moved = main + len(tile.outputs) * tile.area
-        for action in self.stage.actions:
-            yield self._action(action, tile, main, moved)
+    def _stored(self, leaf: Leaf, write: Write, near: Read, extents: Values, at: Values) -> Iterator[Instruction]:
+        far = self._far(leaf, write.buffer, write.indices, 1)
+        axes = [Axis(extents[one], 0, extents[one], far.terms.get(one, 0)) for one in leaf.order(near.indices[:-1])]
+        base = self.regions[near.buffer].base
+        return (one.store(base) for one in windows_of(far.at(at), axes))
 
-    def _action(self, action: Action, tile: Tile, main: int, moved: int) -> Instruction:
-        vectors = self.plan.vector(self.number)
-        micro_ops = []
-        for number, block in enumerate(tile.outputs):
-            place = number * tile.area
-            source = moved + place if action.with_moved else 0
-            if action.vector is not None:
-                source = vectors + action.vector + (VECTORS * block if action.by_block else 0)
-            micro_ops.append(MicroOp((moved if action.on_moved else main) + place, source))
-        return Alu(
-            operation=action.operation,
-            inner=tile.area,
-            destination_inner=1,
-            source_inner=1 if action.with_moved else 0,
-            use_immediate=action.vector is None and not action.with_moved,
-            immediate=action.immediate,
-            **self._kernel(tuple(micro_ops)),
-        )
+    # ---- Products and operations ----------------------------------------------------------------------------------
 
-    def _maximum(self, tile: Tile, slot: int) -> Instruction:
-        shape, window = self.stage.shape, tile.window(self.stage.shape)
-        main = self.plan.accumulator(slot)
-        beside = main + len(tile.outputs) * tile.area
-        micro_ops = tuple(
-            MicroOp(main + number * tile.area, beside + number * window.entries + shape.place(tap, window.width))
-            for tap in range(1, shape.taps)
-            for number in range(len(tile.outputs))
-        )
-        return Alu(
-            operation=Operation.MAX,
-            outer=len(tile.rows),
-            inner=len(tile.columns),
-            destination_outer=len(tile.columns),
-            destination_inner=1,
-            source_outer=shape.strides[0] * window.width,
-            source_inner=shape.strides[1],
-            **self._kernel(micro_ops),
-        )
-
-    def _store(self, tile: Tile, slot: int) -> Iterator[Instruction]:
-        width, operand = self.stage.shape.result[1], self.stage.output
-        entry = self.plan.configuration.batch * self.plan.configuration.block_out
-        base = self.addresses[operand.tensor] // entry + tile.rows.start * width + tile.columns.start
-        first = base + (tile.image * operand.blocks + operand.first + tile.outputs.start) * operand.plane
-        at = self.plan.accumulator(slot)
-        if len(tile.columns) == width and operand.plane < MOST_ROW:
-            yield Store(sram=at, dram=first, rows=len(tile.outputs), columns=tile.area, stride=operand.plane)
-            return
-        for number in range(len(tile.outputs)):
-            yield Store(
-                sram=at + number * tile.area,
-                dram=first + number * operand.plane,
-                rows=len(tile.rows),
-                columns=len(tile.columns),
-                stride=width,
-            )
+    def _computed(
+        self, leaf: Leaf, intrinsic: Intrinsic, operands: Sequence[Read], walk: _Walk, turn: tuple[int, ...]
+    ) -> list[Instruction]:
+        target, extents = operands[0].buffer, walk.lengths[turn]
+        if target not in self.regions:
+            self._define(leaf, target, operands[0].indices, extents)
+        zeroed = target in self.zeroed
+        self.zeroed.discard(target)
+        key = (turn, *(self.regions[one.buffer] for one in operands), zeroed)
+        if key not in self.known:
+            at = dict(zip(leaf.outer, turn[1:], strict=True))
+            places = [self._near(leaf, one).fixed(at) for one in operands]
+            for one, offset in zip(places[1:], intrinsic.offsets, strict=False):
+                assert one == places[1].plus(offset), intrinsic.name
+            places = [*places, Place(ONES)][:3] if isinstance(intrinsic.instruction, Gemm) else places[:2]
+            self.known[key] = list(walk.kernels.steps(intrinsic.instruction, places, extents, zeroed))
+        return list(self.known[key])
 
 
-def _times(zero: int) -> int:
-    """Return in how many steps a zero point is taken away: what is taken must fit into 8 bits."""
-    return 2 if zero == -128 else 1
+@dataclass(slots=True)
+class _Walk:
+    """What is known of the function that is walked, whatever the tile."""
+
+    simplifier: Simplifier
+    kernels: Kernels
+    leaves: dict[int, Leaf | None] = field(default_factory=dict)
+    lengths: dict[tuple[int, ...], Values] = field(default_factory=dict)
+
+    def leaf(self, loop: For) -> Leaf | None:
+        """Return a loop as a leaf, None where it is none."""
+        if id(loop) not in self.leaves:
+            self.leaves[id(loop)] = leaf_of(loop, self.simplifier)
+        return self.leaves[id(loop)]
+
+    def extents(self, turn: tuple[int, ...], leaf: Leaf, at: Values) -> Values:
+        """Return how far the loops of a leaf go."""
+        if turn not in self.lengths:
+            self.lengths[turn] = leaf.extents(at)
+        return self.lengths[turn]
+
+
+def _inner(buffer: Buffer) -> int:
+    """Return how many of a buffer's last dimensions are within an entry."""
+    return 2 if buffer.memory == WEIGHT else 1
+
+
+def _is_constant(instruction: Instruction) -> bool:
+    """Whether an instruction loads what no other makes."""
+    if not isinstance(instruction, Load):
+        return False
+    return instruction.memory is not Memory.INPUT or not instruction.rows or not instruction.columns

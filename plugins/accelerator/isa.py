@@ -1,4 +1,4 @@
-"""The instructions of the accelerator: 128 bits each, with micro-ops of 32, encoded and decoded by one table of fields.
+"""The instructions of the accelerator: 128 bits each, with micro-ops of 32, and the table of their fields.
 
 Fields lie one after another from bit 0 upwards, in the order of the table; what is left is zero. A width that depends
 on the configuration follows its memories, so that programs of one configuration mean nothing to another.
@@ -6,14 +6,13 @@ on the configuration follows its memories, so that programs of one configuration
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cache
 from typing import ClassVar, NamedTuple, TypeAlias, assert_never
 
-from graft.errors import ArtifactError, CompileError
-from graft.plugins.accelerator.configuration import INSTRUCTION_BITS, MICRO_OP_BYTES, Configuration, index_bits
+from graft.plugins.accelerator.configuration import INSTRUCTION_BITS, Configuration, index_bits
 
 INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
 
@@ -234,6 +233,8 @@ Instruction: TypeAlias = Load | Store | Gemm | Finish | Alu
 KINDS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 """The instructions by opcode."""
 TOKENS = tuple(Field(name, 1) for name in ("pop_previous", "pop_next", "push_previous", "push_next"))
+FLAGS = frozenset({*(field.name for field in TOKENS), "reset", "lanes", "use_immediate"})
+"""The fields that say yes or no."""
 
 
 @cache
@@ -326,100 +327,3 @@ def fault(instruction: Instruction) -> str | None:
             return f"the flags of {operation.name.lower()} are {flags >> 8}, and only 0 to 3 mean something"
         case _:
             return None
-
-
-# ---- Bits ---------------------------------------------------------------------------------------------------------
-
-
-def encode(instruction: Instruction, configuration: Configuration) -> bytes:
-    """Return the 16 bytes of an instruction, low byte first; raise CompileError where a number does not fit."""
-    text = fault(instruction)
-    if text is not None:
-        raise CompileError(f"accelerator: {instruction.mnemonic}: {text}")
-    word = instruction.opcode | _pack(instruction, field_table(configuration)[type(instruction)]) << 3
-    return word.to_bytes(INSTRUCTION_BYTES, "little")
-
-
-def decode(data: bytes, configuration: Configuration) -> Instruction:
-    """Return the instruction of 16 bytes; raise ArtifactError where there is none."""
-    word = int.from_bytes(data, "little")
-    if word & 7 >= len(KINDS):
-        raise ArtifactError(f"no instruction has the opcode {word & 7}; the highest is {len(KINDS) - 1}")
-    kind = KINDS[word & 7]
-    values, rest = _unpack(word >> 3, field_table(configuration)[kind])
-    if rest:
-        raise ArtifactError(f"{kind.mnemonic}: the bits behind the last field are {rest:#x} and must be zero")
-    for name, choices in (("memory", Memory), ("operation", Operation)):
-        if name in values:
-            try:
-                values[name] = choices(values[name])
-            except ValueError:
-                raise ArtifactError(f"{kind.mnemonic}: no {name} has the number {values[name]}") from None
-    fields = {name: bool(value) if name in FLAGS else value for name, value in values.items()}
-    instruction: Instruction = kind(**fields)  # type: ignore[arg-type] # the table's names are the class's
-    text = fault(instruction)
-    if text is not None:
-        raise ArtifactError(f"{kind.mnemonic}: {text}")
-    return instruction
-
-
-def encode_all(instructions: Sequence[Instruction], configuration: Configuration) -> bytes:
-    """Return the bytes of instructions, one after another."""
-    return b"".join(encode(instruction, configuration) for instruction in instructions)
-
-
-def decode_all(data: bytes, configuration: Configuration) -> tuple[Instruction, ...]:
-    """Return the instructions of a stream; an error names the instruction by its place."""
-    if len(data) % INSTRUCTION_BYTES:
-        raise ArtifactError(
-            f"a stream of {len(data)} bytes is no whole number of {INSTRUCTION_BYTES}-byte instructions"
-        )
-    found: list[Instruction] = []
-    for index in range(len(data) // INSTRUCTION_BYTES):
-        try:
-            found.append(decode(data[index * INSTRUCTION_BYTES : (index + 1) * INSTRUCTION_BYTES], configuration))
-        except ArtifactError as error:
-            raise ArtifactError(f"instruction {index}: {error.message}", index=index) from None
-    return tuple(found)
-
-
-def encode_micro_op(micro_op: MicroOp, configuration: Configuration) -> bytes:
-    """Return the 4 bytes of a micro-op, low byte first."""
-    return _pack(micro_op, micro_op_fields(configuration)).to_bytes(MICRO_OP_BYTES, "little")
-
-
-def decode_micro_op(data: bytes, configuration: Configuration) -> MicroOp:
-    """Return the micro-op of 4 bytes; raise ArtifactError where bits are left over."""
-    values, rest = _unpack(int.from_bytes(data, "little"), micro_op_fields(configuration))
-    if rest:
-        raise ArtifactError(f"micro-op: the bits behind the last field are {rest:#x} and must be zero")
-    return MicroOp(**values)
-
-
-FLAGS = frozenset({*(field.name for field in TOKENS), "reset", "lanes", "use_immediate"})
-"""The fields that say yes or no."""
-
-
-def _pack(item: Instruction | MicroOp, fields: Sequence[Field]) -> int:
-    word, shift = 0, 0
-    for field in fields:
-        value = int(getattr(item, field.name))
-        if not field.least <= value <= field.most:
-            name = "micro-op" if isinstance(item, MicroOp) else item.mnemonic
-            raise CompileError(
-                f"accelerator: {name}: '{field.name}' is {value} and its {field.width} bits hold {field.least} to "
-                f"{field.most}",
-                field=field.name,
-            )
-        word |= (value & ((1 << field.width) - 1)) << shift
-        shift += field.width
-    return word
-
-
-def _unpack(word: int, fields: Sequence[Field]) -> tuple[dict[str, int], int]:
-    values = {}
-    for field in fields:
-        value = word & ((1 << field.width) - 1)
-        values[field.name] = value - (1 << field.width) if field.signed and value > field.most else value
-        word >>= field.width
-    return values, word

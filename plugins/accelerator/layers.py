@@ -7,7 +7,7 @@ floats, both are float32 and so is the result, rounded to nearest even, in the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -22,8 +22,9 @@ LOWEST, HIGHEST = -128, 127
 class Activation:
     """A tensor by name, [batch, channels, height, width]; a number ``q`` means ``scale * (q - zero_point)``.
 
-    A matrix [batch, m, k] has ``k`` channels and the height ``m``. Who makes it and who reads it mean the same by its
-    name, so that all its fields are equal everywhere.
+    A matrix [batch, m, k] has ``k`` channels and the height ``m``; a sequence [batch, channels, length] has its length
+    as height, and says so. Who makes a tensor and who reads it mean the same by its name, so that all its fields are
+    equal everywhere.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Activation:
     batch: int = 1
     scale: float = 1.0
     zero_point: int = 0
+    is_sequence: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -172,6 +174,21 @@ def inputs_of(layer: Layer) -> tuple[Activation, ...]:
             return inputs
         case _:
             return (layer.input,)
+
+
+def with_meaning(layer: Layer, scale: float, zero_point: int) -> Layer:
+    """Return a layer that moves bytes, all of which mean the same."""
+
+    def meant(one: Activation) -> Activation:
+        return replace(one, scale=scale, zero_point=zero_point)
+
+    match layer:
+        case Pooling():
+            return replace(layer, input=meant(layer.input), output=meant(layer.output))
+        case Concatenation():
+            return replace(layer, inputs=tuple(map(meant, layer.inputs)), output=meant(layer.output))
+        case _:
+            raise AssertionError(layer)
 
 
 # ---- What lies in DRAM --------------------------------------------------------------------------------------------

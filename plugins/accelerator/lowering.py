@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -31,10 +31,10 @@ from graft.plugins.accelerator.stages import (
     Stage,
     adding,
     converting,
+    even_runs,
     grouped,
     moving_shape,
     needs_of,
-    one_to_one,
     packed_blocks,
     packed_lanes,
     parts_of,
@@ -128,21 +128,30 @@ def _convolution(layer: Convolution, configuration: Configuration, packing: Pack
     lanes, weights = configuration.block_out, layer.weights
     outputs, channels = len(weights), layer.input.channels
     useful = weights.size * layer.output.height * layer.output.width * layer.output.batch
-    most = max(1, most_vectors(configuration) // VECTORS) * lanes
+    most = max(1, most_vectors(configuration) // VECTORS)
     is_depthwise = layer.groups == outputs == channels > 1
-    if not is_depthwise and layer.groups > 1:
+    if is_depthwise:
+        needs = [range(block, block + 1) for block in range(-(-outputs // lanes))]
+    else:
         weights = grouped(weights, layer.groups)
-    for start in range(0, outputs, most):
-        part = slice(start, min(start + most, outputs))
-        yield _convolved(layer, weights[part], part, configuration, useful * (part.stop - part.start) / outputs)
+        needs = needs_of(weights, lanes) if layer.groups > 1 else [range(-(-channels // lanes))] * -(-outputs // lanes)
+    for run, step in even_runs(needs, most):
+        part = slice(run.start * lanes, min(run.stop * lanes, outputs))
+        share = useful * (part.stop - part.start) / outputs
+        yield _convolved(layer, weights, part, (needs[run.start : run.stop], step), configuration, share)
 
 
-def _convolved(layer: Convolution, weights: Array, part: slice, configuration: Configuration, useful: float) -> Stage:
-    lanes = configuration.block_out
+def _convolved(
+    layer: Convolution, weights: Array, part: slice, needs: tuple[Sequence[range], int], configuration: Configuration,
+    useful: float,
+) -> Stage:  # fmt: skip
+    """Return the stage of some outputs, whose blocks of inputs are evenly apart."""
+    lanes, (own, step) = configuration.block_out, needs
     is_depthwise = layer.groups == layer.input.channels > 1 and weights.shape[1] == 1
+    weights = weights[part]
     source, target = Operand.of(layer.input, lanes), Operand.of(layer.output, lanes)
-    blocks = -(-len(weights) // lanes)
-    target = replace(target, first=part.start // lanes, count=blocks)
+    target = replace(target, first=part.start // lanes, count=len(own))
+    source = replace(source, first=own[0].start, count=own[-1].stop - own[0].start)
     offsets = -layer.input.zero_point * weights.astype(np.int64).sum(axis=(1, 2, 3))
     requantize = replace(
         layer.requantize,
@@ -151,16 +160,14 @@ def _convolved(layer: Convolution, weights: Array, part: slice, configuration: C
     )
     vectors, actions = requantizing(requantize, layer.output.zero_point, offsets, lanes)
     if is_depthwise:
-        source = replace(source, first=part.start // lanes, count=blocks)
-        needs, packed = one_to_one(blocks), packed_lanes(weights.reshape(len(weights), -1), lanes)
+        packed = packed_lanes(weights.reshape(len(weights), -1), lanes)
     else:
-        needs = needs_of(weights, lanes) if layer.groups > 1 else ()
-        packed = packed_blocks(weights, needs, configuration)
+        packed = packed_blocks(weights, own, configuration)
     shape = Shape(
         Kind.LANES if is_depthwise else Kind.BLOCKS,
         layer.input.batch,
-        blocks,
-        source.count,
+        len(own),
+        len(own[0]),
         (layer.input.height, layer.input.width),
         (layer.output.height, layer.output.width),
         (weights.shape[2], weights.shape[3]),
@@ -168,7 +175,7 @@ def _convolved(layer: Convolution, weights: Array, part: slice, configuration: C
         (layer.pads[0], layer.pads[1]),
         layer.dilations,
         layer.input.width,
-        needs,
+        1 if is_depthwise else step,
         len(parts_of(weights)),
         alu=len(actions),
         lanes=lanes,
@@ -238,9 +245,9 @@ def _pooling(layer: Pooling, configuration: Configuration) -> Stage:
     vectors, actions = converting(source, output, layer.lower, layer.upper, lanes, taps if is_mean else 1)
     target = Operand.of(output, lanes)
     shape = Shape(
-        Kind.SUM if is_mean else Kind.MAXIMUM, source.batch, target.count, target.count,
+        Kind.SUM if is_mean else Kind.MAXIMUM, source.batch, target.count, 1,
         (source.height, source.width), (output.height, output.width), layer.kernel, layer.strides,
-        (layer.pads[0], layer.pads[1]), layer.dilations, source.width, one_to_one(target.count),
+        (layer.pads[0], layer.pads[1]), layer.dilations, source.width, 1,
         alu=len(actions) + (0 if is_mean else taps - 1),
     )  # fmt: skip
     fill = source.zero_point if is_mean else -128
@@ -272,11 +279,11 @@ def _concatenation(layer: Concatenation, configuration: Configuration) -> Iterat
             yield replace(stage, output=replace(whole, first=first, count=stage.output.count))
             first += stage.output.count
         return
-    yield _selected(layer, configuration)
+    yield from _selected(layer, configuration)
 
 
-def _selected(layer: Concatenation, configuration: Configuration) -> Stage:
-    """Return a concatenation as a product with ones where a channel goes: lanes change their places."""
+def _selected(layer: Concatenation, configuration: Configuration) -> Iterator[Stage]:
+    """Yield a concatenation as products with ones where a channel goes: lanes change their places."""
     lanes, output = configuration.block_out, layer.output
     operands = tuple(Operand.of(one, lanes) for one in layer.inputs)
     weights = np.zeros((output.channels, sum(one.count for one in operands) * lanes, 1, 1), np.int8)
@@ -289,15 +296,24 @@ def _selected(layer: Concatenation, configuration: Configuration) -> Stage:
     counts = [one.channels for one in layer.inputs]
     offsets = np.repeat([-one.zero_point for one in layer.inputs], counts)
     scales = np.repeat(np.array([one.scale for one in layer.inputs], np.float32), counts)
-    requantize = Requantize(multiplier=scales, divisor=output.scale, lower=layer.lower, upper=layer.upper)
-    vectors, actions = requantizing(requantize, output.zero_point, offsets, lanes)
-    if len(vectors) > most_vectors(configuration):
-        raise refuse(layer.name, f"size: {output.channels} channels that change their places")
-    needs = needs_of(weights, lanes)
-    target = Operand.of(output, lanes)
-    size = (output.height, output.width)
-    shape = Shape(
-        Kind.BLOCKS, output.batch, target.count, block, size, size, pitch=output.width, needs=needs, alu=len(actions)
-    )
-    packed = packed_blocks(weights, needs, configuration)
-    return Stage(layer.name, shape, operands, target, 0, packed, vectors, actions)
+    size, whole = (output.height, output.width), Operand.of(output, lanes)
+    for number, needed in enumerate(needs_of(weights, lanes)):
+        part = slice(number * lanes, (number + 1) * lanes)
+        requantize = Requantize(multiplier=scales[part], divisor=output.scale, lower=layer.lower, upper=layer.upper)
+        vectors, actions = requantizing(requantize, output.zero_point, offsets[part], lanes)
+        shape = Shape(
+            Kind.BLOCKS, output.batch, 1, len(needed), size, size, pitch=output.width, alu=len(actions)
+        )  # fmt: skip
+        packed = packed_blocks(weights[part], [needed], configuration)
+        target = replace(whole, first=number, count=1)
+        yield Stage(layer.name, shape, tuple(_cut(operands, needed)), target, 0, packed, vectors, actions)
+
+
+def _cut(operands: Sequence[Operand], blocks: range) -> Iterator[Operand]:
+    """Yield the parts of operands, one behind the other, that are some blocks of them all."""
+    before = 0
+    for one in operands:
+        start, stop = (min(max(place - before, 0), one.count) for place in (blocks.start, blocks.stop))
+        if start < stop:
+            yield replace(one, first=start, count=stop - start)
+        before += one.count

@@ -18,7 +18,7 @@ import numpy as np
 
 from graft.errors import ArtifactError
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.isa import decode_all, encode_all
+from graft.plugins.accelerator.encoding import decode_all, encode_all
 from graft.plugins.accelerator.layers import Packing
 from graft.plugins.accelerator.program import Program, Role, Tensor
 from graft.runtime.procedure import Module
@@ -71,7 +71,7 @@ def module_of(
 def _border(tensor: Tensor, packing: Packing, argument: Argument) -> list[int]:
     view, elements = packing.tensor, int(np.prod(argument.shape))
     _, channels, height, width = view.shape
-    if argument.shape == view.shape:
+    if argument.shape == view.shape or view.is_sequence:
         steps = [channels * height * width, height * width, width, 1]
     else:
         assert width == 1 and elements == np.prod(view.shape), f"'{view.name}' {view.shape} is {argument.shape}"

@@ -10,6 +10,8 @@ from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
 
 MOST_CONCATENATED = 16
+MOST_LIMITS = 3
+BYTES = ("int8", "uint8")
 
 
 def bytes_of() -> Pattern:
@@ -28,9 +30,10 @@ def bias() -> Pattern:
 
 
 def quantized(x: Pattern) -> Pattern:
-    """Return ``x``, behind a Relu or Clip maybe, quantised."""
-    clipped = x.optional(lambda x: is_op("Relu")(x) | is_op("Clip")(x, ...))
-    return is_op("QuantizeLinear")(clipped, ...)
+    """Return ``x``, behind some Relu or Clip maybe, quantised."""
+    for _ in range(MOST_LIMITS):
+        x = x.optional(lambda x: is_op("Relu")(x) | is_op("Clip")(x, ...))
+    return is_op("QuantizeLinear")(x, ...)
 
 
 def conv() -> Pattern:
@@ -65,6 +68,8 @@ PATTERNS = (
     Composite("accelerator.mean", quantized(is_op("ReduceMean")(bytes_of(), is_constant()))),
     Composite("accelerator.concatenation", quantized(concat())),
     Composite("accelerator.requantization", quantized(bytes_of())),
+    Composite("accelerator.moved_maximum", is_op("MaxPool")(wildcard()).has_dtype(*BYTES)),
+    Composite("accelerator.moved_concatenation", is_op("Concat").has_dtype(*BYTES)),
     Composite("accelerator.qlinear_convolution", is_op("QLinearConv")),
     Composite("accelerator.qlinear_product", is_op("QLinearMatMul")),
 )

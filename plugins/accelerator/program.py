@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
-from graft.plugins.accelerator.isa import Instruction, MicroOp, decode_micro_op, encode_micro_op
+from graft.plugins.accelerator.encoding import decode_micro_op, encode_micro_op
+from graft.plugins.accelerator.isa import Instruction, MicroOp
 
 
 class Role(StrEnum):

@@ -6,10 +6,9 @@ index is inside its memory, and every address inside a tensor that may be access
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numpy as np
 
-from graft.plugins.accelerator.hazards import Hazards, granule
-from graft.plugins.accelerator.isa import unit_of
+from graft.plugins.accelerator.hazards import conflicts_of, granule, spelled
 from graft.plugins.accelerator.program import Program
 from graft.plugins.accelerator.tokens import Order, named, order_of, refuse
 
@@ -23,18 +22,16 @@ def prove(program: Program) -> Order:
                 f"tensor '{tensor.name}' of {tensor.size} bytes at {tensor.offset} is not made of {size}-byte blocks"
             )
     order = order_of(program)
-
-    def check_ordered(first: int, second: int, where: Callable[[], str]) -> None:
-        """Check that one instruction is done when the other starts; what races meets in every order."""
-        unit = unit_of(program.instructions[first])
-        if order.clocks[second][unit] <= order.places[first]:
-            first, second = sorted((first, second))
-            refuse(
-                f"{named(program, first)} and {named(program, second)} both access {where()}, one of them writes it, "
-                "and no token orders them",
-                first,
-                second,
-            )
-
-    Hazards(program, order.sequence, check_ordered).run()
+    found = conflicts_of(program, order.sequence)
+    places, clocks = np.array(order.places), np.array(order.clocks)
+    racing = (found.others >= 0) & (clocks <= places[found.others])
+    for second, unit in np.argwhere(racing):  # none is done when the other starts: what races meets in every order
+        first, last = sorted((int(found.others[second, unit]), int(second)))
+        where = spelled(program, int(found.places[second, unit]), int(found.entries[second, unit]))
+        refuse(
+            f"{named(program, first)} and {named(program, last)} both access {where}, one of them writes it, "
+            "and no token orders them",
+            first,
+            last,
+        )
     return order

@@ -1,14 +1,14 @@
 """From operators on quantised tensors to layers of integers, or why one cannot be a layer.
 
-A layer ends in the QuantizeLinear (or is the QLinear operator) that it is read from; its names are those of tensors of
-bytes. Where ONNX says what is computed in floats, the integers give the same number before it is rounded: products of
-bytes and their sums are exact.
+A layer ends in the QuantizeLinear that it is read from, or is a QLinear operator, or takes bytes as they are; its names
+are those of tensors of bytes. Where ONNX says what is computed in floats, the integers give the same number before it
+is rounded: products of bytes and their sums are exact.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,6 @@ from graft.core.model.passes.node_rewrite import attribute_of, constant_of, is_o
 from graft.core.model.passes.quantized_tensors import RANGES, Quantization, dequantized, quantization, quantization_of
 from graft.core.model.view import NodeView
 from graft.core.operators.windows import windows_of
-from graft.core.reject import Reject
 from graft.plugins.accelerator.layers import (
     HIGHEST,
     LOWEST,
@@ -34,18 +33,19 @@ from graft.plugins.accelerator.layers import (
     Requantization,
     Requantize,
 )
-
-UNSIGNED = 128
-"""What is subtracted from unsigned bytes, and from their zero points."""
-Naming = Callable[[ir.Value], str]
-
-
-class Refusal(Exception):
-    """Why a node is no layer."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.reject = Reject(code, text)
+from graft.plugins.accelerator.operands import (
+    Form,
+    Refusal,
+    Scope,
+    activation_of,
+    bias_of,
+    check_sums,
+    operand_of,
+    per_tensor,
+    shape_of,
+    shift,
+    weights_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +59,21 @@ class Tail:
     upper: int
 
 
-def read(root: ir.Node, name: Naming) -> Layer:
+def read(root: ir.Node, scope: Scope) -> Layer:
     """Return the layer that ends in ``root``; raise Refusal with the reason where there is none."""
     if is_operator(root, "QLinearConv", "QLinearMatMul"):
-        return _qlinear(root, name)
+        return _qlinear(root, scope)
+    if is_operator(root, *ALONE):
+        return _alone(root, scope)
     tail = _tail(root)
     reader = READERS.get(tail.core.op_type)
     if reader is None or tail.core.domain not in ("", "ai.onnx"):
         raise Refusal("no-pattern", f"no instruction computes {tail.core.op_type}")
-    return reader(tail, name)
+    return reader(tail, scope)
 
 
 def _tail(root: ir.Node) -> Tail:
-    meaning = _per_tensor(quantization_of(root, "QuantizeLinear"), "the result")
+    meaning = per_tensor(quantization_of(root, "QuantizeLinear"), "the result")
     lower, upper, value = LOWEST, HIGHEST, root.inputs[0]
     output = root.outputs[0]
     if output.dtype not in RANGES:
@@ -103,98 +105,7 @@ def _saturated(number: float, meaning: Quantization, dtype: ir.DataType) -> int:
     """Return a number as it is quantised, in signed bytes."""
     low, high = RANGES[dtype]
     whole = np.rint(np.float32(number) / meaning.factor) + meaning.point
-    return int(min(max(whole, low), high)) - _shift(dtype)
-
-
-def _shift(dtype: ir.DataType | None) -> int:
-    return UNSIGNED if dtype is ir.DataType.UINT8 else 0
-
-
-def _per_tensor(found: Quantization | None, what: str) -> Quantization:
-    if found is None:
-        raise Refusal("constant-required", f"scale or zero point of {what} is no constant of a supported type")
-    if not found.per_tensor:
-        raise Refusal("attribute", f"{what} has a scale for each channel; one for the tensor is needed")
-    return found
-
-
-# ---- Tensors ------------------------------------------------------------------------------------------------------
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    shape = static_shape(value)
-    if shape is None:
-        raise Refusal("dynamic-shape", f"the shape of '{value.name}' is not known at compile time")
-    if not all(shape):
-        raise Refusal("shape", f"'{value.name}' has no elements")
-    return shape
-
-
-def view_of(shape: tuple[int, ...], *, is_matrix: bool) -> tuple[int, int, int, int]:
-    """Return batch, channels, height and width; a matrix has its last axis as channels."""
-    if len(shape) == 4 and not is_matrix:
-        return shape[0], shape[1], shape[2], shape[3]
-    if len(shape) < 2 or len(shape) > 4:
-        raise Refusal("rank", f"a tensor has {len(shape)} axes, and 2 to 4 are supported")
-    return math.prod(shape[:-2]), shape[-1], shape[-2], 1
-
-
-def _activation(value: ir.Value, meaning: Quantization, name: Naming, *, is_matrix: bool = False) -> Activation:
-    batch, channels, height, width = view_of(_shape(value), is_matrix=is_matrix)
-    return Activation(
-        name(value), channels, height, width, batch, float(meaning.factor), meaning.point - _shift(value.dtype)
-    )
-
-
-def _operand(value: ir.Value | None, name: Naming, *, is_matrix: bool = False) -> Activation:
-    found = dequantized(value)
-    if found is None or value is None:
-        raise Refusal("dtype", f"an operand is not dequantised from bytes: {'absent' if value is None else value.name}")
-    if found[0].dtype not in RANGES:
-        raise Refusal("dtype", f"'{found[0].name}' is no tensor of bytes")
-    return _activation(found[0], _per_tensor(found[1], f"'{found[0].name}'"), name, is_matrix=is_matrix)
-
-
-def _weights(found: tuple[ir.Value, Quantization] | None, axis: int) -> tuple[Array, Array]:
-    """Return constant weights less their zero points, the output channels first, and their scales."""
-    array = None if found is None else constant_of(found[0])
-    if found is None or array is None:
-        raise Refusal("constant-required", "the weights are computed at run time")
-    if found[0].dtype not in RANGES:
-        raise Refusal("dtype", f"the weights are {found[0].dtype}, and bytes are multiplied")
-    meaning = found[1]
-    if not meaning.per_tensor and meaning.axis % array.ndim != axis % array.ndim:
-        raise Refusal("attribute", f"the weights have scales along axis {meaning.axis}, not for each output channel")
-    array = np.moveaxis(array.astype(np.int16), axis, 0)
-    centred = array - meaning.zero.reshape(-1, *[1] * (array.ndim - 1))
-    return centred.astype(np.int16), meaning.scale.reshape(-1)
-
-
-def _bias(value: ir.Value | None, channels: int, scale: Array) -> Array:
-    """Return a bias as integers of the sums' scale; what is not whole is refused."""
-    if value is None:
-        return np.zeros(channels, np.int32)
-    found, scale = dequantized(value), np.broadcast_to(scale, channels)
-    array = constant_of(value if found is None else found[0])
-    if array is None or array.size not in (1, channels):
-        raise Refusal("constant-required", "the bias is no constant of one number for each output channel")
-    whole = array.reshape(-1)
-    if found is not None:
-        same = np.allclose(found[1].scale.reshape(-1), scale, rtol=1e-5, atol=0) and not found[1].zero.any()
-        if same and found[0].dtype is ir.DataType.INT32:
-            return np.broadcast_to(whole, channels).astype(np.int32)
-        whole = ((whole - found[1].zero) * found[1].scale).reshape(-1)
-    exact = np.broadcast_to(whole.astype(np.float64), channels) / scale.astype(np.float64)
-    if not np.array_equal(exact, np.rint(exact)) or np.abs(exact).max() >= 2**31:
-        raise Refusal("accuracy", "the bias is no whole multiple of the product of the operands' scales")
-    return exact.astype(np.int32)
-
-
-def _check_sums(weights: Array) -> None:
-    """Refuse sums that could leave 32 bits."""
-    most = int(np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(axis=1).max()) * 255
-    if most >= 2**31:
-        raise Refusal("size", f"sums of products may reach {most}, and accumulators hold {2**31 - 1}")
+    return int(min(max(whole, low), high)) - shift(dtype)
 
 
 # ---- Operators ----------------------------------------------------------------------------------------------------
@@ -204,55 +115,63 @@ def _requantize(tail: Tail, bias: Array, multiplier: Array) -> Requantize:
     return Requantize(bias, multiplier, float(tail.meaning.factor), False, tail.lower, tail.upper)
 
 
-def _convolution(tail: Tail, name: Naming) -> Layer:
+def _convolution(tail: Tail, scope: Scope) -> Layer:
     node = tail.core
-    weights, scale = _weights(dequantized(node.inputs[1]), 0)
-    x = _operand(node.inputs[0], name)
+    kernel, scale = weights_of(dequantized(node.inputs[1]), 0)
+    x = operand_of(node.inputs[0], scope, Form.CHANNELS)
     multiplier = np.float32(x.scale) * scale
-    bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, len(weights), multiplier)
-    requantize = _requantize(tail, bias, multiplier)
-    return _sliding(node, x, _activation(tail.value, tail.meaning, name), weights, requantize)
+    added = bias_of(node.inputs[2] if len(node.inputs) > 2 else None, len(kernel), multiplier)
+    y = activation_of(tail.value, tail.meaning, scope, Form.CHANNELS)
+    return _sliding(node, x, y, kernel, _requantize(tail, added, multiplier))
 
 
-def _sliding(node: ir.Node, x: Activation, y: Activation, weights: Array, requantize: Requantize) -> Layer:
-    if weights.ndim != 4:
-        raise Refusal("rank", f"a convolution along {weights.ndim - 2} axes; it must be along 2")
-    _check_sums(weights)
-    kernel, strides, pads, dilations = _windows(node, x, y, weights.shape[2:])
-    del kernel
+def _sliding(node: ir.Node, x: Activation, y: Activation, kernel: Array, requantize: Requantize) -> Layer:
+    if kernel.ndim not in (3, 4):
+        raise Refusal("rank", f"a convolution along {kernel.ndim - 2} axes; it must be along 1 or 2")
+    check_sums(kernel)
+    windows = _windows(node, x, y, kernel.shape[2:])
+    kernel = kernel.reshape(*kernel.shape[:2], *windows.kernel)
     groups = attribute_of(node, "group", 1)
-    return Convolution(y.name, x, y, weights, requantize, strides, pads, dilations, groups)
+    return Convolution(y.name, x, y, kernel, requantize, windows.strides, windows.pads, windows.dilations, groups)
 
 
-def _windows(
-    node: ir.Node, x: Activation, y: Activation, kernel: tuple[int, ...]
-) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int], tuple[int, int]]:
-    """Return kernel, strides, pads and dilations of a node."""
-    found = windows_of(NodeView(node), (x.height, x.width), kernel, (y.height, y.width))
-    pads = (found.begins[0], found.begins[1], found.ends[0], found.ends[1])
-    return (
-        (kernel[0], kernel[1]),
-        (found.strides[0], found.strides[1]),
-        pads,
-        (found.dilations[0], found.dilations[1]),
-    )
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows along two axes: those of sequences are one wide. Pads are top, left, bottom, right."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    dilations: tuple[int, int]
 
 
-def _product(tail: Tail, name: Naming) -> Layer:
-    return _multiplied(tail, tail.core, None, name)
+def _windows(node: ir.Node, x: Activation, y: Activation, kernel: Sequence[int]) -> Windows:
+    axes = len(kernel)
+    found = windows_of(NodeView(node), x.shape[2 : 2 + axes], kernel, y.shape[2 : 2 + axes])
+
+    def both(numbers: Sequence[int], default: int) -> tuple[int, int]:
+        first, *rest = numbers
+        return first, rest[0] if rest else default
+
+    before, behind = both(found.begins, 0), both(found.ends, 0)
+    return Windows(both(kernel, 1), both(found.strides, 1), (*before, *behind), both(found.dilations, 1))
 
 
-def _multiplied(tail: Tail, node: ir.Node, bias: ir.Value | None, name: Naming) -> Layer:
-    left = _operand(node.inputs[0], name, is_matrix=True)
+def _product(tail: Tail, scope: Scope) -> Layer:
+    return _multiplied(tail, tail.core, None, scope)
+
+
+def _multiplied(tail: Tail, node: ir.Node, bias: ir.Value | None, scope: Scope) -> Layer:
+    left = operand_of(node.inputs[0], scope, Form.MATRIX)
     found = dequantized(node.inputs[1])
-    y = _activation(tail.value, tail.meaning, name, is_matrix=True)
+    y = activation_of(tail.value, tail.meaning, scope, Form.MATRIX)
     if found is not None and constant_of(found[0]) is None:
-        right = _operand(node.inputs[1], name, is_matrix=True)
+        right = operand_of(node.inputs[1], scope, Form.MATRIX)
         if right.batch != left.batch:
             raise Refusal("shape", f"{left.batch} matrices are multiplied by {right.batch}; one number is needed")
         multiplier = np.array([np.float32(left.scale) * np.float32(right.scale)], np.float32)
-        return Product(y.name, left, right, y, _requantize(tail, _bias(bias, y.channels, multiplier), multiplier))
-    weights, scale = _weights(found, -1)
+        return Product(y.name, left, right, y, _requantize(tail, bias_of(bias, y.channels, multiplier), multiplier))
+    weights, scale = weights_of(found, -1)
     return _by_constant(tail, (left, weights, scale, y), bias)
 
 
@@ -260,30 +179,31 @@ def _by_constant(tail: Tail, operands: tuple[Activation, Array, Array, Activatio
     left, weights, scale, y = operands
     if weights.ndim != 2:
         raise Refusal("rank", f"constant weights have {weights.ndim} axes, and a matrix is needed")
-    _check_sums(weights)
+    check_sums(weights)
     multiplier = np.float32(left.scale) * scale
-    requantize = _requantize(tail, _bias(bias, len(weights), multiplier), multiplier)
+    requantize = _requantize(tail, bias_of(bias, len(weights), multiplier), multiplier)
     return Product(y.name, left, np.ascontiguousarray(weights.T), y, requantize)
 
 
-def _gemm(tail: Tail, name: Naming) -> Layer:
+def _gemm(tail: Tail, scope: Scope) -> Layer:
     node = tail.core
     if attribute_of(node, "alpha", 1.0) != 1 or attribute_of(node, "beta", 1.0) != 1 or attribute_of(node, "transA", 0):
         raise Refusal("attribute", "Gemm with alpha, beta or transA")
-    left = _operand(node.inputs[0], name, is_matrix=True)
-    weights, scale = _weights(dequantized(node.inputs[1]), 0 if attribute_of(node, "transB", 0) else 1)
-    y = _activation(tail.value, tail.meaning, name, is_matrix=True)
+    left = operand_of(node.inputs[0], scope, Form.MATRIX)
+    weights, scale = weights_of(dequantized(node.inputs[1]), 0 if attribute_of(node, "transB", 0) else 1)
+    y = activation_of(tail.value, tail.meaning, scope, Form.MATRIX)
     return _by_constant(tail, (left, weights, scale, y), node.inputs[2] if len(node.inputs) > 2 else None)
 
 
-def _addition(tail: Tail, name: Naming) -> Layer:
+def _addition(tail: Tail, scope: Scope) -> Layer:
     node = tail.core
     for product, bias in (node.inputs, node.inputs[::-1]):
         maker = None if product is None else product.producer()
         if maker is not None and is_operator(maker, "MatMul"):
-            return _multiplied(tail, maker, bias, name)
-    left, right = (_operand(value, name) for value in node.inputs)
-    y = _activation(tail.value, tail.meaning, name)
+            return _multiplied(tail, maker, bias, scope)
+    form = _form_of(scope, *node.inputs)
+    left, right = (operand_of(value, scope, form) for value in node.inputs)
+    y = activation_of(tail.value, tail.meaning, scope, form)
     if constant_of(_bytes(node.inputs[0])) is not None or constant_of(_bytes(node.inputs[1])) is not None:
         raise Refusal("no-pattern", "a constant is added; only the bias of a product is")
     if left.shape != y.shape or right.shape != y.shape:
@@ -291,92 +211,134 @@ def _addition(tail: Tail, name: Naming) -> Layer:
     return Addition(y.name, left, right, y, tail.lower, tail.upper)
 
 
+def _form_of(scope: Scope, *operands: ir.Value | None) -> Form:
+    """Return how the operands of what works number by number are seen: as one of them already is."""
+    values = [found for value in operands if (found := _bytes(value)) is not None]
+    return Form.CHANNELS if any(map(scope.is_sequence, values)) else Form.ANY
+
+
 def _bytes(value: ir.Value | None) -> ir.Value | None:
     found = dequantized(value)
     return None if found is None else found[0]
 
 
-def _pooling(tail: Tail, name: Naming) -> Layer:
+def _pooling(tail: Tail, scope: Scope) -> Layer:
     node = tail.core
-    x, y = _operand(node.inputs[0], name), _activation(tail.value, tail.meaning, name)
-    if len(_shape(tail.value)) != 4:
-        raise Refusal("rank", "pooling is along two axes")
+    x = operand_of(node.inputs[0], scope, Form.CHANNELS)
+    y = activation_of(tail.value, tail.meaning, scope, Form.CHANNELS)
+    return _pooled(node, x, y, (tail.lower, tail.upper))
+
+
+def _pooled(node: ir.Node, x: Activation, y: Activation, limits: tuple[int, int]) -> Layer:
     kind = PoolingKind.MAX if "Max" in node.op_type else PoolingKind.AVERAGE
+    if len(node.outputs) > 1:
+        raise Refusal("no-pattern", "where the largest numbers were is not computed")
     if node.op_type.startswith("Global"):
-        return Pooling(y.name, kind, x, y, (x.height, x.width), lower=tail.lower, upper=tail.upper)
-    kernel, strides, pads, dilations = _windows(node, x, y, tuple(attribute_of(node, "kernel_shape", ())))
+        return Pooling(y.name, kind, x, y, (x.height, x.width), lower=limits[0], upper=limits[1])
+    one = _windows(node, x, y, tuple(attribute_of(node, "kernel_shape", ())))
     counts = bool(attribute_of(node, "count_include_pad", 0))
     if attribute_of(node, "ceil_mode", 0) and counts:
         raise Refusal("attribute", "ceil_mode with count_include_pad")
-    return Pooling(y.name, kind, x, y, kernel, strides, pads, dilations, counts, tail.lower, tail.upper)
+    return Pooling(y.name, kind, x, y, one.kernel, one.strides, one.pads, one.dilations, counts, *limits)
 
 
-def _mean(tail: Tail, name: Naming) -> Layer:
+def _mean(tail: Tail, scope: Scope) -> Layer:
     node = tail.core
-    x, shape = _operand(node.inputs[0], name), _shape(tail.value)
+    x, sizes = operand_of(node.inputs[0], scope, Form.CHANNELS), shape_of(tail.value)
     axes = constant_of(node.inputs[1])
     source = static_shape(_bytes(node.inputs[0])) or ()
-    if len(source) != 4 or axes is None or sorted(int(axis) % 4 for axis in axes.reshape(-1)) != [2, 3]:
-        raise Refusal("attribute", "a mean is taken over the last two axes of four, and over no others")
-    meaning = tail.meaning
-    zero = meaning.point - _shift(tail.value.dtype)
-    y = Activation(name(tail.value), shape[1], 1, 1, shape[0], float(meaning.factor), zero)
-    if len(shape) == 2 and shape[0] != 1:
+    rank = len(source)
+    if axes is None or sorted(int(axis) % rank for axis in axes.reshape(-1)) != list(range(2, rank)):
+        raise Refusal("attribute", "a mean is taken over the axes behind the channels, and over no others")
+    if len(sizes) == 2 and sizes[0] != 1:
         raise Refusal("shape", "a mean without its axes is taken of one image")
+    meaning = tail.meaning
+    zero = meaning.point - shift(tail.value.dtype)
+    y = Activation(scope.name(tail.value), sizes[1], 1, 1, sizes[0], float(meaning.factor), zero)
     return Pooling(y.name, PoolingKind.AVERAGE, x, y, (x.height, x.width), lower=tail.lower, upper=tail.upper)
 
 
-def _concatenation(tail: Tail, name: Naming) -> Layer:
-    shape = _shape(tail.value)
-    axis = attribute_of(tail.core, "axis", 0) % len(shape)
-    y = _activation(tail.value, tail.meaning, name)
-    if axis != (1 if len(shape) == 4 else len(shape) - 1):
-        raise Refusal("attribute", f"tensors are concatenated along axis {axis}; channels are needed")
-    inputs = tuple(_operand(value, name) for value in tail.core.inputs)
+def _concatenation(tail: Tail, scope: Scope) -> Layer:
+    form = _form_of_concatenation(tail.core)
+    y = activation_of(tail.value, tail.meaning, scope, form)
+    inputs = tuple(operand_of(value, scope, form) for value in tail.core.inputs)
     return Concatenation(y.name, inputs, y, tail.lower, tail.upper)
 
 
-def _requantization(tail: Tail, name: Naming) -> Layer:
-    y = _activation(tail.value, tail.meaning, name)
+def _form_of_concatenation(node: ir.Node) -> Form:
+    """Return how tensors are seen that are concatenated along their channels."""
+    rank = len(shape_of(node.outputs[0]))
+    axis = attribute_of(node, "axis", 0) % rank
+    if axis == 1 and rank in (3, 4):
+        return Form.CHANNELS
+    if axis != rank - 1 or rank == 4:
+        raise Refusal("attribute", f"tensors are concatenated along axis {axis}; channels are needed")
+    return Form.MATRIX
+
+
+def _requantization(tail: Tail, scope: Scope) -> Layer:
     source = tail.core.outputs[0]
     if constant_of(_bytes(source)) is not None:
         raise Refusal("no-pattern", "a constant is quantised anew")
-    return Requantization(y.name, _operand(source, name), y, tail.lower, tail.upper)
+    form = _form_of(scope, source)
+    y = activation_of(tail.value, tail.meaning, scope, form)
+    return Requantization(y.name, operand_of(source, scope, form), y, tail.lower, tail.upper)
 
 
-def _qlinear(node: ir.Node, name: Naming) -> Layer:
+# ---- Bytes as they are --------------------------------------------------------------------------------------------
+
+AS_THEY_ARE = Quantization(np.ones((), np.float32), np.zeros((), np.int32), 0)
+"""What bytes mean whose meaning does not matter."""
+
+
+def _alone(node: ir.Node, scope: Scope) -> Layer:
+    """Return a layer that moves bytes: its scales are to be those of who makes or reads them."""
+    values = (*node.inputs, node.outputs[0])
+    if any(value is None or value.dtype not in RANGES for value in values):
+        raise Refusal("no-pattern", f"{node.op_type} is computed on bytes: as they are, or as numbers that they mean")
+    form = Form.CHANNELS if node.op_type == "MaxPool" else _form_of_concatenation(node)
+    *given, y = (activation_of(value, AS_THEY_ARE, scope, form) for value in values if value is not None)
+    if any(constant_of(value) is not None for value in node.inputs):
+        raise Refusal("no-pattern", "a constant is moved")
+    if node.op_type == "MaxPool":
+        return _pooled(node, given[0], y, (LOWEST, HIGHEST))
+    return Concatenation(y.name, tuple(given), y)
+
+
+def _qlinear(node: ir.Node, scope: Scope) -> Layer:
     inputs, output = node.inputs, node.outputs[0]
     is_matrix = node.op_type == "QLinearMatMul"
-    meaning = _per_tensor(quantization(inputs[6], inputs[7], 0), "the result")
-    given = _per_tensor(quantization(inputs[1], inputs[2], 0), "the input")
+    form = Form.MATRIX if is_matrix else Form.CHANNELS
+    meaning = per_tensor(quantization(inputs[6], inputs[7], 0), "the result")
+    given = per_tensor(quantization(inputs[1], inputs[2], 0), "the input")
     if inputs[0] is None or inputs[3] is None or output.dtype not in RANGES or inputs[0].dtype not in RANGES:
         raise Refusal("dtype", f"{node.op_type} of other types than bytes")
-    x = _activation(inputs[0], given, name, is_matrix=is_matrix)
-    y = _activation(output, meaning, name, is_matrix=is_matrix)
+    x = activation_of(inputs[0], given, scope, form)
+    y = activation_of(output, meaning, scope, form)
     of_weights = quantization(inputs[4], inputs[5], -1 if is_matrix else 0)
     if of_weights is None:
         raise Refusal("constant-required", "scales of the weights are no constants")
     if is_matrix and constant_of(inputs[3]) is None:
-        right = _activation(inputs[3], _per_tensor(of_weights, "the right-hand side"), name, is_matrix=True)
+        right = activation_of(inputs[3], per_tensor(of_weights, "the right-hand side"), scope, Form.MATRIX)
         if right.batch != x.batch:
             raise Refusal("shape", f"{x.batch} matrices are multiplied by {right.batch}; one number is needed")
         factor = np.array([np.float32(x.scale) * of_weights.factor / meaning.factor], np.float32)
         return Product(y.name, x, right, y, Requantize(np.zeros(1, np.int32), factor, wide=True))
-    weights, scale = _weights((inputs[3], of_weights), -1 if is_matrix else 0)
+    kernel, scale = weights_of((inputs[3], of_weights), -1 if is_matrix else 0)
     multiplier = (np.float32(x.scale) * scale / meaning.factor).astype(np.float32)
-    whole = constant_of(inputs[8]) if len(inputs) > 8 and inputs[8] is not None else np.zeros(len(weights), np.int32)
+    whole = constant_of(inputs[8]) if len(inputs) > 8 and inputs[8] is not None else np.zeros(len(kernel), np.int32)
     if whole is None:
         raise Refusal("constant-required", "the bias is computed at run time")
     requantize = Requantize(whole.astype(np.int32), multiplier, wide=True)
     if not is_matrix:
-        return _sliding(node, x, y, weights, requantize)
-    if weights.ndim != 2:
-        raise Refusal("rank", f"constant weights have {weights.ndim} axes, and a matrix is needed")
-    _check_sums(weights)
-    return Product(y.name, x, np.ascontiguousarray(weights.T), y, requantize)
+        return _sliding(node, x, y, kernel, requantize)
+    if kernel.ndim != 2:
+        raise Refusal("rank", f"constant weights have {kernel.ndim} axes, and a matrix is needed")
+    check_sums(kernel)
+    return Product(y.name, x, np.ascontiguousarray(kernel.T), y, requantize)
 
 
-READERS: dict[str, Callable[[Tail, Naming], Layer]] = {
+READERS: dict[str, Callable[[Tail, Scope], Layer]] = {
     "Conv": _convolution,
     "MatMul": _product,
     "Gemm": _gemm,
@@ -390,3 +352,5 @@ READERS: dict[str, Callable[[Tail, Naming], Layer]] = {
     "DequantizeLinear": _requantization,
 }
 """What reads the node before a layer's limits."""
+ALONE = ("MaxPool", "Concat")
+"""What takes bytes as they are, too: nothing is computed of what they mean."""

@@ -9,7 +9,8 @@ from typing import Any
 from graft.errors import RunError
 from graft.plugins.accelerator._simulator import simulate
 from graft.plugins.accelerator.assembly import instruction_text
-from graft.plugins.accelerator.isa import Memory, Unit, encode_all, unit_of
+from graft.plugins.accelerator.encoding import encode_all
+from graft.plugins.accelerator.isa import Memory, Unit, unit_of
 from graft.plugins.accelerator.model import dram_of, outputs_of
 from graft.plugins.accelerator.program import Program
 
@@ -51,22 +52,31 @@ class Run:
     ends: tuple[int, ...]
 
 
+FUNCTIONAL, CYCLES, CYCLES_ALONE = range(3)
+"""What native/binding.c calls the ways to run."""
+
+
 def run_functional(program: Program, inputs: Mapping[str, bytes], seed: int) -> Run:
     """Run with memories poisoned and queues interleaved as the seed says, from 0 to 2^64 - 1."""
-    return _run(program, inputs, False, seed)
+    dram = dram_of(program, inputs, seed * 37 + 85 & 255)
+    return _run(program, dram, FUNCTIONAL, seed)
 
 
 def run_cycles(program: Program, inputs: Mapping[str, bytes]) -> Run:
     """Run and count cycles."""
-    return _run(program, inputs, True, 0)
+    return _run(program, dram_of(program, inputs, 85), CYCLES, 0)
 
 
-def _run(program: Program, inputs: Mapping[str, bytes], with_time: bool, seed: int) -> Run:
+def cycles_of(program: Program) -> Run:
+    """Count cycles alone, which do not depend on data; there are no outputs."""
+    return _run(program, bytearray(), CYCLES_ALONE, 0)
+
+
+def _run(program: Program, dram: bytearray, mode: int, seed: int) -> Run:
     configuration = program.configuration
-    dram = dram_of(program, inputs, seed * 37 + 85 & 255)
     stream = encode_all(program.instructions, configuration)
     try:
-        found = simulate(astuple(configuration), stream, dram, with_time, seed, MOST_STEPS)
+        found = simulate(astuple(configuration), stream, dram, mode, seed, MOST_STEPS)
     except RuntimeError as error:
         raise RunError(f"accelerator: {error}") from None
     numbers = iter(found["counters"])
@@ -74,7 +84,8 @@ def _run(program: Program, inputs: Mapping[str, bytes], with_time: bool, seed: i
     moved = {memory.name.lower(): next(numbers) for memory in Memory}
     times = {unit.name.lower(): {name: next(numbers) for name in TIMES} for unit in Unit}
     counters = Counters(**head, bytes=moved, times=times)
-    return Run(outputs_of(program, dram), counters, tuple(found["starts"]), tuple(found["ends"]))
+    outputs = {} if mode == CYCLES_ALONE else outputs_of(program, dram)
+    return Run(outputs, counters, tuple(found["starts"]), tuple(found["ends"]))
 
 
 def trace(program: Program, run: Run) -> dict[str, Any]:

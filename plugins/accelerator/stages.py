@@ -6,6 +6,7 @@ each block of outputs. What a layer is called by ONNX ends here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,6 +76,19 @@ class Stage:
     moved: Operand | None = None
     corrections: tuple[int, int] = (0, 0)
     useful: float = 0.0
+
+    @property
+    def structure(self) -> object:
+        """What its loops depend on: equal for stages that differ in names and constants alone."""
+        operands = [*self.inputs, self.output, *([self.moved] if self.moved else [])]
+        rows = None if self.vectors is None else len(self.vectors)
+        own = (self.shape, rows, self.pad_value, self.actions, self.corrections, self.moved is None, self.is_computed)
+        return (*own, *(replace(one, tensor="") for one in operands))
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the weights are an activation."""
+        return isinstance(self.weights, str)
 
 
 def refuse(name: str, text: str) -> CompileError:
@@ -172,8 +186,8 @@ def parts_of(weights: Array) -> list[Array]:
     return parts
 
 
-def packed_blocks(weights: Array, needs: tuple[tuple[int, int], ...], configuration: Configuration) -> bytes:
-    """Return [output, input, row, column] as blocks of 16 x 16, those of a block of outputs together, part by part."""
+def packed_blocks(weights: Array, needs: Sequence[range], configuration: Configuration) -> bytes:
+    """Return [output, input, row, column] as blocks of 16 x 16: for each block of outputs those that it needs."""
     rows, columns = configuration.block_out, configuration.block_in
     blocks = []
     for part in parts_of(weights):
@@ -181,9 +195,7 @@ def packed_blocks(weights: Array, needs: tuple[tuple[int, int], ...], configurat
         split = wide.reshape(len(wide) // rows, rows, wide.shape[1] // columns, columns, -1)
         blocks.append(split.transpose(0, 2, 4, 1, 3))
     whole = np.stack(blocks, axis=2)
-    if not needs:
-        return whole.tobytes()
-    return b"".join(whole[output, start:stop].tobytes() for output, (start, stop) in enumerate(needs))
+    return b"".join(whole[output, one.start : one.stop].tobytes() for output, one in enumerate(needs))
 
 
 def packed_lanes(weights: Array, lanes: int) -> bytes:
@@ -203,26 +215,32 @@ def grouped(weights: Array, groups: int) -> Array:
     return whole
 
 
-def needs_of(weights: Array, lanes: int) -> tuple[tuple[int, int], ...]:
+def needs_of(weights: Array, lanes: int) -> list[range]:
     """Return, by block of outputs, the blocks of inputs from the first to the last whose weights are not all zero."""
     sums: Array = np.abs(weights).sum(axis=(2, 3))
     used: Array = np.pad(np.sign(sums), ((0, -len(sums) % lanes), (0, -sums.shape[1] % lanes)))
     by_block: Array = used.reshape(len(used) // lanes, lanes, -1, lanes).max(axis=(1, 3))
-    found = []
-    for row in by_block:
-        places = np.flatnonzero(row)
-        found.append((int(places[0]), int(places[-1]) + 1) if len(places) else (0, 1))
-    return tuple(found)
+    places = [np.flatnonzero(row) for row in by_block]
+    return [range(int(one[0]), int(one[-1]) + 1) if len(one) else range(1) for one in places]
 
 
-def one_to_one(blocks: int) -> tuple[tuple[int, int], ...]:
-    """Return the needs of blocks of outputs that take the block of inputs of their own number."""
-    return tuple((block, block + 1) for block in range(blocks))
+def even_runs(needs: Sequence[range], most: int) -> Iterator[tuple[range, int]]:
+    """Yield runs of at most so many blocks of outputs whose needs are as long and evenly apart, and how far apart."""
+    first = 0
+    while first < len(needs):
+        last, step = first, 0
+        while last + 1 < len(needs) and last + 1 - first < most and len(needs[last + 1]) == len(needs[first]):
+            apart = needs[last + 1].start - needs[last].start
+            if apart < 0 or (last > first and apart != step):
+                break
+            last, step = last + 1, apart
+        yield range(first, last + 1), step
+        first = last + 1
 
 
 def moving_shape(output: Operand, result: tuple[int, int], images: int, actions: int, *, moved: bool = False) -> Shape:
     """Return the shape of a stage that brings blocks to the ALU as they are."""
     return Shape(
-        Kind.MOVE, images, output.count, output.count, result, result, pitch=result[1],
-        needs=one_to_one(output.count), moved=moved, alu=actions,
+        Kind.MOVE, images, output.count, 1, result, result, pitch=result[1],
+        step=1, moved=moved, alu=actions,
     )  # fmt: skip

@@ -32,9 +32,9 @@ class Kind(Enum):
 class Shape:
     """The extents of a stage; channels are in blocks, pads are top and left, and ``pitch`` leads from row to row.
 
-    Each block of outputs takes all blocks of inputs, or those between two of ``needs``, if there are some. ``parts``
-    are how often the weights come: more than 8 bits are a sum of two. ``moved`` says that another tensor of the
-    output's extents is brought beside it; ``alu`` counts the actions on an output.
+    Each block of outputs takes ``inputs`` blocks of inputs, from ``step`` times its number on. ``parts`` are how often
+    the weights come: more than 8 bits are a sum of two. ``moved`` says that another tensor of the output's extents is
+    brought beside it; ``alu`` counts the actions on an output.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Shape:
     pads: tuple[int, int] = (0, 0)
     dilations: tuple[int, int] = (1, 1)
     pitch: int = 0
-    needs: tuple[tuple[int, int], ...] = ()
+    step: int = 0
     parts: int = 1
     moved: bool = False
     alu: int = 1
@@ -76,9 +76,7 @@ class Shape:
 
     def inputs_of(self, outputs: range) -> range:
         """Return the blocks of inputs that blocks of outputs need."""
-        if not self.needs:
-            return range(self.inputs)
-        return range(min(self.needs[one][0] for one in outputs), max(self.needs[one][1] for one in outputs))
+        return range(outputs.start * self.step, (outputs.stop - 1) * self.step + self.inputs)
 
     @cached_property
     def steps(self) -> int:
@@ -89,21 +87,11 @@ class Shape:
             case Kind.LANES | Kind.SUM:
                 return self.outputs * (self.taps + self.moved)
             case Kind.BLOCKS:
-                pairs = sum(stop - start for start, stop in self.needs) if self.needs else self.outputs * self.inputs
-                return pairs * self.taps + self.outputs * self.moved
+                return self.outputs * (self.inputs * self.taps + self.moved)
 
     def weights_of(self, outputs: int, inputs: int) -> int:
         """Return the entries of weights that a tile of so many blocks holds."""
-        match self.kind:
-            case Kind.BLOCKS if self.needs:
-                return max(self._pairs(start, start + outputs) for start in range(0, self.outputs, outputs)) * self.taps
-            case Kind.BLOCKS:
-                return outputs * inputs * self.taps
-            case _:
-                return 0
-
-    def _pairs(self, start: int, stop: int) -> int:
-        return sum(b - a for a, b in self.needs[start:stop])
+        return outputs * (self.inputs if self.step else inputs) * self.taps if self.kind is Kind.BLOCKS else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +283,7 @@ def _window(shape: Shape, rows: int, columns: int) -> Window | None:
 
 
 def _input_extents(shape: Shape, outputs: int) -> list[int]:
-    if shape.needs:
-        starts = range(0, shape.outputs, outputs)
-        return [max(len(shape.inputs_of(range(start, min(start + outputs, shape.outputs)))) for start in starts)]
-    return _extents(shape.inputs)
+    return [len(shape.inputs_of(range(outputs)))] if shape.step else _extents(shape.inputs)
 
 
 def _fits(
@@ -358,8 +343,8 @@ class _Times:
 
     def gemm(self, outputs: int, inputs: int, area: int) -> int:
         shape = self.shape
-        steps = inputs * outputs * shape.taps if shape.kind is Kind.BLOCKS and not shape.needs else shape.steps
-        share = 1 if shape.kind is Kind.BLOCKS and not shape.needs else outputs / shape.outputs
+        steps = inputs * outputs * shape.taps if shape.kind is Kind.BLOCKS and not shape.step else shape.steps
+        share = 1 if shape.kind is Kind.BLOCKS and not shape.step else outputs / shape.outputs
         return int(steps * share) * area + 2 * self.configuration.pipeline
 
     def alu(self, outputs: int, area: int) -> int:
@@ -369,15 +354,15 @@ class _Times:
 def _estimate(shape: Shape, tiling: Tiling, window: Window, rooms: Rooms, configuration: Configuration) -> float:
     """Estimate cycles: the busiest unit, and the first load."""
     outputs = -(-shape.outputs // tiling.outputs)
-    inputs = 1 if shape.needs else -(-shape.inputs // tiling.inputs)
+    inputs = 1 if shape.step else -(-shape.inputs // tiling.inputs)
     places = -(-shape.result[0] // tiling.rows) * -(-shape.result[1] // tiling.columns)
     times = _Times(shape, tiling, configuration)
     area = tiling.rows * tiling.columns
-    blocks = min(tiling.inputs, shape.inputs)
+    blocks = tiling.inputs
     input_load, weight_load = times.input(window, blocks), times.weights(tiling.outputs, tiling.inputs)
     input_loads = _loads(places * inputs, outputs, inputs, rooms.buffers, inside=not tiling.outputs_outside)
     weight_loads = _loads(outputs * inputs, places, inputs, rooms.buffers, inside=tiling.outputs_outside)
-    if shape.needs:
+    if shape.step:
         input_loads = outputs * places
     largest = Tile(0, range(tiling.outputs), range(tiling.rows), range(tiling.columns))
     moved = outputs * places * times.moved(largest) if shape.moved else 0

@@ -19,10 +19,10 @@ from graft.core.tensor_ir.small_floats import widening
 from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_statements
 from graft.core.types import element_bits
-from graft.plugins.c_source.expressions import TYPES
 from graft.plugins.c_source.vectors import VectorWriter, has_vector_types
 from graft.plugins.c_source.wide_casts import casts_by_parts
 from graft.plugins.codegen import emit_analysis
+from graft.plugins.codegen.c_expressions import TYPES
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import VARIES, CFunction
 

@@ -12,7 +12,7 @@ from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64, Type, element_bits
-from graft.plugins.c_source.expressions import (
+from graft.plugins.codegen.c_expressions import (
     SIGNS,
     TYPES,
     ExpressionWriter,

@@ -6,6 +6,8 @@
    vary, the nodes that repeat keys or values for the heads of a group (Unsqueeze, Expand, Reshape).
 3. So does a Transpose that alone reads the result.
 4. An operator that is ATTENTION by its traits stands for all of case 1.
+5. Between Softmax and the product there may be a ``Where(IsNaN(weights), 0, weights)``, as PyTorch writes attention
+   whose masks may leave a query no key.
 """
 
 from __future__ import annotations
@@ -51,8 +53,10 @@ class _Finder:
         if shape is None or softmax.attribute("axis", -1) not in (-1, len(shape) - 1):
             return None
         chain = self._chain(softmax)
-        product = self._reader(softmax.outputs[0])
-        if chain is None or product is None or not self._is_product(product, softmax):
+        cleared = self._clearing(softmax)
+        weights = (cleared or [softmax])[-1].outputs[0]
+        product = self._reader(weights)
+        if chain is None or product is None or not self._is_product(product, weights):
             return None
         scores, *between = chain
         if not _fits(scores) or scores.outputs[0].shape != shape:
@@ -60,7 +64,7 @@ class _Finder:
         before = [*self._movements(scores, (0, 1)), *self._movements(product, (1,))]
         after = self._reader(product.outputs[0])
         turned = [after] if after is not None and _is_transpose(after) else []  # case 3
-        return [*before, scores, *between, softmax, product, *turned]
+        return [*before, scores, *between, softmax, *cleared, product, *turned]
 
     def whole(self, attention: NodeView) -> list[NodeView]:
         """Return an operator Attention with the transpositions around it (cases 2 and 3).
@@ -96,11 +100,24 @@ class _Finder:
         chained = [one for one in same if self._reader(one) is not None and not one.is_constant]
         return chained[0] if len(chained) == 1 else None
 
-    def _is_product(self, product: NodeView, softmax: NodeView) -> bool:
-        weights = product.input(0)
-        if product.op_type != "MatMul" or weights is None or weights.value is not softmax.outputs[0].value:
+    def _clearing(self, softmax: NodeView) -> list[NodeView]:
+        """The nodes that make weights of 0 from those that are NaN; none where there are none (case 5)."""
+        weights = softmax.outputs[0]
+        readers = {node.op_type: node for node in self.readers.get(weights.value, ())}
+        if weights.value in self.outputs or set(readers) != {"IsNaN", "Where"}:
+            return []
+        asked, chosen = readers["IsNaN"], readers["Where"]
+        condition, zero, kept = (chosen.input(number) for number in range(3))
+        is_one_choice = self._reader(asked.outputs[0]) is chosen and condition == asked.outputs[0] and kept == weights
+        number = None if zero is None else zero.constant
+        is_zero = number is not None and number.size == 1 and not number.any()
+        return [asked, chosen] if is_one_choice and is_zero and chosen.outputs[0].shape == weights.shape else []
+
+    def _is_product(self, product: NodeView, weights: ValueView) -> bool:
+        left = product.input(0)
+        if product.op_type != "MatMul" or left is None or left.value is not weights.value:
             return False
-        return product.input(1) != weights and _fits(product)
+        return product.input(1) != left and _fits(product)
 
     def _movements(self, product: NodeView, numbers: Sequence[int]) -> list[NodeView]:
         """The transpositions and repetitions that only this product reads, in execution order (case 2)."""

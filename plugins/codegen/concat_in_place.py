@@ -98,9 +98,11 @@ class _Together:
 
 
 def _is_contiguous(node: NodeView) -> bool:
+    """Whether parts lie one after another, all of known size: of a result that is known, not all parts need be."""
     shape = node.outputs[0].static_shape
     axis = node.attribute("axis")
-    return shape is not None and math.prod(shape[: axis % max(len(shape), 1)]) == 1
+    known = shape is not None and all(one is None or one.static_shape is not None for one in node.inputs)
+    return known and shape is not None and math.prod(shape[: axis % max(len(shape), 1)]) == 1
 
 
 def _size(value: ir.Value) -> int:

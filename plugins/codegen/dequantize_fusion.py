@@ -3,6 +3,7 @@
 1. DequantizeLinear by one scale, and Cast: computed anew by elementwise operators and sums that read them
 2. a Transpose that only integer convolutions and MaxPool read: its order becomes part of their indices
 3. a Transpose that alone reads what these compute: they store in its order
+4. DequantizeLinear by blocks of weights: widened in the innermost loop of a product of few rows
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
+from graft.core.model.passes.fold_constants import widens_weights
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 
@@ -25,6 +27,8 @@ Readers = Mapping[ir.Value, Sequence[NodeView]]
 def is_widening(node: NodeView, readers: Readers, table: OperatorTable) -> bool:
     """Whether a node may be computed where it is read (cases 1 and 2)."""
     source = node.input(0)
+    if widens_weights(node.node):
+        return True
     if node.domain or source is None or source.dtype not in NARROW or source.is_constant:
         return False
     if node.op_type == "DequantizeLinear":
@@ -41,10 +45,13 @@ def computed_before(
     own = {node.node for node in nodes}
     found: dict[ir.Node, NodeView] = {}
     for node in nodes:
-        if trait is Trait.RECURRENT or (node is nodes[0] and trait not in READING and not _reorders(node, table)):
+        is_apart = node is nodes[0] and trait not in READING and not _reorders(node, table)
+        if trait is Trait.RECURRENT:
             continue
         for value in node.inputs:
             producer = None if value is None else value.value.producer()
+            if is_apart and not (producer is not None and trait is Trait.CONTRACTION and widens_weights(producer)):
+                continue
             if producer is not None and producer in widening and producer not in own:
                 found[producer] = widening[producer]
     return list(found.values())

@@ -22,6 +22,8 @@ from graft.core.operators import build as b
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.strategies.table import TABLE
+from graft.core.schedule.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage, Variable
 from graft.core.tuning.candidates import is_tunable
 from graft.core.tuning.options import Device, TuneOptions, TuneReport
@@ -37,6 +39,7 @@ from graft.plugins.codegen.region_groups import RegionGroups
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.extents import evaluate, symbols_of
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, TensorSpec
+from graft.runtime.procedure import Device as Memory
 from graft.runtime.program import Program
 
 Emit = Callable[[Sequence[Function]], Module]
@@ -71,7 +74,9 @@ def tune_regions(
                 measured.append(Measured(one.kernel, bindings, groups.extents))
             unknown += not bindings
     touched = sum(array.nbytes for array in constants.values() if array is not None)
-    report = Search(workloads_of(measured), target, replace(builder, touched=touched), tunings, options).run()
+    strategies = choices.table_of_strategies
+    workloads = workloads_of(measured, strategies)
+    report = Search(workloads, target, replace(builder, touched=touched), tunings, options, strategies).run()
     return replace(report, varying=unknown)
 
 
@@ -132,11 +137,11 @@ def _bindings(kernel: Kernel, wished: Sequence[Mapping[Variable, int]]) -> tuple
     return tuple(found.values())
 
 
-def workloads_of(measured: Sequence[Measured]) -> list[Workload]:
+def workloads_of(measured: Sequence[Measured], strategies: StrategyTable = TABLE) -> list[Workload]:
     """Return the different ones of the kernels that have parameters."""
     found: dict[str, Workload] = {}
     for one in measured:
-        if not is_tunable(one.kernel):
+        if not is_tunable(one.kernel, strategies):
             continue
         key = workload_key(structure_of(one.kernel))
         known = found.get(key)
@@ -178,6 +183,8 @@ class KernelBuilder:
     touched: int = 0
     device: Device | None = None
     """Where they are measured, if not here."""
+    memory: Memory | None = None
+    """What they compute in, if not in main memory."""
 
     def bench(self, workload: Workload) -> KernelBench:
         """Return an empty bench."""
@@ -227,6 +234,8 @@ class KernelBench:
         """Return what runs the compiled kernel once on a sample, and says how long it took."""
         threads, arrays = self.builder.threads, sample.arrays
         description = _description(self.kernel, constants, module, sample.binding)
+        if self.builder.memory is not None:
+            description = _beside(description, self.builder.memory)
         if self.builder.device is not None:
             return self.builder.device.bench(description, arrays)
         program = Program.from_description(description, threads)
@@ -238,9 +247,10 @@ class KernelBench:
             for source in sources:
                 source.max(initial=0)
             before = thread_time()
-            ((_, _, nanoseconds), _) = program.profile(*arrays)
+            (*_, (_, _, nanoseconds), _) = program.profile(*arrays)
             # Of a single thread it is known how long it ran, and how long others had the processor meanwhile.
-            return min(1e-9 * nanoseconds, thread_time() - before if threads == 1 else math.inf)
+            is_alone = threads == 1 and self.builder.memory is None
+            return min(1e-9 * nanoseconds, thread_time() - before if is_alone else math.inf)
 
         return run
 
@@ -273,6 +283,31 @@ def _description(
         (module,),
         {**contents, "one": np.ones(1, np.float32)},
     )
+
+
+def _beside(description: ProgramDescription, memory: Memory) -> ProgramDescription:
+    """Return a program of one kernel with the kernel's tensors in another memory; inputs are copied there first."""
+    (procedure,) = description.procedures
+    kernel, done = procedure.calls
+    tensors, copies, moved = list(procedure.tensors), [], dict[int, int]()
+    size = procedure.arena_bytes
+    for index in (*kernel.inputs, *kernel.outputs):
+        if tensors[index].storage != "input":
+            tensors[index] = replace(tensors[index], device=1)
+            continue
+        moved[index] = len(tensors)
+        copies.append(Call("copy", (index,), (len(tensors),)))
+        tensors.append(replace(tensors[index], storage="arena", index=-1, offset=size, device=1))
+        size += -(-_size_of(tensors[index]) // ALIGNMENT) * ALIGNMENT
+    calls = (*copies, replace(kernel, inputs=tuple(moved.get(index, index) for index in kernel.inputs)), done)
+    beside = replace(
+        procedure, tensors=tuple(tensors), calls=calls, arena_bytes=0, arena_bound=0, device_arenas=(size,)
+    )
+    return replace(description, procedures=(beside,), devices=(memory,))
+
+
+def _size_of(tensor: TensorSpec) -> int:
+    return math.prod(tensor.static_shape or ()) * numpy_dtype(tensor.dtype).itemsize
 
 
 def _sample(buffer: Buffer, binding: Mapping[Variable, int]) -> np.ndarray:

@@ -144,9 +144,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
         return _Needs(_images(last), first, name if preference.gains else "")
     inputs = tuple(value for value in node.inputs if value is not None)
     values = [value for value in (*inputs, *node.outputs) if not value.is_constant]
-    single = all(
-        value.static_shape is not None and max((1, *value.static_shape)) == 1 for value in inputs if value.is_constant
-    )
+    single = all(_is_per_channel(value) for value in inputs if value.is_constant)
     images = _images(values)
     if lowerings.table.has(node, Trait.ELEMENTWISE) and single and images and len(images) == len(values):
         return _Needs(images)
@@ -155,6 +153,14 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
         if _is_pool(node, graph) or _reduces_pixels(node, lowerings)
         else _Needs(first=tuple(one.value for one in inputs))
     )
+
+
+def _is_per_channel(value: ValueView) -> bool:
+    """Whether a constant that broadcasts to images differs at most from channel to channel."""
+    shape = value.static_shape
+    if shape is None:
+        return False
+    return all(extent == 1 or place == -3 for place, extent in zip(range(-len(shape), 0), shape, strict=True))
 
 
 def _is_pool(node: NodeView, graph: RegionGraph) -> bool:

@@ -39,15 +39,15 @@ class LlvmBackend(TensorIrBackend):
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True for the architectures that LLVM is asked for here."""
-        from graft.plugins.llvm.emit_builder import TRIPLES
+        from graft.plugins.codegen.llvm_ir.builder import TRIPLES
 
         return machine.arch in TRIPLES or f"it generates code for {', '.join(TRIPLES)}, not for {machine.arch}"
 
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return the functions as one native image, or as objects where another linker makes the program."""
         from graft.plugins.codegen.kernel_objects import unlinked
+        from graft.plugins.codegen.llvm_ir.builder import PLAIN
         from graft.plugins.llvm.emit import compile_functions, compile_object
-        from graft.plugins.llvm.emit_builder import PLAIN
 
         names = tuple(function.name for function in functions)
         if target.arch in PLAIN:
@@ -60,8 +60,8 @@ class LlvmBackend(TensorIrBackend):
         It takes one call at a time (llvmlite has a lock of its own), so one thread is enough.
         """
         from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, Written
+        from graft.plugins.codegen.llvm_ir.builder import PLAIN
         from graft.plugins.llvm.emit import module_ir, object_of, processor_of
-        from graft.plugins.llvm.emit_builder import PLAIN
 
         processor, features = processor_of(target.machine)
         compiler = ObjectCompiler(

@@ -22,7 +22,7 @@ from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
-from graft.plugins.llvm.emit_builder import PLAIN, TRIPLES, ModuleText
+from graft.plugins.codegen.llvm_ir.builder import PLAIN, TRIPLES, ModuleText
 from graft.plugins.llvm.emit_function import emit_function
 from graft.plugins.native_image import link
 

@@ -3,8 +3,8 @@
 A tensor IR function becomes ``@name``, which takes the tensors apart, and ``@name.body``, whose ``noalias`` pointers
 let LLVM move loads out of loops. The outermost parallel loops become tasks of the same make, run by the runtime.
 
-Where there is no runtime (`graft.plugins.llvm.emit_builder.PLAIN`), ``@name`` is that body: a function of the context,
-a pointer for each tensor, and behind it its extents that vary; which these are, `@name.extents` says
+Where there is no runtime (`graft.plugins.codegen.llvm_ir.builder.PLAIN`), ``@name`` is that body: a function of the
+context, a pointer for each tensor, and behind it its extents that vary; which these are, `@name.extents` says
 (`graft.runtime.objects`). It runs its loops itself, and what it asks of its host are functions that whoever links it
 gives: ``graft_scratch``, ``graft_fail_index`` and its like, and with threads ``graft_parallel_for``.
 """
@@ -13,35 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,
-    Block,
     Buffer,
     CallExtern,
     Constant,
     For,
     Function,
-    If,
     Issue,
-    Let,
     Load,
     Pop,
     Push,
     Statement,
-    Store,
     Variable,
 )
 from graft.core.tensor_ir.verifier import machine_fault
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, used
-from graft.plugins.llvm import emit_memory
-from graft.plugins.llvm.emit_arithmetic import binary
-from graft.plugins.llvm.emit_builder import Builder, ModuleText, Value, literal, memory_type, register_type
-from graft.plugins.llvm.emit_expression import ExpressionEmitter
+from graft.plugins.codegen.llvm_ir import memory
+from graft.plugins.codegen.llvm_ir.arithmetic import binary
+from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, memory_type, register_type
+from graft.plugins.codegen.llvm_ir.statement import StatementEmitter, identifier
 from graft.runtime.objects import EXTENT, EXTENTS_SUFFIX, STRIDE, taken_extent
 
 STACK_BYTES = 32 * 1024
@@ -64,7 +59,7 @@ class _Capture:
     attributes: str = ""
 
 
-class FunctionEmitter(ExpressionEmitter):
+class FunctionEmitter(StatementEmitter):
     """Emits the body of one LLVM function; ``%context`` is the runtime's context in every one of them."""
 
     def __init__(self, module: ModuleText, name: str, in_parallel: bool) -> None:
@@ -73,7 +68,6 @@ class FunctionEmitter(ExpressionEmitter):
         self.in_parallel = in_parallel
         self.tasks = 0
         self.prologue: list[str] = []
-        self.block = "start"
         self._registers: list[Buffer] = []
         self._task = module.target.machine.costs.task
         """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
@@ -81,40 +75,19 @@ class FunctionEmitter(ExpressionEmitter):
 
     # ---- Statements ----
 
-    def statement(self, statement: Statement) -> None:
-        """Emit a statement and what is inside."""
-        while isinstance(statement, Let):  # not by recursion: unrolled loops make chains of hundreds
-            self.begin_statement()
-            value = statement.value
-            if value.type.dtype == "int64" and value.type.lanes > 1:
-                self.forms[statement.variable] = emit_memory.linear(self, value)
-            self.variables[statement.variable] = self.value(value)
-            statement = statement.body
-        self.begin_statement()
-        match statement:
-            case Store(buffer, indices, value, mask):
-                emit_memory.store(self, buffer, indices, self.value(value), mask)
-            case For():
-                self._for(statement)
-            case If(condition, then_body, else_body):
-                self._if(self.value(condition), then_body, else_body)
-            case Allocate(buffer, body):
-                self._check(statement)
-                self.pointers[buffer] = self._allocate(buffer)
-                self._registers += [buffer] if buffer.memory == "register" else []
-                self.statement(body)
-                self._registers = [other for other in self._registers if other is not buffer]
-            case Block(statements):
-                for inner in statements:
-                    self.statement(inner)
-            case CallExtern():
-                self._call(statement)
-            case Barrier() | Issue() | Push() | Pop():
-                self._check(statement)
-                raise CompileError(f"function '{self.name}': no threads in step and no queues on a processor")
-            case _:
-                assert_never(statement)
-        self.begin_statement()
+    def allocation(self, allocate: Allocate) -> None:
+        """Emit what gives memory, and the body that uses it."""
+        buffer = allocate.buffer
+        self._check(allocate)
+        self.pointers[buffer] = self._allocate(buffer)
+        self._registers += [buffer] if buffer.memory == "register" else []
+        self.statement(allocate.body)
+        self._registers = [other for other in self._registers if other is not buffer]
+
+    def in_step(self, statement: Barrier | Issue | Push | Pop) -> None:
+        """Refuse what orders units: a processor has none."""
+        self._check(statement)
+        raise CompileError(f"function '{self.name}': no threads in step and no queues on a processor")
 
     def _check(self, statement: Statement) -> None:
         """Refuse what the machine lacks."""
@@ -122,7 +95,8 @@ class FunctionEmitter(ExpressionEmitter):
         if fault is not None:
             raise CompileError(f"function '{self.name}': {fault}", function=self.name)
 
-    def _for(self, loop: For) -> None:
+    def loop(self, loop: For) -> None:
+        """Emit a loop: as tasks of the runtime, as a function of its own, or in its place."""
         self._check(loop)
         if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= self._task:
             self._parallel(loop)
@@ -130,61 +104,13 @@ class FunctionEmitter(ExpressionEmitter):
         if self._registers and loop.kind == "serial" and self._leaves_registers(loop):
             self._apart(loop)
             return
-        extent = self.value(loop.extent)
-        count = extent.integer
-        if loop.kind == "unrolled" and count is not None:
-            for number in range(count):
-                self.variables[loop.variable] = Value(literal(number, loop.variable.type), loop.variable.type)
-                self.statement(loop.body)
-        elif count == 1:
-            self.variables[loop.variable] = Value("0", INT64)
-            self.statement(loop.body)
-        elif count is None or count > 0:
-            self._loop(loop.variable, "0", extent.text, loop.body, guarded=count is None)
+        self.serial_loop(loop)
 
-    def _loop(self, variable: Variable, begin: str, end: str, body: Statement, guarded: bool) -> None:
-        name, before = self.fresh("loop"), self.block
-        after = f"{name}.end"
-        if guarded:
-            some = self.let(f"icmp slt i64 {begin}, {end}")
-            self.emit(f"br i1 {some}, label %{name}, label %{after}")
-        else:
-            self.emit(f"br label %{name}")
-        self.label(name)
-        phi = len(self.lines)
-        index = f"%{name}.{_identifier(variable.name)}"
-        self.variables[variable] = Value(index, INT64)
-        self.push_scope()
-        self.statement(body)
-        self.pop_scope()
-        self.lines.insert(phi, f"  {index} = phi i64 [ {begin}, %{before} ], [ {index}.next, %{self.block} ]")
-        self.emit(f"{index}.next = add nuw nsw i64 {index}, 1")
-        more = self.let(f"icmp slt i64 {index}.next, {end}")
-        self.emit(f"br i1 {more}, label %{name}, label %{after}")
-        self.label(after)
-
-    def _if(self, condition: Value, then_body: Statement, else_body: Statement | None) -> None:
-        if condition.text in ("true", "false"):
-            chosen = then_body if condition.text == "true" else else_body
-            if chosen is not None:
-                self.statement(chosen)
-            return
-        name = self.fresh("if")
-        otherwise = f"{name}.end" if else_body is None else f"{name}.else"
-        self.emit(f"br i1 {condition.text}, label %{name}, label %{otherwise}")
-        for label, body in ((name, then_body), (otherwise, else_body)):
-            if body is not None:
-                self.label(label)
-                self.push_scope()
-                self.statement(body)
-                self.pop_scope()
-                self.emit(f"br label %{name}.end")
-        self.label(f"{name}.end")
-
-    def _call(self, call: CallExtern) -> None:
+    def called(self, call: CallExtern) -> None:
+        """Emit a prefetch or a failure; there is no other symbol to call."""
         match call:
             case CallExtern("prefetch", (Load() as place, Constant(level))):
-                address = ("ptr", emit_memory.address_of(self, place))
+                address = ("ptr", memory.address_of(self, place))
                 self.intrinsic("prefetch", "void", [address, *(("i32", str(n)) for n in (0, level, 1))], ["ptr"])
                 return
             case CallExtern(name, arguments) if name in FAILURES:
@@ -355,7 +281,7 @@ class FunctionEmitter(ExpressionEmitter):
             opening.append(f"  %c{number} = load {capture.llvm_type}, ptr %s{number}")
             parameters.append(self.parameter(capture, number))
             arguments.append(f"{capture.llvm_type} %c{number}")
-        self._loop(variable, "%begin", "%end", body, guarded=True)
+        self.counted(variable, "%begin", "%end", body, guarded=True)
         self.module.functions.append(
             f"define internal i32 @{self.name}(ptr %context, ptr %closure, i64 %begin, i64 %end) {ATTRIBUTES} {{\n"
             + "\n".join(opening)
@@ -404,13 +330,13 @@ def emit_function(module: ModuleText, function: Function) -> None:
         arguments.append(f"ptr {_data(outer, tensor)}")
         for axis, extent in enumerate(buffer.shape):
             if isinstance(extent, Variable) and extent not in emitter.variables:
-                emitter.variables[extent] = Value(f"%{_identifier(extent.name)}.{number}.{axis}", INT64)
+                emitter.variables[extent] = Value(f"%{identifier(extent.name)}.{number}.{axis}", INT64)
                 parameters.append(f"i64 {emitter.variables[extent].text}")
                 arguments.append(f"i64 {_extent(outer, tensor, axis)}")
                 passed += taken_extent(number, axis, EXTENT)
         for axis, stride in enumerate(buffer.strides or ()):
             if isinstance(stride, Variable) and stride not in emitter.variables:
-                emitter.variables[stride] = Value(f"%{_identifier(stride.name)}.{number}.{axis}.stride", INT64)
+                emitter.variables[stride] = Value(f"%{identifier(stride.name)}.{number}.{axis}.stride", INT64)
                 parameters.append(f"i64 {emitter.variables[stride].text}")
                 arguments.append(f"i64 {_stride(outer, tensor, axis, len(buffer.shape))}")
                 passed += taken_extent(number, axis, STRIDE)
@@ -460,8 +386,3 @@ def _stride(builder: Builder, tensor: str, axis: int, rank: int) -> str:
     some = builder.let(f"select i1 {none}, ptr {extents}, ptr {strides}")  # something that can be read
     given = _field(builder, some, axis, "i64", of="i64")
     return builder.let(f"select i1 {none}, i64 {product}, i64 {given}")
-
-
-def _identifier(name: str) -> str:
-    """Return ``name`` with every character that LLVM does not allow bare in a name replaced."""
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._") else "_" for letter in name)

@@ -63,6 +63,11 @@ ELTWISE: Mapping[str, Accuracy] = {
 }
 """By oneDNN's names of algorithms. The error of log is that near 1; log of a subnormal number is wrong altogether."""
 
+LOSES_NAN = frozenset(
+    {"Clip", "Exp", "GlobalMaxPool", "HardSigmoid", "HardSwish", "LogSoftmax", "Max", "Min", "Relu", "Softmax"}
+)
+"""The operators that these algorithms and primitives are, and the maximum of a whole image."""
+
 PRIMITIVES: Mapping[str, Accuracy] = {
     "binary": Accuracy(0.5, loses_nan=True),
     "softmax": Accuracy(16, 2.0**-24, loses_nan=True),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graft.core.reject import Reject, Yield
 from graft.plugins.backend import Backend, ConstantOwnership, ShapeSupport
 from graft.plugins.onednn import library
+from graft.plugins.onednn.accuracy import LOSES_NAN
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class OneDnnBackend(Backend):
     priority: ClassVar[int] = 50
     constants: ClassVar[ConstantOwnership] = "handed-over"
     shapes: ClassVar[ShapeSupport] = "run-time"
+    loses_nan: ClassVar[frozenset[str]] = LOSES_NAN
     install: ClassVar[str] = library.INSTALL
 
     @property

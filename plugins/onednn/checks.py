@@ -275,6 +275,13 @@ def _shaped(node: NodeView) -> Reject | None:
     return _constants(node, 1)
 
 
+def _squeezed(node: NodeView) -> Reject | None:
+    source = node.inputs[0]
+    if node.input(1) is None and (source is None or source.static_shape is None):
+        return Reject("shape", "without axes, which extents are 1 must be known before it runs")
+    return _shaped(node)
+
+
 def _always(node: NodeView) -> Reject | None:
     return None
 
@@ -327,7 +334,7 @@ CHECKS: Mapping[str, Callable[[NodeView], Reject | None]] = {
     "Concat": _concat,
     "Reshape": _shaped,
     "Flatten": _always,
-    "Squeeze": _shaped,
+    "Squeeze": _squeezed,
     "Unsqueeze": _shaped,
     "Transpose": _always,
     "Split": _shaped,

@@ -35,6 +35,7 @@ class ReferenceBackend(Backend):
     name = "reference"
     priority = 0
     fallback = True
+    packed = True
     install = "pip install onnx"
 
     def supports(self, node: NodeView) -> bool | Reject:

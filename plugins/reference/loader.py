@@ -20,16 +20,15 @@ def load(name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[st
     """
     try:
         import onnx
-        from onnx.reference import ReferenceEvaluator
 
-        from graft.plugins.reference.own import OWN
+        from graft.plugins.reference.own import OWN, Evaluator
     except ImportError as error:
         raise ArtifactError(
             f"module '{name}' of kind 'reference' needs onnx to run; pip install onnx", module=name
         ) from error
     try:
         model = onnx.load_model_from_string(data)
-        evaluator = ReferenceEvaluator(model, new_ops=list(OWN))
+        evaluator = Evaluator(model, new_ops=list(OWN))
     except Exception as error:  # protobuf's and the evaluator's own; any of them means the same
         raise ArtifactError(
             f"module '{name}' of kind 'reference' cannot be loaded: {error}; compile the model again", module=name

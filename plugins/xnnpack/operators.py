@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from graft.core.operators.windows import windows_of
-from graft.core.reject import Reject
+from graft.core.reject import Reject, first
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
@@ -182,7 +182,7 @@ def _image(node: NodeView) -> Reject | None:
 
 
 def _conv(node: NodeView) -> Reject | None:
-    return _image(node) or _constant(node, 1, 2)
+    return first(_image(node), _constant(node, 1, 2))
 
 
 def _pool(node: NodeView) -> Reject | None:

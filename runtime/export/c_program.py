@@ -31,7 +31,7 @@ class CProgram:
 
     def __post_init__(self) -> None:
         for module in self.modules:
-            if module.source is None:
+            if module.source is None or module.source.language != "c":
                 raise ArtifactError(
                     f"module '{module.name}' of kind '{module.kind}' has no C source, so that the program cannot be "
                     f"exported as a C project{self._nodes_of(module)}; compile the model with the backend 'c_source' "

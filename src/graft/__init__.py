@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graft.core.reject import Reject, Yield
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
+    from graft.measure.bisect.api import bisect
     from graft.measure.format_sweep import sweep
     from graft.measure.latency import bench
     from graft.measure.verification import verify
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from graft.plugins.json_backend import JsonBackend
     from graft.plugins.supports import supports
     from graft.plugins.tensor_ir_backend import TensorIrBackend
+    from graft.runtime.isolation.options import Isolation
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
 
@@ -43,6 +45,7 @@ __all__ = [
     "CSourceBackend",
     "CompiledRegion",
     "GraftError",
+    "Isolation",
     "JsonBackend",
     "Module",
     "Plan",
@@ -54,6 +57,7 @@ __all__ = [
     "TuneOptions",
     "Yield",
     "bench",
+    "bisect",
     "compile",
     "explain",
     "export_wasm",
@@ -73,6 +77,7 @@ _HOMES = {
     "CSourceBackend": "graft.plugins.c_source_backend",
     "CompiledRegion": "graft.plugins.backend",
     "GraftError": "graft.errors",
+    "Isolation": "graft.runtime.isolation.options",
     "JsonBackend": "graft.plugins.json_backend",
     "Module": "graft.runtime.procedure",
     "Plan": "graft.partition.plan",
@@ -84,6 +89,7 @@ _HOMES = {
     "TuneOptions": "graft.core.tuning.options",
     "Yield": "graft.core.reject",
     "bench": "graft.measure.latency",
+    "bisect": "graft.measure.bisect.api",
     "compile": "graft.compiler.api",
     "explain": "graft.compiler.explaining",
     "export_wasm": "graft.compiler.exporting",
@@ -100,7 +106,7 @@ _REGISTRIES = {
 }
 """What plugins add to, by the name that needs it."""
 _FOLDERS = frozenset(
-    {"compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "report", "runtime"}
+    {"compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "report", "runtime", "testkit"}
 )
 
 

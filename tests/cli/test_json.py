@@ -10,12 +10,15 @@ CALLS = (
     "backends", "backends list", "backends show", "backends doctor", "plan MODEL", "plan MODEL --why",
     "plan MODEL --nodes", "plan MODEL -o plan.json", "plan MODEL --html plan.html", "plan diff PLAN PLAN",
     "compile MODEL -o m.graft", "compile MODEL -o m.graft --time", "run MODEL", "run ARTIFACT --output out",
-    "verify MODEL", "verify ARTIFACT --model MODEL", "verify MODEL --per-region", "bench MODEL --seconds 0.01",
+    "verify MODEL", "verify ARTIFACT --model MODEL", "verify MODEL --per-region", "bisect MODEL -o cut",
+    "bench MODEL --seconds 0.01",
     "bench ARTIFACT --seconds 0.01", "inspect MODEL", "inspect ARTIFACT", "inspect MODEL --text",
-    "inspect MODEL --stage normalized", "profile MODEL --runs 1", "profile ARTIFACT -o trace.json --runs 1",
+    "inspect ARTIFACT --disassemble", "inspect MODEL --stage normalized", "profile MODEL --runs 1",
+    "profile ARTIFACT -o trace.json --runs 1",
     "report MODEL -o report.html", "report ARTIFACT -o report.html", "datatypes list",
     "datatypes convert MODEL --type posit16 -o p.onnx", "datatypes sweep MODEL --types posit8", "cache", "cache info",
     "cache tuned", "cache clear --what all", "export MODEL -o project", "device MODEL",
+    "plugin new npu9 -o npu9", "plugin test reference --level 1 --only 1/Relu",
 )  # fmt: skip
 FAILURES = (
     "backends show none", "plan none.onnx", "plan MODEL -b none",

@@ -10,6 +10,7 @@ VERBS = [
         "compile",
         "run",
         "verify",
+        "bisect",
         "bench",
         "inspect",
         "profile",
@@ -18,6 +19,7 @@ VERBS = [
         "device",
         "datatypes",
         "cache",
+        "plugin",
     ),
 ]
 HEAVY = (

@@ -69,7 +69,7 @@ def test_an_artifact_says_its_precision() -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(GraftError) as caught:
         graft.compile(PRODUCT, ["llvm"], precision="fp8")
-    assert str(caught.value) == "unknown precision 'fp8'; choose float32 or bf16"
+    assert str(caught.value) == "unknown precision 'fp8'; choose one of float32, bf16, fp16, tf32"
 
 
 CHAIN = (

@@ -16,6 +16,7 @@ import graft
 import graft.datatypes
 import graft.onnx_backend
 import graft.runtime
+import graft.testkit
 from graft.datatypes.registry import DatatypeRegistry
 from graft.errors import ArgumentError, GraftError, PlanError
 
@@ -73,6 +74,7 @@ def public(place: Path) -> dict[str, Public]:
         "export_wasm": Public(graft.export_wasm, {"model": MODEL, "folder": place / "web"}),
         "bench": Public(graft.bench, {"model": MODEL, "seconds": 0.001, "warmup": 0.0, **number}),
         "verify": Public(graft.verify, {"model": MODEL, **number}),
+        "bisect": Public(graft.bisect, {"model": MODEL, **number}),
         "sweep": Public(graft.sweep, {"model": MODEL, "types": ["posit8"], "threads": 1}),
         "explain": Public(graft.explain, {"model": MODEL, "node": plan.placements[0].node, "backends": "llvm"}),
         "supports": Public(graft.supports, {}),
@@ -90,6 +92,7 @@ def public(place: Path) -> dict[str, Public]:
         "onnx_backend.run_model": Public(graft.onnx_backend.run_model, {"model": MODEL, "inputs": [X]}),
         "onnx_backend.run_node": Public(graft.onnx_backend.run_node, {"node": MODEL.graph.node[0], "inputs": [X]}),
         "onnx_backend.supports_device": Public(graft.onnx_backend.supports_device, {"device": "CPU"}),
+        "testkit.conformance": Public(graft.testkit.conformance, {"name": "reference", "level": 0}),
         "runtime.load": Public(graft.runtime.load, {"path": path, "threads": 1}),
         "Program.from_description": Public(graft.Program.from_description, {"description": program.description}),
         "Program.__call__": Public(program.__call__, {}),
@@ -122,11 +125,12 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 
 NAMES = (
-    "load", "plan", "compile", "bench", "export_wasm", "verify", "sweep", "explain", "supports", "Policy",
+    "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "explain", "supports", "Policy",
     "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
     "Plan.with_precision",
     "Plan.__getitem__", "onnx_backend.prepare", "onnx_backend.run_model", "onnx_backend.run_node",
-    "onnx_backend.supports_device", "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
+    "onnx_backend.supports_device", "testkit.conformance",
+    "runtime.load", "Program.from_description", "Program.__call__", "Program.run",
     "Program.bind", "Program.profile", "Program.timed", "Program.save", "Program.export_library",
     "Program.export_c_project", "datatypes.convert",
     "datatypes.create_lower_func", "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via",

@@ -162,6 +162,39 @@ def test_a_body_reads_shapes_of_outside_and_captured_tensors() -> None:
             np.testing.assert_array_equal(program.run(feeds)["y"], expected)
 
 
+def test_an_image_of_which_another_axis_varies_is_resized() -> None:
+    model = parser.parse_model(f"""{HEADER} g (float[1,c,5,2] x) => (float[1,c,10,4] y)
+        <float[4] scales = {{1.0, 1.0, 2.0, 2.0}}> {{
+            y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric"> (x, "", scales) }}""")
+    program = graft.compile(model, ["llvm"], threads=1, cache=False, tuned=False)
+    x = np.arange(30, dtype=np.float32).reshape(1, 3, 5, 2)
+    np.testing.assert_array_equal(program.run({"x": x})["y"], x.repeat(2, 2).repeat(2, 3))
+
+
+def test_a_part_of_a_known_shape_is_read_of_what_has_symbols() -> None:
+    model = parser.parse_model(f"""{HEADER} g (float[n,m] x) => (float[1,4] y)
+        <int64[3] shape = {{1, 6, 4}}, int64 last = {{5}}> {{
+            z = Reshape (x, shape) y = Gather <axis = 1> (z, last) }}""")
+    program = graft.compile(model, ["llvm"], threads=1, cache=False, tuned=False)
+    for shape in ((8, 3), (2, 12)):
+        x = np.arange(24, dtype=np.float32).reshape(shape)
+        np.testing.assert_array_equal(program.run({"x": x})["y"], [[20, 21, 22, 23]])
+    with pytest.raises(GraftError) as caught:
+        program.run({"x": np.zeros((5, 5), np.float32)})
+    assert "where [1,6,4] is expected" in str(caught.value)
+
+
+def test_branches_of_two_shapes_are_right_though_the_model_states_one() -> None:
+    model = parser.parse_model(f"""{HEADER} g (bool c, float[1,1] x) => (float[1,1] y) {{
+        y = If (c) <then_branch = t () => (float[a,b] p) {{
+                        k = Constant <value = float[1,2] {{1.0, 2.0}}> () p = Sub (k, x) }},
+                    else_branch = e () => (float[d,f] q) {{ q = Neg (x) }}> }}""")
+    program = graft.compile(model, ["llvm", "reference"], threads=1, cache=False, tuned=False)
+    x = np.float32([[3]])
+    for choice, expected in ((True, [[-2, -1]]), (False, [[-3]])):
+        np.testing.assert_array_equal(program.run({"c": np.array(choice), "x": x})["y"], expected)
+
+
 def test_typical_values_lie_in_their_ranges() -> None:
     shapes = {"x": (Symbol("n"), 3, Symbol("h"), Symbol("w")), "y": (Symbol("n"), Symbol("seq"))}
     assert typical_values(shapes, {"h": (1, 32), "seq": (64, None)}, {"w": 5}) == {"n": 2, "h": 22, "w": 5, "seq": 64}

@@ -54,6 +54,40 @@ def test_errors_are_told_apart_as_isolated_and_accumulated() -> None:
     assert rows["h"].accumulated.ok
     assert rows["y"].isolated.ok
     assert not rows["y"].accumulated.ok
+    assert report.first_bad is not None
+    assert (report.first_bad.region, report.first_bad.backend, report.first_bad.nodes) == ("vendor_0", "vendor", ("r",))
+    assert (report.first_bad.output, report.first_bad.alone) == ("r", True)
+    assert json.loads(json.dumps(report.to_json()))["first_bad"]["nodes"] == ["r"]
+
+
+def test_a_region_that_is_wrong_inside_the_program_only_is_named() -> None:
+    class Forgetful(graft.JsonBackend):
+        """Wrong in the first call, which is that of the whole program."""
+
+        name = "forgetful"
+        calls = 0
+
+        @graft.supports("Relu")
+        def single(self, node: Any) -> bool:
+            return True
+
+        def load(self, graph: Any, constants: Any) -> Any:
+            def run(given: Any) -> Any:
+                Forgetful.calls += 1
+                return [np.maximum(given[0], 0) + np.float32(Forgetful.calls == 1)]
+
+            return run
+
+    proto = model("h = MatMul(x, w)\n r = Relu(h)\n n = Neg(r)\n y = Exp(n)")
+    program = graft.compile(proto, "llvm", threads=1)
+    report = graft.verify(proto, [Forgetful(), "llvm"], program=program, per_region=True, threads=1)
+    assert report.first_bad is not None
+    assert (report.first_bad.nodes, report.first_bad.output, report.first_bad.alone) == (("r",), "r", False)
+    assert str(report.first_bad).startswith("region 'forgetful_0' of backend 'forgetful' (nodes r), output 'r': ")
+    assert str(report.first_bad).endswith(", inside the program only")
+    assert not report.ok
+    accumulated = {row.output: row.accumulated.ok for row in report.regions}
+    assert accumulated == {"h": True, "r": False, "y": False}
 
 
 def test_a_region_is_verified_alone_where_its_inputs_do_not_tell_its_symbols() -> None:

@@ -26,6 +26,7 @@ class Toy:
     patterns: Sequence[Composite] = ()
     missing: str | None = None
     fallback: bool = False
+    packed: bool = False
     answer: Callable[[NodeView], bool | Reject] | None = field(default=None, compare=False)
 
     def supports(self, node: NodeView) -> bool | Reject:
@@ -42,7 +43,7 @@ def toy(name: str, *operators: str, patterns: Sequence[Composite] = ()) -> Toy:
 
 
 def everything(name: str = "rest", fallback: bool = False) -> Toy:
-    return Toy(name, answer=lambda node: True, fallback=fallback)
+    return Toy(name, answer=lambda node: True, fallback=fallback, packed=True)
 
 
 def model_of(text: str) -> ir.Model:

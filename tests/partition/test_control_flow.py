@@ -102,31 +102,24 @@ def test_a_backend_that_runs_control_flow_gets_the_whole_node() -> None:
         run_both(model, result.model, x=np.array([-1, 2], np.float32), c=np.array(condition))
 
 
-def test_values_that_are_not_tensors_stay_inside_one_region_of_one_backend() -> None:
+def test_values_that_are_not_tensors_go_to_backends_that_take_packed_ones() -> None:
     model = model_of(SEQUENCE)
     result = partition(model, [toy("npu", "Relu", "Exp", "SequenceAt"), everything("reference", fallback=True)])
     placed = {row.node: row.backend for row in result.plan.placements}
     assert placed == {"a": "npu", "s": "reference", "b": "npu", "t": "reference", "l": "reference", "y": "npu"}
-    assert result.plan["l"].reasons["npu"] == Reject(
-        "no-pattern", "it must be with a node that is refused: npu has no rule for SequenceConstruct"
-    )
-    (region,) = [region for region in regions(result.model) if region.backend == "reference"]
-    assert region.origin == ("s", "t", "l")
-    assert [value.name for value in region.inputs] == ["a", "x", "b", "i"]
-    assert all(isinstance(value.value.type, ir.TensorType) for value in (*region.inputs, *region.outputs))
+    assert result.plan["l"].reasons["npu"] == Reject("dtype", "'t' is seq(float32); npu takes tensors of numbers")
     run_both(model, result.model, x=np.array([-1, 2], np.float32), i=np.array(2))
 
 
-def test_what_lies_between_sequence_operators_goes_with_them() -> None:
+def test_what_lies_between_sequence_operators_is_placed_by_itself() -> None:
     text = SEQUENCE.replace("b = Exp(a)", "f = SequenceAt(s, i)  b = Exp(f)")
     model = model_of(text)
     result = partition(model, [toy("npu", "Relu", "Exp"), everything("reference", fallback=True)])
-    assert result.plan["b"].backend == "reference"
-    assert result.plan["b"].reasons["npu"].code == "no-pattern"
+    assert result.plan["b"].backend == "npu"
     run_both(model, result.model, x=np.array([-1, 2], np.float32), i=np.array(1))
 
 
-def test_a_loop_that_carries_a_sequence_is_taken_whole() -> None:
+def test_a_loop_that_carries_a_sequence_is_the_runtimes() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]>
     g (float[2] x, int64 n, bool c, int64 i) => (float[2] y) {
       s = SequenceConstruct(x)
@@ -142,7 +135,7 @@ def test_a_loop_that_carries_a_sequence_is_taken_whole() -> None:
     model = model_of(text)
     result = partition(model, [toy("npu", "Exp"), everything("reference", fallback=True)])
     assert {row.node: row.backend for row in result.plan.placements} == {
-        "s": "reference", "r": "reference", "more": "reference", "u": "reference", "p": "reference", "y": "reference",
+        "s": "reference", "r": "runtime", "more": "reference", "u": "npu", "p": "reference", "y": "reference",
     }  # fmt: skip
     inputs = {"x": np.array([1, 2], np.float32), "n": np.array(2), "c": np.array(True), "i": np.array(1)}
     run_both(model, result.model, **inputs)

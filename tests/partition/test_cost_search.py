@@ -14,7 +14,7 @@ from graft.core.operators.table import Cost
 from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition import cost_search
-from graft.partition.cost_search import handed_over
+from graft.partition.cost_search import handed_over, transferred
 from graft.partition.costs import value_bytes
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
@@ -48,6 +48,9 @@ class Prices:
 
     def copy_seconds(self, size: int) -> float:
         return float(size)
+
+    def transfer_seconds(self, size: int) -> float:
+        return 100.0 + size
 
 
 def price(result: Partitioned, prices: Prices) -> float:
@@ -292,3 +295,27 @@ def test_a_search_keeps_few_plans_of_a_large_model(monkeypatch: pytest.MonkeyPat
     assert len(few) <= len(every)
     assert len(few) <= 3 + cost_search.BEAM
     assert few[0].seconds == every[0].seconds
+
+
+def test_copies_to_a_device_and_back_are_what_a_value_costs_there_once() -> None:
+    model = small("a = Exp(x)\nb = Relu(a)\nc = Tanh(a)\ny = Add(b, c)")
+    backends = [toy("gpu", "Relu", "Tanh"), everything()]
+    result = partition(model, backends)
+    values = [value.name for value in transferred(result.model, {"gpu": "gpu"})]
+    assert sorted(values) == ["a", "b", "c"]
+    assert list(transferred(result.model, {})) == []
+
+
+@pytest.mark.parametrize("memory", ["cpu", "gpu"])
+def test_a_region_on_a_device_has_to_be_worth_its_copies(memory: str) -> None:
+    model = small("a = Exp(x)\nb = Relu(a)\ny = Tanh(b)")
+    gpu = toy("gpu", "Relu")
+    object.__setattr__(gpu, "device", memory)
+    prices = Prices({"gpu.Relu": 1.0, "rest.Relu": 100.0})  # in main memory the copies cost less than that
+    plan = partition(model, [gpu, everything()], policy=MODEL, estimator=prices).plan
+    assert ("gpu" in {row.backend for row in plan.placements}) == (memory == "cpu")
+
+
+def test_copies_over_a_link_cost_their_bytes_and_a_beginning() -> None:
+    model = Roofline([], OPERATORS, link_bytes_per_second=1e9, link_seconds=1e-3)
+    assert model.transfer_seconds(10**6) == pytest.approx(2e-3)

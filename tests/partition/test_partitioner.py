@@ -3,9 +3,11 @@ from __future__ import annotations
 import weakref
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
+from graft.core.model.load import load
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
@@ -43,6 +45,18 @@ def test_a_region_with_several_outputs_lists_them_in_the_models_order() -> None:
     first = regions(result.model)[0]
     assert [value.name for value in first.outputs] == ["a", "b"]
     assert first.origin == ("a", "b")
+
+
+def test_what_gives_a_symbol_its_value_leaves_its_region_where_others_read_extents_of_it() -> None:
+    model = load(
+        onnx.parser.parse_model(
+            '<ir_version: 10, opset_import: ["" : 21]>\n'
+            "g (int64 n) => (int64[k] y) <int64 zero = {0}, int64 one = {1}>\n"
+            "{ r = Range(zero, n, one) c = Concat<axis = 0>(r, r) y = Neg(c) }"
+        )
+    )
+    first, _ = regions(partition(model, [toy("npu", "Neg"), everything()]).model)
+    assert [value.name for value in first.outputs] == ["r", "c"]
 
 
 def test_shared_inputs_and_constants_are_passed_once() -> None:

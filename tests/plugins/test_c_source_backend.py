@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -110,6 +110,21 @@ def test_the_c_of_a_kernel(tiny: Make) -> None:
 def test_scratch_and_attributes_reach_the_call(tiny: Make) -> None:
     program = compiled(tiny({"LeakyRelu": SCALE}), "y = LeakyRelu<alpha=0.5>(x)")
     assert program(X).tolist() == (X / 2).tolist()
+
+
+def test_an_optional_input_that_is_left_out_is_null() -> None:
+    class Clipping(graft.CSourceBackend):
+        name = "clipping"
+        helpers = """static inline void clip(const float *x, const float *low, int64_t count, float *y) {
+          for (int64_t i = 0; i < count; i++) y[i] = low != NULL && x[i] < *low ? *low : x[i];
+        }"""
+        calls: ClassVar[dict[str, str]] = {"Clip": "clip({input}, {min}, {Y.size}, {Y})"}
+
+        @graft.supports("Clip")
+        def clip(self, node: Any) -> bool:
+            return True
+
+    np.testing.assert_array_equal(compiled(Clipping(), "y = Clip(x)")(X), X)
 
 
 def test_a_call_keeps_what_it_made(tiny: Make) -> None:

@@ -81,7 +81,7 @@ def test_fallbacks_are_those_that_say_so_by_falling_priority(tmp_path):
     rest = backend("rest", 1).replace("    priority", "    fallback = True\n    priority")
     manager = manager_of(tmp_path, first=backend("first", 2), last=rest)
     assert manager.fallbacks() == ("rest",)
-    assert PluginManager().fallbacks() == ("llvm", "reference")
+    assert PluginManager().fallbacks() == ("llvm", "irregular", "reference")
 
 
 def test_backends_come_in_the_order_that_the_user_gave(tmp_path):

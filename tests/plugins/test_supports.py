@@ -7,6 +7,7 @@ from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.errors import PluginError
 from graft.patterns import is_op, wildcard
+from graft.patterns.composite import Composite
 from graft.plugins.backend import Backend
 from graft.plugins.fence import FencedBackend
 from graft.plugins.supports import supports
@@ -204,3 +205,18 @@ def test_numpy_booleans_count_as_answers():
         fenced = FencedBackend(Careless(answer), "careless")
         assert fenced.patterns[0].check(node("Relu")) == expected
         assert (fenced.supports(node("Relu")) is True) is (expected is None)
+
+
+class Changing(Backend):
+    name = "changing"
+    patterns = (Composite("changing.relu", is_op("Relu")(wildcard())),)
+
+
+def test_fenced_rows_stay_the_same_objects_until_the_backend_has_others(monkeypatch):
+    fenced = FencedBackend(Changing(), "changing")
+    (first,) = fenced.patterns
+    assert fenced.patterns[0] is first
+    other = Composite("changing.tanh", is_op("Tanh")(wildcard()), lambda match: None)
+    monkeypatch.setattr(Changing, "patterns", (other,))
+    (second,) = fenced.patterns
+    assert (second.name, fenced.patterns[0]) == ("changing.tanh", second)

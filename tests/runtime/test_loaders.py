@@ -126,6 +126,12 @@ def native_program(library: str | Path) -> None:
     Program.from_description(describe(description.procedures, ["f"]), loaders=[NativeLoader("test", library)])
 
 
+def test_a_plugin_named_as_a_module_of_graft_is_not_taken_for_it(install) -> None:
+    check_error(
+        LoaderRegistry(), "no loader for modules of kind 'json:npu'; plugin 'backend' provides it", "backend", ""
+    )
+
+
 def test_a_library_that_is_no_loader_is_told(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError) as caught:
         native_program(tmp_path / "absent.so")

@@ -307,6 +307,14 @@ def test_wrong_results_are_told(result: object, reason: str) -> None:
     check_run_error(failing(lambda inputs: result), reason)
 
 
+def test_a_flat_result_is_the_elements_in_a_row() -> None:
+    assert failing(lambda inputs: [inputs[0].reshape(-1)])(X).tolist() == X.tolist()
+    check_run_error(
+        failing(lambda inputs: [inputs[0].reshape(-1)[:5]]),
+        "output 0 must be float32[2,3], the function returned float32[5]",
+    )
+
+
 def test_a_result_of_unknown_shape_has_its_type_checked() -> None:
     check_run_error(
         failing(lambda inputs: [np.zeros(5)], None), "output 0 must be float32, the function returned float64[5]"

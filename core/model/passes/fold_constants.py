@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +27,8 @@ SCALAR_WORK = frozenset(_SCALAR_WORK.split())
 """Operators whose work is about the number of elements that they read and write."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 MOST_MULTIPLICATIONS = 1 << 26
+FEW_ROWS, COLUMNS = 8, 16
+"""Weights stay narrow for products of at most so many rows, where columns are a multiple of the lanes of any vector."""
 FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, Warning)
 """What `onnx.reference` raises for a node that cannot be computed; such a node stays and fails where it runs."""
 
@@ -45,7 +48,7 @@ class FoldConstants:
 
     name: ClassVar[str] = "fold-constants"
     limit: int = 64 << 20
-    total: int = 1 << 30
+    total: int = 128 << 20
     dequantize: bool = False
 
     def run(self, model: ir.Model) -> bool:
@@ -54,7 +57,7 @@ class FoldConstants:
         for graph in list(model.graphs()):
             for node in list(graph):
                 size = _result_bytes(node)
-                if is_operator(node, "DequantizeLinear") and not self.dequantize:
+                if is_operator(node, "DequantizeLinear") and (not self.dequantize or widens_weights(node)):
                     continue
                 if size is None or size > left or any(value.is_graph_output() for value in node.outputs):
                     continue
@@ -64,9 +67,31 @@ class FoldConstants:
                 if results is None:
                     continue
                 left -= sum(result.nbytes for result in results)
-                _put(graph, node, results)
+                put_constants(graph, node, results)
                 changed = True
         return changed
+
+
+def widens_weights(node: ir.Node) -> bool:
+    """Whether a node widens constants by blocks of terms for products of few rows, which read them as they are."""
+    if not is_operator(node, "DequantizeLinear") or any(value.is_graph_output() for value in node.outputs):
+        return False
+    source, scale = (static_shape(value) for value in node.inputs[:2])
+    if source is None or scale is None or len(source) != 2 or attribute_of(node, "axis", 1) not in (0, -2):
+        return False
+    block = attribute_of(node, "block_size", 0)
+    constant = all(value is None or constant_tensor(value) is not None for value in node.inputs)
+    whole = block > 0 and block % 2 == 0 and source[0] % block == 0 and source[0] > block and source[1] % COLUMNS == 0
+    dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
+    narrow = dtype in (ir.DataType.UINT8, ir.DataType.INT8) and node.outputs[0].dtype is ir.DataType.FLOAT
+    uses = node.outputs[0].uses()
+    return constant and whole and narrow and bool(uses) and all(_has_few_rows(*use) for use in uses)
+
+
+def _has_few_rows(node: ir.Node, number: int) -> bool:
+    """Whether a node is a product of few rows with what its input of this number is on the right."""
+    rows = static_shape(node.inputs[0])
+    return is_operator(node, "MatMul") and number == 1 and rows is not None and 1 <= math.prod(rows[:-1]) <= FEW_ROWS
 
 
 def _result_bytes(node: ir.Node) -> int | None:
@@ -155,7 +180,8 @@ def _moved(node: ir.Node) -> np.ndarray | None:
     return source.reshape(shape) if source is not None and agrees else None
 
 
-def _put(graph: ir.Graph, node: ir.Node, results: list[np.ndarray]) -> None:
+def put_constants(graph: ir.Graph, node: ir.Node, results: Sequence[np.ndarray]) -> None:
+    """Put initialisers of the same names in the place of a node's outputs."""
     for old, array in zip(node.outputs, results, strict=True):
         name = old.name or ""
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=old.dtype, name=name)

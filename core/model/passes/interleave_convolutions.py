@@ -20,28 +20,32 @@ from graft.core.model.passes.node_rewrite import (
     known_shape,
     origin_of,
     replace_node,
+    static_shape,
 )
 from graft.core.model.shapes import infer_shapes
 from graft.core.model.view import ValueView
 from graft.core.types import FLOATS
 
-MOST_PARTS = 16
+MOST_PARTS = 32
 """Convolutions that one transposed convolution becomes at most, where their kernels differ."""
 THE_END = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class InterleaveConvolutions:
-    """Write ConvTranspose with constant weights as Conv.
+    """Write ConvTranspose as Conv.
 
-    With stride s, element ``s*q + r`` of the result (padding included) is a convolution of the input at q with every
-    s-th weight from r on: as many small convolutions as strides along all axes make, whose results are interleaved
-    (Shi et al., "Real-Time Single Image and Video Super-Resolution Using an Efficient Sub-Pixel Convolutional Neural
-    Network", 2016, read backwards). They are one convolution with as many times the channels where their kernels have
-    one size. With stride 1 it is the convolution with the mirrored kernel.
+    With stride s, element ``s*q + r`` of the result (padding included) is a convolution of the input around q with
+    those weights k for which ``dilation * k`` leaves r when divided by s: as many small convolutions as strides along
+    all axes make, whose results are interleaved (Shi et al., "Real-Time Single Image and Video Super-Resolution Using
+    an Efficient Sub-Pixel Convolutional Neural Network", 2016, read backwards).
 
-    Left as they are: dilations beside strides, strides beyond the kernel, kernels of many sizes, and pads that follow
-    from a stated output shape.
+    1. weights that are known, or that are computed: these are cut at run time
+    2. kernels of one size: one convolution with as many times the channels; otherwise one for each size
+    3. elements that no weight reaches (strides beyond the kernel, or that share a factor with a dilation): zeros
+    4. stride 1: the convolution with the mirrored kernel
+
+    Left as they are: kernels of many sizes, and pads that follow from an output shape where that is not known.
     """
 
     name: ClassVar[str] = "interleave-convolutions"
@@ -60,145 +64,267 @@ class InterleaveConvolutions:
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """The weights of one phase of an axis: every ``step``-th from ``first`` on; they read ``offset`` places back."""
+
+    first: int
+    step: int
+    taps: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One axis of a ConvTranspose; ``end`` is the pad behind, less what ``output_padding`` adds."""
+
+    size: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+
+    @property
+    def common(self) -> int:
+        """Only every so-manieth element of the result is reached by a weight."""
+        return math.gcd(self.stride, self.dilation)
+
+    @property
+    def parts(self) -> list[_Part | None]:
+        """One for each phase ``r = common * m``; None where no weight leads there."""
+        step = self.stride // self.common
+        found: list[_Part | None] = []
+        for r in range(0, self.stride, self.common):
+            first = next(k for k in range(step) if self.dilation * k % self.stride == r)
+            taps = len(range(first, self.size, step))
+            found.append(_Part(first, step, taps, (self.dilation * first - r) // self.stride) if taps else None)
+        return found
+
+    @property
+    def reached(self) -> list[_Part]:
+        """The phases that weights lead to."""
+        return [part for part in self.parts if part is not None]
+
+    @property
+    def spread(self) -> int:
+        """The dilation of the parts."""
+        return self.dilation // self.common
+
+    @property
+    def begins_at(self) -> int:
+        """The first place of the input around which the parts are computed."""
+        return min(self.begin // self.stride, *(part.offset + (part.taps - 1) * self.spread for part in self.reached))
+
+    @property
+    def ends_behind(self) -> int:
+        """How many places behind the input's last they are computed around, too."""
+        length = self.dilation * (self.size - 1) + 1 - self.end
+        return max(-(-length // self.stride) - 1, *(part.offset for part in self.reached))
+
+    def pads(self, part: _Part) -> tuple[int, int]:
+        """Return the pads of the convolution of a part."""
+        return part.offset + (part.taps - 1) * self.spread - self.begins_at, self.ends_behind - part.offset
+
+    @property
+    def cut(self) -> tuple[int, int]:
+        """What is cut of the interleaved result in front and behind."""
+        behind = (self.ends_behind + 1) * self.stride - self.dilation * (self.size - 1) - 1 + self.end
+        return self.begin - self.begins_at * self.stride, behind
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the parts have kernels of one size, at one place."""
+        return len({(part.taps, part.offset) for part in self.reached}) == 1
+
+    @property
+    def fits(self) -> bool:
+        """Whether phases without weights come last."""
+        parts = self.parts
+        return None not in parts[: len(self.reached)]
+
+
+@dataclass(frozen=True, slots=True)
 class _Wish:
-    """A ConvTranspose in numbers; ``ends`` are pads behind, less what ``output_padding`` adds."""
+    """A ConvTranspose in numbers: ``weights`` are ``[channels in, channels out / groups, *kernel]``."""
 
-    weights: np.ndarray
-    """``[channels in, channels out / groups, *kernel]``."""
+    source: ir.Value
+    weights: ir.Value
+    bias: ir.Value | None
+    shape: tuple[int, ...]
     groups: int
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
+    axes: tuple[_Axis, ...]
 
     @property
-    def kernel(self) -> tuple[int, ...]:
-        return self.weights.shape[2:]
+    def channels(self) -> int:
+        """The channels of the result."""
+        return self.shape[1] * self.groups
 
     @property
-    def taps(self) -> tuple[int, ...]:
-        """The most weights of a part along each axis."""
-        return tuple(-(-size // stride) for size, stride in zip(self.kernel, self.strides, strict=True))
+    def phases(self) -> list[tuple[_Part, ...]]:
+        """The parts along all axes."""
+        return list(itertools.product(*(axis.reached for axis in self.axes)))
 
     @property
     def is_even(self) -> bool:
         """Whether all parts have kernels of one size."""
-        return all(size % stride == 0 for size, stride in zip(self.kernel, self.strides, strict=True))
+        return all(axis.is_even for axis in self.axes)
 
-    def part(self, phase: Sequence[int]) -> np.ndarray:
-        """Return the weights of the convolution for one phase: ``[channels out, channels in / groups, *taps]``."""
-        steps = tuple(slice(r, None, stride) for r, stride in zip(phase, self.strides, strict=True))
-        chosen = self.weights[:, :, *steps]
-        mirrored = np.flip(chosen, tuple(range(2, chosen.ndim)))
-        split = mirrored.reshape(self.groups, -1, *mirrored.shape[1:])  # [groups, in, out, *taps]
-        return np.swapaxes(split, 1, 2).reshape(-1, split.shape[1], *chosen.shape[2:])
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are elements of the result that no weight reaches."""
+        return any(len(axis.reached) < axis.stride for axis in self.axes)
 
 
 def _wish(node: ir.Node) -> _Wish | None:
     """Return what a node asks for, None where it is left as it is."""
-    weights, source = constant_of(node.inputs[1]), node.inputs[0]
-    if (
-        weights is None
-        or source is None
-        or ValueView(source).dtype not in FLOATS
-        or known_shape(source) is None
-        or not weights.size
-    ):
+    source, weights = node.inputs[0], node.inputs[1]
+    shape = static_shape(weights)
+    if source is None or weights is None or shape is None or 0 in shape:
         return None
-    rank = weights.ndim - 2
-    mode = attribute_of(node, "auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID") or attribute_of(node, "output_shape", None) or rank < 1:
+    if ValueView(source).dtype not in FLOATS or known_shape(source) is None:
         return None
+    rank = len(shape) - 2
     ones, none = (1,) * rank, (0,) * rank
     strides, dilations = (tuple(attribute_of(node, key, None) or ones) for key in ("strides", "dilations"))
-    pads = tuple(attribute_of(node, "pads", None) or none * 2) if mode == "NOTSET" else none * 2
     more = tuple(attribute_of(node, "output_padding", None) or none)
-    ends = tuple(end - extra for end, extra in zip(pads[rank:], more, strict=True))
-    wish = _Wish(weights, attribute_of(node, "group", 1), strides, dilations, pads[:rank], ends)
-    kernel = wish.kernel
-    if any(stride > 1 and dilation > 1 for stride, dilation in zip(strides, dilations, strict=True)):
+    spans = [(size - 1) * one + 1 + extra for size, one, extra in zip(shape[2:], dilations, more, strict=True)]
+    pads = _pads(node, strides, spans) if rank else None
+    if pads is None:
         return None
-    if any(stride > size for stride, size in zip(strides, kernel, strict=True)):
+    ends = (end - extra for end, extra in zip(pads[rank:], more, strict=True))
+    rows = zip(shape[2:], strides, dilations, pads, ends, strict=False)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    wish = _Wish(source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows))
+    few = wish.is_even or len(wish.phases) <= MOST_PARTS
+    return wish if few and all(axis.fits for axis in wish.axes) else None
+
+
+def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the pads in front, then behind; None where they follow from a shape that is not known."""
+    mode = attribute_of(node, "auto_pad", "NOTSET")
+    if mode in ("NOTSET", "VALID") and not attribute_of(node, "output_shape", None):
+        stated = attribute_of(node, "pads", None) if mode == "NOTSET" else None
+        return tuple(stated or [0] * (2 * len(spans)))
+    totals = []
+    sizes = [(known_shape(value) or ())[2:] for value in (node.inputs[0], node.outputs[0])]
+    for stride, span, size, wanted in zip(strides, spans, *sizes, strict=False):
+        if not isinstance(size, int) or not isinstance(wanted, int):
+            return None
+        totals.append(stride * (size - 1) + span - wanted)
+    if len(totals) != len(spans):
         return None
-    if not wish.is_even and math.prod(strides) > MOST_PARTS:
-        return None
-    return wish
+    begins = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
+    pads = (*begins, *(total - begin for total, begin in zip(totals, begins, strict=True)))
+    return pads if min(pads) >= 0 else None
 
 
 def _rewrite(node: ir.Node, wish: _Wish, names: Names) -> None:
     """Put convolutions, and what interleaves and cuts their results, in the place of a node."""
-    source, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
-    assert source is not None
-    rank, steps = len(wish.strides), _Steps(node, names)
-    # along each axis: pads of the convolution, and what is cut of its interleaved result in front and behind
-    reach = [(size - 1) * one for size, one in zip(wish.taps, wish.dilations, strict=True)]
-    before, after, front, behind = list(reach), list(reach), [0] * rank, [0] * rank
-    for axis, (stride, size) in enumerate(zip(wish.strides, wish.kernel, strict=True)):
-        least = (size // stride - 1) * wish.dilations[axis]  # what the part with the fewest weights reaches
-        left = min(wish.begins[axis] // stride, least)
-        before[axis], front[axis] = reach[axis] - left, wish.begins[axis] - left * stride
-        rest = wish.taps[axis] * stride - size + wish.ends[axis]
-        right = min(rest // stride, reach[axis])
-        after[axis], behind[axis] = reach[axis] - right, rest - right * stride
-    is_cut = any(front) or any(behind)
-    settings: dict[str, Any] = {"dilations": list(wish.dilations), "group": wish.groups, "pads": [*before, *after]}
-    phases = list(itertools.product(*map(range, wish.strides)))
-    channels = wish.weights.shape[1] * wish.groups
-    if len(phases) == 1:
-        whole = steps.convolution(source, wish.part(phases[0]), bias, settings)
+    steps = _Steps(node, names)
+    if all(axis.stride == 1 for axis in wish.axes):
+        found = _convolution(steps, wish, _part(steps, wish, wish.phases[0]), wish.bias, wish.phases[0])
     else:
-        whole = _interleaved(steps, wish, phases, channels, source, bias, settings)
-    if is_cut:
-        axes = np.arange(2, 2 + rank)
-        starts, ends = np.array(front), np.array([-one if one else THE_END for one in behind])
-        inputs = [whole, steps.constant("starts", starts), steps.constant("ends", ends), steps.constant("axes", axes)]
-        replace_node(node, "Slice", inputs)
-    else:
-        last = whole.producer()
-        assert last is not None
-        replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
+        found = _interleaved(steps, wish)
+    cuts = [axis.cut for axis in wish.axes]
+    if any(map(any, cuts)):
+        axes = np.arange(2, 2 + len(cuts))
+        starts, ends = np.array([one for one, _ in cuts]), np.array([-one if one else THE_END for _, one in cuts])
+        bounds = [steps.constant(*one) for one in (("starts", starts), ("ends", ends), ("axes", axes))]
+        found = steps.add("Slice", [found, *bounds])
+    if wish.has_gaps and wish.bias is not None:
+        each = steps.constant("each", np.array([wish.channels, *[1] * len(cuts)]))
+        found = steps.add("Add", [found, steps.add("Reshape", [wish.bias, each])])
+    last = found.producer()
+    assert last is not None
+    replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
 
 
-def _interleaved(
-    steps: _Steps,
-    wish: _Wish,
-    phases: Sequence[tuple[int, ...]],
-    channels: int,
-    source: ir.Value,
-    bias: ir.Value | None,
-    settings: dict[str, Any],
+def _part(steps: _Steps, wish: _Wish, phase: Sequence[_Part]) -> ir.Value:
+    """Return the weights of the convolution for one phase: ``[channels out, channels in / groups, *taps]``."""
+    constant = constant_of(wish.weights)
+    if constant is not None:
+        return steps.constant("weights", _known_part(constant, wish.groups, phase))
+    taps = [part.taps for part in phase]  # case 1
+    split = [wish.groups, wish.shape[0] // wish.groups, wish.shape[1], *taps]
+    turned, whole = [0, 2, 1, *range(3, 3 + len(taps))], [wish.channels, split[1], *taps]
+    starts = [part.first + (part.taps - 1) * part.step for part in phase]
+    ends = [part.first - 1 if part.first else -THE_END for part in phase]
+    rows = (starts, ends, range(2, 2 + len(taps)), [-part.step for part in phase])
+    bounds = [steps.constant("cut", np.array(row)) for row in rows]
+    groups_apart = [steps.add("Slice", [wish.weights, *bounds]), steps.constant("split", np.array(split))]
+    outputs_first = steps.add("Transpose", [steps.add("Reshape", groups_apart)], {"perm": turned})
+    return steps.add("Reshape", [outputs_first, steps.constant("whole", np.array(whole))])
+
+
+def _known_part(weights: np.ndarray, groups: int, phase: Sequence[_Part]) -> np.ndarray:
+    """Return what `_part` does, of constant weights."""
+    cut = weights[:, :, *(slice(part.first, None, part.step) for part in phase)]
+    mirrored = np.flip(cut, tuple(range(2, cut.ndim)))
+    split = mirrored.reshape(groups, -1, *mirrored.shape[1:])  # [groups, in, out, *taps]
+    return np.swapaxes(split, 1, 2).reshape(-1, split.shape[1], *cut.shape[2:])
+
+
+def _convolution(
+    steps: _Steps, wish: _Wish, weights: ir.Value, bias: ir.Value | None, phase: Sequence[_Part]
 ) -> ir.Value:
-    """Return the results of all phases, interleaved."""
-    rank = len(wish.strides)
-    parts = [wish.part(phase) for phase in phases]
-    is_depthwise = wish.groups > 1 and wish.weights.shape[0] == wish.groups
-    together = wish.is_even and not is_depthwise and (bias is None or constant_of(bias) is not None)
-    if together:  # [batch, channels * phases, *size], the phases of a channel side by side
-        weights = np.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
-        if bias is not None:
-            bias = steps.constant("bias", np.repeat(constant_of(bias), len(phases)))  # type: ignore[arg-type]
-        found = steps.convolution(source, weights, bias, settings)
-        first, second = [channels], list(wish.strides)
-        order = [0, 1, *itertools.chain(*((2 + rank + axis, 2 + axis) for axis in range(rank)))]
+    """Return the convolution of the source with some weights, padded for a phase."""
+    pads = [axis.pads(part) for axis, part in zip(wish.axes, phase, strict=True)]
+    settings = {
+        "dilations": [axis.spread for axis in wish.axes],
+        "group": wish.groups,
+        "pads": [*(before for before, _ in pads), *(after for _, after in pads)],
+        "kernel_shape": [part.taps for part in phase],
+        "strides": [1] * len(phase),
+    }
+    return steps.add("Conv", [wish.source, weights, *([] if bias is None else [bias])], settings)
+
+
+def _interleaved(steps: _Steps, wish: _Wish) -> ir.Value:
+    """Return the results of all phases, interleaved, with zeros where there are none."""
+    phases, rank, channels = wish.phases, len(wish.axes), wish.channels
+    bias = None if wish.has_gaps else wish.bias
+    is_depthwise = wish.groups > 1 and wish.shape[0] == wish.groups
+    weights, shift = constant_of(wish.weights), None if bias is None else constant_of(bias)
+    is_known = weights is not None and (bias is None or shift is not None)
+    counts = [extent for axis in wish.axes for extent in (len(axis.reached), 1)]
+    if weights is not None and is_known and wish.is_even and not is_depthwise:
+        # case 2: [batch, channels * phases, *size], the phases of a channel side by side
+        parts = [_known_part(weights, wish.groups, phase) for phase in phases]
+        together = np.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
+        bias = None if shift is None else steps.constant("bias", np.repeat(shift, len(phases)))
+        found = _convolution(steps, wish, steps.constant("weights", together), bias, phases[0])
+        first, places = [channels, *counts], list(range(2, 2 + 2 * rank))
+        kept = 1
     else:  # [batch, phases * channels, *size]
-        results = []
-        for part in parts:
-            taps = zip(wish.taps, part.shape[2:], strict=True)
-            fewer = [(most - size) * one for (most, size), one in zip(taps, wish.dilations, strict=True)]
-            pads = [before - less for before, less in zip(settings["pads"][:rank], fewer, strict=True)]
-            results.append(
-                steps.convolution(source, part, bias, settings | {"pads": [*pads, *settings["pads"][rank:]]})
-            )
-        found = steps.add("Concat", results, {"axis": 1})
-        first, second = list(wish.strides), [channels]
-        order = [0, 1 + rank, *itertools.chain(*((2 + rank + axis, 1 + axis) for axis in range(rank)))]
+        found = _apart(steps, wish, bias)
+        first, places = [*counts, channels], list(range(1, 1 + 2 * rank))
+        kept = 1 + 2 * rank
     size = steps.add("Shape", [found], {"start": 2})
-    parts_of = steps.constant("parts", np.array([0, *first, *second]))
-    split = steps.add("Reshape", [found, steps.add("Concat", [parts_of, size], {"axis": 0})])
-    turned = steps.add("Transpose", [split], {"perm": order})
-    large = steps.add("Mul", [size, steps.constant("strides", np.array(wish.strides))])
-    kept = steps.constant("kept", np.array([0, channels]))
-    return steps.add("Reshape", [turned, steps.add("Concat", [kept, large], {"axis": 0})])
+    extents = steps.add("Concat", [steps.constant("parts", np.array([0, *first])), size], {"axis": 0})
+    order = [0, kept]
+    for number in range(rank):
+        order += [2 + 2 * rank + number, places[2 * number], places[2 * number + 1]]
+    turned = steps.add("Transpose", [steps.add("Reshape", [found, extents])], {"perm": order})
+    if wish.has_gaps:  # case 3
+        ends = [0, 0]
+        for axis in wish.axes:
+            ends += [0, axis.stride // axis.common - len(axis.reached), axis.common - 1]
+        turned = steps.add("Pad", [turned, steps.constant("gaps", np.array([0] * len(ends) + ends))])
+    strides = np.array([axis.stride for axis in wish.axes])
+    large = steps.add("Mul", [size, steps.constant("strides", strides)])
+    shape = steps.add("Concat", [steps.constant("kept", np.array([0, channels])), large], {"axis": 0})
+    return steps.add("Reshape", [turned, shape])
+
+
+def _apart(steps: _Steps, wish: _Wish, bias: ir.Value | None) -> ir.Value:
+    """Return the results of all phases, one behind the other along the channels."""
+    phases = wish.phases
+    weights = [_part(steps, wish, phase) for phase in phases]
+    if wish.is_even and wish.groups == 1 and len(phases) > 1:  # case 2, of computed weights
+        every = steps.add("Concat", weights, {"axis": 0})
+        repeated = None if bias is None else steps.add("Concat", [bias] * len(phases), {"axis": 0})
+        return _convolution(steps, wish, every, repeated, phases[0])
+    results = [_convolution(steps, wish, one, bias, phase) for one, phase in zip(weights, phases, strict=True)]
+    return steps.add("Concat", results, {"axis": 1}) if len(results) > 1 else results[0]
 
 
 @dataclass(slots=True)
@@ -226,12 +352,3 @@ class _Steps:
         step.outputs[0].name = self.names.fresh(f"{name}_output")
         graph.insert_before(self.node, step)
         return step.outputs[0]
-
-    def convolution(
-        self, source: ir.Value, weights: np.ndarray, bias: ir.Value | None, settings: dict[str, Any]
-    ) -> ir.Value:
-        """Return the convolution with some weights."""
-        kernel = {"kernel_shape": list(weights.shape[2:]), "strides": [1] * (weights.ndim - 2)}
-        return self.add(
-            "Conv", [source, self.constant("weights", weights), *([] if bias is None else [bias])], settings | kernel
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -214,28 +215,36 @@ def _reshaped(facts: Facts) -> Contents | None:
     return Contents(tuple(extent for extent in shape if isinstance(extent, int)), source.elements)
 
 
+def _is_small(shape: Sequence[int]) -> bool:
+    """Whether so many elements may be looked at: counted without overflow, for a model may say any numbers."""
+    return all(extent >= 0 for extent in shape) and math.prod(map(int, shape)) <= MOST_CONTENTS
+
+
 def _constant_of_shape(facts: Facts) -> Contents | None:
     counted = facts.numbers(0)
     value = facts.attribute("value")
     number = 0 if value is None else value.reshape(-1)[0]
-    if counted is None or int(np.prod(counted)) > MOST_CONTENTS or number != int(number):
+    if counted is None or not _is_small(counted) or not np.isfinite(number) or number != int(number):
         return None
-    return Contents(counted, (int(number),) * int(np.prod(counted)))
+    return Contents(counted, (int(number),) * math.prod(counted))
 
 
 def _expand(facts: Facts) -> Contents | None:
     source, target = facts.content(0), facts.numbers(1)
-    if source is None or target is None:
+    if source is None or target is None or not _is_small(target):
         return None
-    shape = np.broadcast_shapes(source.shape, target)
-    if int(np.prod(shape)) > MOST_CONTENTS:
+    try:
+        shape = np.broadcast_shapes(source.shape, target)
+    except ValueError:  # they do not go together: the node says so where it runs
+        return None
+    if not _is_small(shape):
         return None
     return Contents.of(np.broadcast_to(source.array(), shape))
 
 
 def _tile(facts: Facts) -> Contents | None:
     source, repeats = facts.content(0), facts.numbers(1)
-    if source is None or repeats is None or int(np.prod(repeats)) * len(source.elements) > MOST_CONTENTS:
+    if source is None or repeats is None or not _is_small((*repeats, len(source.elements))):
         return None
     return Contents.of(np.tile(source.array(), repeats))
 

@@ -6,8 +6,19 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule
-from graft.core.model.symbols import Ranges, add, ceildiv, floordiv, is_at_least, maximum, minimum, multiply, subtract
-from graft.runtime.extents import Extent
+from graft.core.model.symbols import (
+    Range,
+    Ranges,
+    add,
+    ceildiv,
+    floordiv,
+    is_at_least,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
+from graft.runtime.extents import Extent, Symbol
 
 CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv"})
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
@@ -28,6 +39,18 @@ def _convolved(facts: Facts, image: Shape | None, weights: Shape | None) -> list
         return []
     kernel = facts.attribute("kernel_shape") or weights[2:]
     return [(image[0], weights[0], *_windows(facts, image[2:], kernel))]
+
+
+def channels_of_weights(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+    """Return the range of a symbol that is an image's channels: the one number that a convolution's weights say."""
+    if facts.view.op_type not in CONVOLUTIONS:
+        return {}
+    image, weights = facts.shape(0), facts.shape(3 if facts.view.op_type == "QLinearConv" else 1)
+    if not image or not weights or not isinstance(image[1], Symbol) or not isinstance(weights[1], int):
+        return {}
+    number = weights[1] * int(facts.attribute("group", 1))
+    found = Range(number, number)
+    return {} if ranges.get(image[1]) == found else {image[1]: found}
 
 
 def _pool(facts: Facts) -> list[Shape | None]:

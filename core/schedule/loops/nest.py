@@ -32,7 +32,7 @@ from graft.core.tensor_ir.ir import (
     is_ordered,
 )
 from graft.core.tensor_ir.simplify import Simplifier
-from graft.core.tensor_ir.visit import children, substitute
+from graft.core.tensor_ir.visit import children, free_variables, substitute
 
 INTRINSIC_WORK = 15
 """Operations that an intrinsic counts for."""
@@ -135,8 +135,10 @@ def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int, latency: i
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
     ordered = stage.operator is not None and is_ordered(stage.operator, stage.value.type)
     regrouped = () if ordered else stage.reduced
+    counts = [axis.count for axis in stage.reduced if axis.count is not None]
+    told = free_variables(*counts)  # the lanes of a vector take as many turns of a loop
     for axis in (*reversed(stage.axes), *reversed(regrouped)):
-        if axis.count is not None:
+        if axis.count is not None or axis.variable in told:
             continue
         cost = _vector_cost(stage, axis, simplifier, lanes, amount, latency)
         if cost < best[0]:

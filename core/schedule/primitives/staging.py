@@ -302,7 +302,9 @@ class ComputeAt(Step):
             self.fail(f"nothing stands before the nest of '{self.loop}'")
         here = next(n for n, one in enumerate(block.statements) if one is path[position + 1])
         makers = [one for one in block.statements[:here] if _touches(one, buffer)]
-        if not makers or any(isinstance(one, Block) for one in path[position + 1 :]):
+        is_updated = any(one.writes for one in accesses(loop.body) if one.buffer is buffer)
+        is_between = any(isinstance(one, Block) for one in path[position + 1 :])
+        if not makers or (is_between and (is_updated or _uses(path[position + 1], buffer) > _uses(loop.body, buffer))):
             self.fail(
                 f"no nest before that of '{self.loop}' computes '{self.buffer}', or more than loops stand between"
             )
@@ -310,7 +312,6 @@ class ComputeAt(Step):
         simplifier = bounded(function.body)
         region = region_of(self, loop.body, buffer, simplifier)
         nests = [self._moved(maker, region, simplifier, number) for number, maker in enumerate(makers)]
-        is_updated = any(one.writes for one in accesses(loop.body) if one.buffer is buffer)
         new: Statement = Block((*nests, loop.body))
         if is_updated:
             self._check_own(path, position, buffer, simplifier)
@@ -383,5 +384,9 @@ class ComputeAt(Step):
         return body
 
 
+def _uses(statement: Statement, buffer: Buffer) -> int:
+    return sum(one.buffer is buffer for one in accesses(statement))
+
+
 def _touches(statement: Statement, buffer: Buffer) -> bool:
-    return any(one.buffer is buffer for one in accesses(statement))
+    return _uses(statement, buffer) > 0

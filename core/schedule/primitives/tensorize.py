@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
 from graft.core.tensor_ir.ir import (
     Binary,
+    Bitcast,
     Buffer,
     CallExtern,
     Cast,
@@ -16,16 +17,19 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Function,
+    If,
     Intrinsic,
     Load,
     Ramp,
+    Select,
     Statement,
     Store,
+    Unary,
     Variable,
 )
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.simplify import Simplifier
-from graft.core.tensor_ir.visit import free_variables
+from graft.core.tensor_ir.visit import children, free_variables
 
 
 def dot_meaning(name: str) -> Function:
@@ -56,7 +60,7 @@ class Tensorize(Step):
 
     def change(self, function: Function) -> Function:
         """Return the function with the instruction."""
-        loop = find(self, function.body, self.loop)
+        loop, conditions = _without_conditions(find(self, function.body, self.loop))
         known = {**MEANINGS, **(self.meanings or {})}
         if self.instruction not in known:
             self.fail(f"there is no instruction '{self.instruction}'; there are {', '.join(known)}")
@@ -67,6 +71,8 @@ class Tensorize(Step):
             self.fail(f"'{self.loop}' is not what '{self.instruction}' means: {reason}")
         operands = [matcher.operands[buffer] for buffer in meaning.parameters]
         new = self._call(meaning, operands)
+        for condition in reversed(conditions):
+            new = If(condition, new)
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
 
     def _call(self, meaning: Function, operands: list[Load]) -> Statement:
@@ -76,6 +82,26 @@ class Tensorize(Step):
         width = DOTS[self.instruction].width
         groups = [Load(one.buffer, (*one.indices[:-1], Ramp(one.indices[-1], 1, width))) for one in inputs]
         return Store(total.buffer, total.indices, Intrinsic(self.instruction, (total, *groups), total.type))
+
+
+def _without_conditions(loop: For) -> tuple[For, list[Expression]]:
+    """Return a loop without the conditions in it that are the same in all iterations, and these."""
+    chain, conditions = list[For](), list[Expression]()
+    inner: Statement = loop
+    while True:
+        match inner:
+            case For(body=body):
+                chain.append(inner)
+                inner = body
+            case If(condition, body, None) if not {one.variable for one in chain} & {*free_variables(condition)}:
+                conditions.append(condition)
+                inner = body
+            case _:
+                break
+    for one in reversed(chain):
+        inner = replace(one, body=inner)
+    assert isinstance(inner, For), inner
+    return inner, conditions
 
 
 class _Matcher:
@@ -113,8 +139,13 @@ class _Matcher:
                 straight = self._both((left, first), (right, second))
                 turned = operator in ("add", "mul") and self._both((left, second), (right, first)) is None
                 return None if turned else straight
-            case Cast(value, dtype), Cast(inner, other) if dtype == other:
+            case (Cast(value, dtype), Cast(inner, other)) | (Bitcast(value, dtype), Bitcast(inner, other)):
+                return self.expression(value, inner) if dtype == other else "the values differ"
+            case Unary(operator, value), Unary(other, inner) if operator == other:
                 return self.expression(value, inner)
+            case Select(), Select():
+                pairs = zip(children(meant), children(given), strict=True)
+                return self._both(*pairs)
             case Constant(), Constant() if meant == given:
                 return None
         return "the values differ"

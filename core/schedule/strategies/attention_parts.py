@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
@@ -11,7 +11,7 @@ from graft.core.schedule.loops.inline import inline_into, permuted, stage_expres
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.tensor_ir.anchor_rules import factors_of
-from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.visit import free_variables, loads
 
 FLOATS = ("float32", "float64")
@@ -34,6 +34,8 @@ class Attention:
     order: tuple[int, ...]
     empty_is_zero: bool
     """Whether a query whose scores are all minus infinity gets a result of 0; else of NaN."""
+    nan_is_zero: bool
+    """Whether all weights of a query are 0 where they would be NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class AttentionStages:
     output: Buffer
     order: tuple[int, ...]
     empty_is_zero: bool
+    nan_is_zero: bool
 
 
 def analyse_attention(kernel: Kernel) -> Attention | None:
@@ -57,7 +60,7 @@ def analyse_attention(kernel: Kernel) -> Attention | None:
     scores, values = _product(stages.scores), _product(stages.values)
     if scores is None or values is None or not is_weighted(values.left, values.depth[0].variable, stages):
         return None
-    return Attention(scores, values, stages.output, stages.order, stages.empty_is_zero)
+    return Attention(scores, values, stages.output, stages.order, stages.empty_is_zero, stages.nan_is_zero)
 
 
 def attention_stages(kernel: Kernel) -> AttentionStages | None:
@@ -70,19 +73,23 @@ def attention_stages(kernel: Kernel) -> AttentionStages | None:
     if [_operator(stages[number]) for number in sums] != OPERATORS or len(kernel.outputs) != 1:
         return None
     first, top, total, last = sums
-    if total != top + 1 or last != total + 2:
+    if total != top + 1 or last < total + 2:
         return None
     producers: dict[Buffer, Stage] = {}
     for stage in stages[:first]:
         producers[stage.buffer] = inline_into(stage, producers)
     anchor, *followers = (inline_into(stage, producers) for stage in stages[first:top])
     scores = _epilogue((anchor, *(indexed_by_axes(stage, anchor.buffer) for stage in followers)))
-    values = _epilogue((inline_into(stages[last], producers),))
+    weights = stages[total + 1].buffer
+    for stage in stages[total + 2 : last]:
+        producers[stage.buffer] = inline_into(stage, producers)
+    product, nan_is_zero = _weighting(inline_into(stages[last], producers), weights)
+    values = _epilogue((product,))
     order = _order(stages[last:], kernel.outputs[0])
     if scores is None or values is None or order is None or not _reads_only(stages[top], scores.last):
         return None
     empty_is_zero = stages[top].epilogue is not None
-    return AttentionStages(scores, values, stages[last - 1].buffer, kernel.outputs[0], order, empty_is_zero)
+    return AttentionStages(scores, values, weights, kernel.outputs[0], order, empty_is_zero, nan_is_zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,23 @@ def factored(epilogue: Epilogue) -> FactoredProduct | None:
         return None
     (axis,) = stage.reduction.axes
     return FactoredProduct(epilogue, left, right, axis.variable, axis.extent)
+
+
+def _weighting(product: Stage, weights: Buffer) -> tuple[Stage, bool]:
+    """Return a product with the weights where its factor chooses 0 for those that are NaN, and whether it does."""
+
+    def plain(factor: Expression) -> Expression:
+        match factor:
+            case Select(Binary("ne", left, right), Constant(0), Load(buffer) as kept) if buffer is weights:
+                return kept if left == right == kept else factor
+        return factor
+
+    match product.value:
+        case Binary("mul", left, right):
+            factors = plain(left), plain(right)
+            changed = factors != (left, right)
+            return (replace(product, value=Binary("mul", *factors)), True) if changed else (product, False)
+    return product, False
 
 
 def _operator(stage: Stage) -> str:

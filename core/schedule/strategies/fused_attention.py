@@ -223,8 +223,9 @@ class AttentionScheduler:
         row = Variable("row")
         height = b.subtract(self.rows.begin(b.add(first, count)), start)
         softmax = softmax_row(
-            self.scores, self.factors, row, self.tile.lanes, self.chains, empty_is_zero=self.parts.empty_is_zero
-        )
+            self.scores, self.factors, row, self.tile.lanes, self.chains,
+            empty_is_zero=self.parts.empty_is_zero, nan_is_zero=self.parts.nan_is_zero,
+        )  # fmt: skip
         before: tuple[Statement, ...] = ()
         if self.words:
             scores, term, query = self.parts.scores, self.parts.scores.depth[0].variable, Variable("query")

@@ -10,7 +10,7 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
-from graft.core.schedule.strategies.generic_nest import fuse, schedule_stages
+from graft.core.schedule.strategies.generic_nest import fuse, leading_tables, schedule_stages
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Buffer, Load, Stage
 from graft.core.tensor_ir.visit import loads
@@ -28,7 +28,10 @@ def schedule_elementwise(kernel: Kernel, target: Target) -> Scheduled:
     """
     most = REPEATED * sum(operations(stage.value) for stage in kernel.stages)
     # What one stage has grown to is inlined no further: it would grow with every operator that reads it.
-    stages = inline_stages(kernel.stages, kernel.outputs, lambda stage: operations(stage.value) <= most)
+    tables = {stage.buffer for stage in leading_tables(kernel.stages)}
+    stages = inline_stages(
+        kernel.stages, kernel.outputs, lambda stage: stage.buffer not in tables and operations(stage.value) <= most
+    )
     inlined = all(stage.buffer in kernel.outputs or stage.reduction is not None for stage in stages)
     if not inlined or sum(operations(stage.value) for stage in stages) > most:
         stages = fuse(kernel.stages, kernel.outputs)

@@ -49,6 +49,8 @@ CHEAP = 4
 """Operations that are rather repeated than kept in memory."""
 ROW = 256
 """Elements of a row of stages that do not reduce."""
+TABLE = 8
+"""How many times as large as a table what reads it must be, to be worth the memory."""
 SHORT_ROW = 8
 """Elements that a row of stages with reductions should have at least."""
 
@@ -59,11 +61,25 @@ def schedule_generic(kernel: Kernel, target: Target) -> Scheduled:
     return schedule_stages(kernel, stages, target)
 
 
+def leading_tables(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the stages in front that read nothing and are of one axis, where something larger reads them."""
+    tables: list[Stage] = []
+    for stage in stages[:-1]:
+        if len(stage.axes) != 1 or stage.reduction is not None or loads(stage.value):
+            break
+        tables.append(stage)
+    sizes = [prod(constant_shape(stage.buffer) or ()) for stage in stages] if tables else []
+    return tuple(tables) if max(sizes[: len(tables)], default=0) * TABLE <= max(sizes, default=0) else ()
+
+
 def fuse(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...]:
-    """Inline the stages that are cheap to repeat, or whose every element is used once."""
+    """Inline the stages that are cheap to repeat, or whose every element is used once; tables in front stay."""
     uses = {stage.buffer: _uses(stage.buffer, stages) for stage in stages}
+    tables = {stage.buffer for stage in leading_tables(stages)}
 
     def wanted(stage: Stage) -> bool:
+        if stage.buffer in tables:
+            return False
         readers = uses[stage.buffer]
         once = len(readers) == 1 and space(readers[0]) <= space(stage)
         return once or operations(stage.value) <= CHEAP
@@ -127,17 +143,23 @@ def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
     """Return loops that run the stages as they are, row by row where that is possible."""
     stages = with_epilogues(stages, kernel.outputs)
     machine, simplifier = target.machine, Simplifier()
+    tables = leading_tables(stages)
+    stages = stages[len(tables) :]
     between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
     rows = common_rows(stages)
     layout = Layout(rows, between)
     shape = constant_shape(stages[0].buffer) or ()
     row_axes = [LoopAxis(Variable(f"row{number}"), extent) for number, extent in enumerate(shape[:rows])]
+    made = [flatten(stage, layout, simplifier) for stage in tables]
     flat = [flatten(stage, layout, simplifier, row_axes) for stage in stages]
     memory = [layout.flat(buffer) for buffer in between]
     if rows:
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
         body = _allocated(memory, Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))
+    if tables:
+        first = (nest(stage, simplifier, machine, parallel=False) for stage in made)
+        body = _allocated([layout.flat(table.buffer) for table in tables], Block((*first, body)))
     parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
     finished = instantiate(simplify_statement(lower_loops(body)), {})

@@ -49,8 +49,10 @@ class RunningSoftmax:
         pitch: int,
         *,
         empty_is_zero: bool,
+        nan_is_zero: bool,
     ) -> None:
-        self.epilogue, self.outer, self.lanes, self.empty_is_zero = epilogue, outer, lanes, empty_is_zero
+        self.epilogue, self.outer, self.lanes = epilogue, outer, lanes
+        self.empty_is_zero, self.nan_is_zero = empty_is_zero or nan_is_zero, nan_is_zero
         self.kind, self.group = Type(epilogue.anchor.value.type.dtype), group
         self.scored = self._scratch("scores", group, pitch)
         self.tops, self.sums = self._scratch("tops", height), self._scratch("sums", height, lanes)
@@ -131,7 +133,10 @@ class RunningSoftmax:
         return Allocate(part, Block((*passes, Let(top, larger(best, before), Let(used, finite, Block(stores))))))
 
     def _powers(self, rows: Rows, keys: Keys, number: Expression) -> Statement:
-        """Return what turns one row of scores into exponentials, and one over their sum so far."""
+        """Return what turns one row of scores into exponentials, and one over their sum so far.
+
+        Where a row of NaN has weights of 0, so have its results of earlier blocks; its sum stays NaN for later ones.
+        """
         lanes, vector = self.lanes, Variable("vector")
         sums = Buffer("sum", self.kind.dtype, (b.index(lanes),), None, "register", 64)
         home = (ramp(b.index(0), lanes),)
@@ -145,7 +150,12 @@ class RunningSoftmax:
         start = If(keys.is_first, Store(sums, home, self._constant(0.0, lanes)), Store(sums, home, scaled))
         total = Load(sums, home) if lanes == 1 else Horizontal("add", Load(sums, home))
         nothing = b.equal(total, 0.0) if self.empty_is_zero else b.equal(keys.count, 0)
-        factor = b.divide(self._constant(1.0), b.select(nothing, self._constant(1.0), total))
-        end = (Store(self.sums, kept, Load(sums, home)), Store(self.factors, (number,), factor))
-        body = Block((start, For(vector, keys.vectors, "serial", step), *end))
+        one = self._constant(1.0)
+        factor: Statement = Store(self.factors, (number,), b.divide(one, b.select(nothing, one, total)))
+        if self.nan_is_zero:
+            cleared = For(vector, keys.vectors, "serial", Store(self.scored, score.indices, self._constant(0.0, lanes)))
+            no_change = Store(self.changes, (number,), self._constant(0.0))
+            factor = If(b.is_nan(total), Block((cleared, no_change, Store(self.factors, (number,), one))), factor)
+        end = Block((Store(self.sums, kept, Load(sums, home)), factor))
+        body = Block((start, For(vector, keys.vectors, "serial", step), end))
         return Allocate(sums, Let(top, wide(Load(self.largest, (number,)), lanes), body))

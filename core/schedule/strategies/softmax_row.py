@@ -16,6 +16,7 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Horizontal,
+    If,
     Let,
     Load,
     Select,
@@ -29,12 +30,20 @@ from graft.core.types import Type
 
 
 def softmax_row(
-    rows: Buffer, factors: Buffer, row: Expression, lanes: int, chains: int, *, empty_is_zero: bool = False
+    rows: Buffer,
+    factors: Buffer,
+    row: Expression,
+    lanes: int,
+    chains: int,
+    *,
+    empty_is_zero: bool = False,
+    nan_is_zero: bool = False,
 ) -> Statement:
     """Return the code that turns ``rows[row]`` into ``exp(x - max)`` and stores one over the sum in ``factors[row]``.
 
     ``chains`` sums side by side hide the latency of one. The row's length is a multiple of ``lanes``; what it is padded
-    with is minus infinity. A row of nothing but that (unless ``empty_is_zero``), and one with a NaN, becomes NaN.
+    with is minus infinity. A row of nothing but that (unless ``empty_is_zero``), and one with a NaN, becomes NaN; with
+    ``nan_is_zero`` such a row becomes 0.
     """
     kind, vectors = Type(rows.dtype), b.dims(rows)[1] // lanes
     count = min(chains, vectors)
@@ -73,8 +82,13 @@ def softmax_row(
     if empty_is_zero:
         total = Select(b.equal(total, 0.0), Constant(1.0, kind), total)
         best = Select(b.equal(best, float("-inf")), Constant(0.0, kind), best)
-    factor = b.divide(Constant(1.0, kind), total)
-    powers = Block((*started(0.0), _each(vectors, count, exponential), Store(factors, (row,), factor)))
+    one, known = Constant(1.0, kind), Variable("total", kind)
+    finish: Statement = Store(factors, (row,), b.divide(one, known))
+    if nan_is_zero:
+        nothing = wide(Constant(0.0, kind), lanes)
+        cleared = _each(vectors, 1, lambda vector, _: Store(rows, at(vector).indices, nothing))
+        finish = If(b.is_nan(known), Block((cleared, Store(factors, (row,), one))), finish)
+    powers = Block((*started(0.0), _each(vectors, count, exponential), Let(known, total, finish)))
     largest = Let(top, wide(best, lanes), powers)
     return Allocate(parts, Block((*started(float("-inf")), _each(vectors, count, larger), largest)))
 

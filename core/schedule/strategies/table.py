@@ -16,6 +16,7 @@ from graft.core.schedule.strategies import (
     generic_nest,
     im2col_bf16,
     im2col_integers,
+    narrow_weights,
     nhwc_integers,
     pointwise_nhwc,
     recurrent_layers,
@@ -63,6 +64,7 @@ TABLE = StrategyTable(
         winograd_nchw.STRATEGY,
         direct_convolution.STRATEGY,
         # everything else
+        narrow_weights.STRATEGY,
         blocked_product.STRATEGY,
         fused_elementwise.STRATEGY,
         split_reduction.STRATEGY,

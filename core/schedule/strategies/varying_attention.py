@@ -126,8 +126,9 @@ class _Loops:
         group = self.group
         self.few, self.in_place = few, InPlace(scores, values, self.outer, self.lanes)
         self.softmax = RunningSoftmax(
-            scores.epilogue, self.outer, self.lanes, group, self.height, pitch, empty_is_zero=stages.empty_is_zero
-        )
+            scores.epilogue, self.outer, self.lanes, group, self.height, pitch,
+            empty_is_zero=stages.empty_is_zero, nan_is_zero=stages.nan_is_zero,
+        )  # fmt: skip
         shape = (b.index(self.height), b.index(self.panels.across))
         self.results = Buffer("results", self.kind.dtype, shape, memory="scratch", alignment=64)
 

@@ -64,6 +64,7 @@ typedef struct {
   Instruction *instructions;
   int64_t count;
   int64_t steps_left;
+  bool without_data; /* the time of a run does not depend on what it computes */
   char message[256];
 } Accelerator;
 
@@ -102,6 +103,23 @@ bool accelerator_fail(Accelerator *self, const char *format, ...) __attribute__(
 uint64_t accelerator_random(uint64_t *state);
 int64_t accelerator_steps(const Instruction *instruction);
 int64_t accelerator_dram_entry(const Accelerator *self, MemoryKind memory);
+
+/* What one step reads and writes: an accumulator, an input or another accumulator, and weights. */
+typedef struct {
+  int64_t destination, source, weight;
+} Step;
+
+static inline Step accelerator_step(const Accelerator *self, const Instruction *i, int64_t outer, int64_t inner,
+                                    int64_t k) {
+  uint32_t word = self->micro_op[k];
+  int64_t destination = word & ((1u << self->destination_bits) - 1);
+  int64_t source = word >> self->destination_bits & ((1u << self->source_bits) - 1);
+  int64_t weight = (int64_t)((uint64_t)word >> (self->destination_bits + self->source_bits)) &
+                   ((INT64_C(1) << self->weight_bits) - 1);
+  return (Step){destination + outer * i->destination_outer + inner * i->destination_inner,
+                source + outer * i->source_outer + inner * i->source_inner,
+                weight + outer * i->weight_outer + inner * i->weight_inner};
+}
 
 static inline Queue pop_queue(const Instruction *instruction, bool next) {
   if (!(next ? instruction->pop_next : instruction->pop_previous)) return NO_QUEUE;

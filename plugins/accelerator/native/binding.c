@@ -1,10 +1,11 @@
-/* The simulators as a Python module of one function. */
+/* The simulators, and the walk that proofs stand on, as a Python module. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "accelerator.h"
+#include "hazards.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static PyObject *sequence_of(const int64_t *numbers, Py_ssize_t count) {
   PyObject *list = PyList_New(count);
@@ -39,15 +40,17 @@ static PyObject *results(const AcceleratorCounters *counters, const Accelerator 
                        sequence_of(starts, machine->count), "ends", sequence_of(ends, machine->count));
 }
 
+enum { MODE_FUNCTIONAL, MODE_CYCLES, MODE_CYCLES_ALONE };
+
 static PyObject *simulate(PyObject *module, PyObject *arguments) {
   PyObject *tuple;
   Py_buffer stream, dram;
   unsigned long long seed;
   long long most_steps;
-  int with_time;
+  int mode;
   (void)module;
   AcceleratorConfiguration configuration;
-  if (!PyArg_ParseTuple(arguments, "Oy*w*pKL", &tuple, &stream, &dram, &with_time, &seed, &most_steps)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "Oy*w*iKL", &tuple, &stream, &dram, &mode, &seed, &most_steps)) return NULL;
   PyObject *found = NULL;
   Accelerator machine = {0};
   AcceleratorCounters counters = {0};
@@ -62,7 +65,9 @@ static PyObject *simulate(PyObject *module, PyObject *arguments) {
   }
   if (good) {
     accelerator_poison(&machine, seed);
-    good = with_time ? accelerator_run_cycles(&machine, &counters, times, times + machine.count)
+    machine.without_data = mode == MODE_CYCLES_ALONE;
+    good = mode != MODE_FUNCTIONAL
+               ? accelerator_run_cycles(&machine, &counters, times, times + machine.count)
                      : accelerator_run_functional(&machine, seed, &counters);
   }
   Py_END_ALLOW_THREADS
@@ -76,7 +81,58 @@ done:
   return found;
 }
 
+/* Whether instructions are taken once each and tensors lie in the DRAM, by rising address. */
+static bool is_consistent(const Hazards *hazards, Py_ssize_t sequence_bytes, const Accelerator *machine) {
+  if (sequence_bytes != (Py_ssize_t)((size_t)machine->count * sizeof(int64_t))) return false;
+  for (int64_t i = 0; i < machine->count; i++)
+    if (hazards->sequence[i] < 0 || hazards->sequence[i] >= machine->count) return false;
+  int64_t end = 0;
+  for (size_t i = 0; i < hazards->tensor_count; i++) {
+    const ProgramTensor *tensor = &hazards->tensors[i];
+    if (tensor->offset < end || tensor->size < 0 || tensor->size > machine->dram_bytes - tensor->offset) return false;
+    end = tensor->offset + tensor->size;
+  }
+  return true;
+}
+
+static PyObject *conflicts(PyObject *module, PyObject *arguments) {
+  PyObject *tuple, *found = NULL;
+  Py_buffer stream, dram, sequence, tensors;
+  (void)module;
+  AcceleratorConfiguration configuration;
+  if (!PyArg_ParseTuple(arguments, "Oy*w*y*y*", &tuple, &stream, &dram, &sequence, &tensors)) return NULL;
+  Accelerator machine = {0};
+  Hazards hazards = {.sequence = sequence.buf, .tensors = tensors.buf,
+                     .tensor_count = (size_t)tensors.len / sizeof(ProgramTensor)};
+  if (!read_configuration(tuple, &configuration)) goto done;
+  bool good = accelerator_open(&machine, &configuration, stream.buf, (size_t)stream.len, dram.buf, dram.len, 0);
+  if (good && !is_consistent(&hazards, sequence.len, &machine))
+    good = accelerator_fail(&machine, "the order of instructions or the table of tensors is wrong");
+  Py_ssize_t size = (Py_ssize_t)((size_t)machine.count * UNITS * sizeof(Conflict));
+  PyObject *bytes = good ? PyBytes_FromStringAndSize(NULL, size) : NULL;
+  if (bytes) {
+    hazards.conflicts = memset(PyBytes_AS_STRING(bytes), 0, (size_t)size);
+    Py_BEGIN_ALLOW_THREADS
+    good = accelerator_find_hazards(&machine, &hazards);
+    Py_END_ALLOW_THREADS
+  }
+  if (!good) PyErr_SetString(PyExc_RuntimeError, machine.message);
+  else if (bytes)
+    found = Py_BuildValue("O(LLLLL)", bytes, (long long)hazards.fault.kind, (long long)hazards.fault.index,
+                          (long long)hazards.fault.place, (long long)hazards.fault.first,
+                          (long long)hazards.fault.last);
+  Py_XDECREF(bytes);
+  accelerator_close(&machine);
+done:
+  PyBuffer_Release(&stream);
+  PyBuffer_Release(&dram);
+  PyBuffer_Release(&sequence);
+  PyBuffer_Release(&tensors);
+  return found;
+}
+
 static PyMethodDef METHODS[] = {
+    {"conflicts", conflicts, METH_VARARGS, "Follow a program's accesses; return conflicts by instruction, and a fault."},
     {"simulate", simulate, METH_VARARGS, "Run a stream of instructions on a DRAM, in place; return what was counted."},
     {NULL, NULL, 0, NULL},
 };

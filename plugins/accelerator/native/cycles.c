@@ -169,7 +169,7 @@ static int advance_unit(Cycles *self, Unit unit) {
     one->current = index;
     self->starts[index] = self->now;
     begin_work(self, one, i);
-    return accelerator_execute(self->machine, index) ? 1 : -1;
+    return self->machine->without_data || accelerator_execute(self->machine, index) ? 1 : -1;
   }
   const Instruction *i = at(self, one->current);
   if (one->ready > self->now) return 0;

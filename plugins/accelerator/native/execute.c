@@ -89,21 +89,6 @@ static bool store(Accelerator *self, int64_t index, const Instruction *i) {
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-  int64_t destination, source, weight;
-} Step;
-
-static Step step_of(const Accelerator *self, const Instruction *i, int64_t outer, int64_t inner, int64_t k) {
-  uint32_t word = self->micro_op[k];
-  int64_t destination = word & ((1u << self->destination_bits) - 1);
-  int64_t source = word >> self->destination_bits & ((1u << self->source_bits) - 1);
-  int64_t weight = (int64_t)((uint64_t)word >> (self->destination_bits + self->source_bits)) &
-                   ((INT64_C(1) << self->weight_bits) - 1);
-  return (Step){destination + outer * i->destination_outer + inner * i->destination_inner,
-                source + outer * i->source_outer + inner * i->source_inner,
-                weight + outer * i->weight_outer + inner * i->weight_inner};
-}
-
 /* Sums wrap, as in the model: the arithmetic is unsigned. */
 static inline void add_product(int32_t *restrict to, const int8_t *restrict x, const int8_t *restrict w, int64_t columns,
                                int64_t rows) {
@@ -211,7 +196,7 @@ static bool take_steps(Accelerator *self, int64_t index, const Instruction *i) {
   for (int64_t outer = 0; outer < i->outer; outer++)
     for (int64_t inner = 0; inner < i->inner; inner++)
       for (int64_t k = i->begin; k < i->end; k++) {
-        Step step = step_of(self, i, outer, inner, k);
+        Step step = accelerator_step(self, i, outer, inner, k);
         if (!check_step(self, index, i, step)) return false;
         if (i->opcode == OPCODE_GEMM) {
           multiply(self, i, step);

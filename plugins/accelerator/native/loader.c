@@ -112,10 +112,21 @@ static int32_t open_library(Module *self, const GraftLoaderHost *host, const cha
   if (!self->library) return host->fail(host, "GRAFT_ACCELERATOR_DEVICE: '%s' cannot be opened: %s", path, dlerror());
   GraftAcceleratorEntry entry;
   *(void **)&entry = dlsym(self->library, "graft_accelerator_driver");
-  self->driver = entry ? entry() : NULL;
-  if (!self->driver || self->driver->version != GRAFT_ACCELERATOR_DRIVER_VERSION)
-    return host->fail(host, "GRAFT_ACCELERATOR_DEVICE: '%s' has no driver of version %d", path,
-                      GRAFT_ACCELERATOR_DRIVER_VERSION);
+  if (!entry)
+    return host->fail(host, "GRAFT_ACCELERATOR_DEVICE: '%s' exports no 'graft_accelerator_driver'", path);
+  self->driver = entry();
+  if (!self->driver) return host->fail(host, "GRAFT_ACCELERATOR_DEVICE: '%s' gives no driver", path);
+  return GRAFT_OK;
+}
+
+/* Nothing but the version is read of a table of another version. */
+static int32_t check_driver(const Module *self, const GraftLoaderHost *host) {
+  const GraftAcceleratorDriver *driver = self->driver;
+  if (driver->version != GRAFT_ACCELERATOR_DRIVER_VERSION)
+    return host->fail(host, "'%s': the device's driver has version %u, and version %d is needed; build it anew",
+                      self->name, driver->version, GRAFT_ACCELERATOR_DRIVER_VERSION);
+  if (!driver->name || !driver->open || !driver->run || !driver->close)
+    return host->fail(host, "'%s': the device's driver lacks its name, 'open', 'run' or 'close'", self->name);
   return GRAFT_OK;
 }
 
@@ -142,13 +153,21 @@ static int32_t check_configuration(const Module *self, const GraftLoaderHost *ho
   return GRAFT_OK;
 }
 
+/* What a driver says of a failure, or that it says nothing. */
+static const char *said(GraftAcceleratorMessage *message) {
+  message->text[sizeof message->text - 1] = 0;
+  return message->text[0] ? message->text : "it failed without a message";
+}
+
 static int32_t open_device(Module *self, const GraftLoaderHost *host) {
   GraftAcceleratorMessage message = {{0}};
   if (self->driver->open(self->driver->user, &self->configuration, self->stream, (size_t)self->stream_bytes,
                          (size_t)self->dram_bytes, &self->device, &self->dram, &message)) {
     self->device = NULL;
-    return host->fail(host, "'%s': device '%s': %s", self->name, self->driver->name, message.text);
+    return host->fail(host, "'%s': device '%s': %s", self->name, self->driver->name, said(&message));
   }
+  if (!self->dram && self->dram_bytes)
+    return host->fail(host, "'%s': device '%s' gives no memory", self->name, self->driver->name);
   return GRAFT_OK;
 }
 
@@ -200,7 +219,7 @@ static int32_t run(GraftContext *context, void *state, const DLTensor *const *in
   }
   pthread_mutex_unlock(&self->lock);
   if (!code) return GRAFT_OK;
-  return context->api->fail(context, "'%s': device '%s': %s", self->name, self->driver->name, message.text);
+  return context->api->fail(context, "'%s': device '%s': %s", self->name, self->driver->name, said(&message));
 }
 
 static void unload(void *user, void *module) {
@@ -237,6 +256,7 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
   const char *what = read_module(self, source->data, source->size);
   int32_t code = what ? host->fail(host, "'%s': %s; compile the model again", source->name, what) : GRAFT_OK;
   if (code == GRAFT_OK) code = choose_driver(self, host, user);
+  if (code == GRAFT_OK) code = check_driver(self, host);
   if (code == GRAFT_OK) code = check_configuration(self, host);
   if (code == GRAFT_OK) code = open_device(self, host);
   if (code == GRAFT_OK) code = copy_constants(self, host, source);

@@ -56,8 +56,12 @@ static bool set_sizes(Accelerator *self) {
 }
 
 static bool decode_all(Accelerator *self, const uint8_t *stream, size_t size) {
-  if (size % ACCELERATOR_INSTRUCTION_BYTES || size / ACCELERATOR_INSTRUCTION_BYTES > MOST_INSTRUCTIONS)
-    return accelerator_fail(self, "a stream of %zu bytes is damaged or too long", size);
+  if (size % ACCELERATOR_INSTRUCTION_BYTES)
+    return accelerator_fail(self, "a stream of %zu bytes is no whole number of %d-byte instructions", size,
+                            ACCELERATOR_INSTRUCTION_BYTES);
+  if (size / ACCELERATOR_INSTRUCTION_BYTES > MOST_INSTRUCTIONS)
+    return accelerator_fail(self, "there are %zu instructions, and at most %d are allowed",
+                            size / ACCELERATOR_INSTRUCTION_BYTES, MOST_INSTRUCTIONS);
   self->count = (int64_t)(size / ACCELERATOR_INSTRUCTION_BYTES);
   self->instructions = calloc((size_t)self->count + 1, sizeof *self->instructions);
   if (!self->instructions) return accelerator_fail(self, "out of memory");

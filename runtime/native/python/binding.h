@@ -11,6 +11,7 @@
 #endif
 #include <numpy/arrayobject.h>
 
+#include "door.h"
 #include "program.h"
 
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "shapes of NumPy and DLPack must agree");
@@ -61,8 +62,13 @@ typedef struct ProgramObject {
   Py_ssize_t array_count;
   PythonLoader *python_loaders;
   Py_ssize_t python_loader_count;
+  const GraftDevice **devices;
+  Py_ssize_t device_count;
   void **libraries;
   Py_ssize_t library_count;
+  /* What fenced modules see of it. */
+  Segments segments;
+  GraftArenaMemory shared;
 } ProgramObject;
 
 /* One running call of a program from Python. */
@@ -71,6 +77,7 @@ typedef struct Run {
   DLTensor *inputs, *outputs;
   PyObject **input_objects; /* who owns the memory of the inputs: arrays, or NULL */
   PyObject **arrays;        /* of the outputs, or NULL where the shape is unknown */
+  int32_t outputs_on;       /* the number of the device that outputs are to be on; -1: that of the inputs */
   PyObject *const *buffers; /* NULL, or for each output NULL or the array whose first rows it becomes */
   int64_t *strides;         /* NULL, or room for those of all inputs and outputs; made when needed */
   PyObject *lease;          /* keeps all that memory alive for arrays that a Python function got; made when needed */
@@ -105,12 +112,24 @@ PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *te
 /* Runs the program on as many arguments; gives an array, or a tuple of them (call.c). `buffers` (may be NULL) are
  * arrays, or None, for as many outputs: of those that are arrays the output becomes the first rows along its axis. */
 PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
-                             PyObject *const *buffers, GraftRunDetails *details);
+                             PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details);
 
-/* Makes self->program. `modules` and `loaders` are sequences of tuples, `constants` a dict, `artifact` what they come
- * from, or None. 0, or -1 with an exception. */
+/* Makes self->program. `modules`, `loaders` and `devices` are sequences of tuples, `constants` a dict, `artifact` what
+ * they come from, or None; `is_shared` puts arenas where other processes may see them. 0, or -1 with an exception. */
 int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *modules, PyObject *constants,
-                            PyObject *loaders, int threads, PyObject *artifact);
+                            PyObject *loaders, PyObject *devices, int threads, PyObject *artifact, int is_shared);
+
+/* The type DeviceTensor (device_tensor.c). What is made of an output takes its memory over. */
+extern PyTypeObject graft_device_tensor_type;
+PyObject *graft_device_tensor(const DLTensor *output, ProgramObject *program);
+
+/* graft.runtime._native.FencedFunction: a function of a module that a worker process runs (fenced.c). */
+extern PyTypeObject graft_fenced_type;
+int32_t graft_run_fenced(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs);
+
+/* graft.runtime._native.serve(program, functions, socket): the worker's side (serve.c). */
+extern PyTypeObject graft_program_type;
+PyObject *graft_serve(PyObject *module, PyObject *arguments);
 
 /* graft.runtime._native.open_artifact(path), check_artifact(artifact) and content_hash(bytes). */
 PyObject *graft_open_artifact(PyObject *module, PyObject *path);

@@ -1,6 +1,7 @@
 /* Calls of a program: arrays in, arrays out. */
 #include "append.h"
 #include "binding.h"
+#include "devices.h"
 
 #include <string.h>
 
@@ -137,6 +138,10 @@ static int make_output(Run *run, const Instance *instance, int32_t i) {
   const Port *port = run->program->ports + run->program->input_count + i;
   const DLTensor *known = graft_run_output(instance, i);
   run->outputs[i] = (DLTensor){0};
+  if (run->outputs_on > 0 && !(run->buffers && run->buffers[i] != Py_None)) {
+    run->outputs[i].device = run->program->program->devices[run->outputs_on - 1]->device;
+    return 0;
+  }
   if (run->buffers && run->buffers[i] != Py_None) {
     return use_buffer(run, i, known, run->buffers[i]);
   }
@@ -175,7 +180,8 @@ static PyObject *collect_outputs(Run *run) {
   int32_t count = run->program->output_count, failed = 0;
   for (int32_t i = 0; i < count; i++) {
     if (!run->arrays[i]) {
-      run->arrays[i] = adopt_output(run->outputs + i);
+      run->arrays[i] = run->outputs_on > 0 ? graft_device_tensor(run->outputs + i, run->program)
+                                           : adopt_output(run->outputs + i);
       failed |= !run->arrays[i];
     }
   }
@@ -205,6 +211,14 @@ static PyObject *fail_count(const ProgramObject *self, Py_ssize_t given) {
   return NULL;
 }
 
+/* Where nobody said it, outputs are where the first input is that is on a device of the program. */
+static void choose_outputs(Run *run) {
+  for (int32_t i = 0; run->outputs_on < 0 && i < run->program->input_count; i++) {
+    int32_t device = graft_device_number(run->program->program, run->inputs[i].device);
+    run->outputs_on = device > 0 ? device : -1;
+  }
+}
+
 static PyObject *execute(Run *run, PyObject *const *arguments, GraftRunDetails *details) {
   ProgramObject *self = run->program;
   for (int32_t i = 0; i < self->input_count; i++) {
@@ -214,6 +228,9 @@ static PyObject *execute(Run *run, PyObject *const *arguments, GraftRunDetails *
   }
   GraftError error;
   Instance *instance;
+  if (self->program->device_count) {
+    choose_outputs(run);
+  }
   int32_t status = graft_run_begin(self->program, run->inputs, &instance, &error);
   if (status) {
     graft_raise(&error, NULL, NULL, NULL);
@@ -241,7 +258,7 @@ static PyObject *execute(Run *run, PyObject *const *arguments, GraftRunDetails *
 }
 
 PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
-                             PyObject *const *buffers, GraftRunDetails *details) {
+                             PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details) {
   DLTensor few_tensors[STACK_TENSORS];
   PyObject *few_objects[STACK_TENSORS];
   if (count != self->input_count) {
@@ -258,6 +275,7 @@ PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py
                .outputs = tensors + self->input_count,
                .input_objects = objects,
                .arrays = objects + self->input_count,
+               .outputs_on = outputs_on,
                .buffers = buffers};
     result = execute(&run, arguments, details);
     for (size_t i = 0; i < total; i++) {

@@ -100,6 +100,15 @@ static int32_t fail_output(Context *context, int32_t i, const TensorSpec *spec, 
                             graft_dtype_name(spec->dtype), expected, graft_dtype_name(got->dtype), actual);
 }
 
+/* Whether an array is a result's elements in a row: kernels of the tensor IR know buffers, not shapes. */
+static int is_flat(const DLTensor *wanted, const DLTensor *given) {
+  int64_t count = 1;
+  for (int32_t axis = 0; axis < wanted->ndim; axis++) {
+    count *= wanted->shape[axis];
+  }
+  return given->ndim == 1 && given->shape[0] == count;
+}
+
 /* -1: an exception is set. */
 static int32_t store_output(Context *context, int32_t i, PyObject *value, DLTensor *output) {
   const TensorSpec *spec = context->frame->procedure->tensors + context->call->outputs.items[i];
@@ -112,7 +121,8 @@ static int32_t store_output(Context *context, int32_t i, PyObject *value, DLTens
   int32_t status = GRAFT_OK;
   void *target = output->data;
   if (!graft_dtype_equal(spec->dtype, given.dtype) ||
-      (!spec->is_unknown && !graft_shape_equal(output->ndim, output->shape, given.ndim, given.shape))) {
+      (!spec->is_unknown && !graft_shape_equal(output->ndim, output->shape, given.ndim, given.shape) &&
+       !is_flat(output, &given))) {
     status = fail_output(context, i, spec, output, &given);
   } else if (spec->is_unknown) {
     target = context->base.api->allocate_output(&context->base, i, given.ndim, given.shape);
@@ -151,6 +161,9 @@ static int32_t run_function(GraftContext *base, void *state, const DLTensor *con
   Context *context = (Context *)base;
   const PythonFunction *function = state;
   Run *run = context->instance->user;
+  if (context->call->device) {
+    return graft_context_fail(context, GRAFT_ERROR_RUN, "a loader in Python has functions for tensors in main memory only");
+  }
   PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *arguments = wrap_inputs(context, run, inputs);
   PyObject *result = arguments ? PyObject_CallOneArg(function->callable, arguments) : NULL;
@@ -232,6 +245,7 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, con
   PyObject *callable = PyMapping_GetItemString(module->functions, name);
   PythonFunction *function = callable ? PyMem_Calloc(1, sizeof *function) : NULL;
   int32_t status = GRAFT_OK;
+  int is_fenced = 0;
   if (!callable && PyErr_ExceptionMatches(PyExc_KeyError)) {
     PyErr_Clear();
     status = host->fail(host, "it has no function '%s'", name);
@@ -239,6 +253,8 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, con
     status = fail_load(user, host);
   } else if (!function) {
     status = host->fail(host, "out of memory");
+  } else if (Py_IS_TYPE(callable, &graft_fenced_type)) {
+    is_fenced = 1;
   } else if (!PyCallable_Check(callable)) {
     status = host->fail(host, "function '%s' is a %s, which cannot be called", name, Py_TYPE(callable)->tp_name);
   }
@@ -249,8 +265,8 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, con
     function->callable = callable;
     function->next = module->resolved;
     module->resolved = function;
-    *entry = run_function;
-    *state = function;
+    *entry = is_fenced ? graft_run_fenced : run_function;
+    *state = is_fenced ? (void *)callable : function;
   }
   PyGILState_Release(gil);
   return status;

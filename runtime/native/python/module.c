@@ -13,7 +13,7 @@ static PyObject *program_vectorcall(PyObject *self, PyObject *const *arguments, 
     PyErr_SetString(PyExc_TypeError, "the native program takes positional arguments only");
     return NULL;
   }
-  return graft_call_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), NULL,
+  return graft_call_program((ProgramObject *)self, arguments, PyVectorcall_NARGS(flags), NULL, -1,
                             &(GraftRunDetails){0});
 }
 
@@ -26,7 +26,21 @@ static PyObject *program_run_into(PyObject *object, PyObject *const *arguments, 
     return NULL;
   }
   return graft_call_program(self, PySequence_Fast_ITEMS(arguments[0]), PyTuple_GET_SIZE(arguments[0]),
-                            PySequence_Fast_ITEMS(arguments[1]), &(GraftRunDetails){0});
+                            PySequence_Fast_ITEMS(arguments[1]), -1, &(GraftRunDetails){0});
+}
+
+/* Takes a tuple of inputs and the number of the device that outputs are to be on, 0 for main memory. */
+static PyObject *program_run_on(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
+  ProgramObject *self = (ProgramObject *)object;
+  long device = count == 2 && PyTuple_Check(arguments[0]) ? PyLong_AsLong(arguments[1]) : -1;
+  if (device < 0 || device > self->program->device_count) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "run_on takes a tuple of inputs and the number of a device of the program");
+    }
+    return NULL;
+  }
+  return graft_call_program(self, PySequence_Fast_ITEMS(arguments[0]), PyTuple_GET_SIZE(arguments[0]), NULL,
+                            (int32_t)device, &(GraftRunDetails){0});
 }
 
 /* The most calls of any procedure that may be the entry of a run. */
@@ -60,7 +74,7 @@ static PyObject *program_profile(PyObject *object, PyObject *const *arguments, P
   if (!details.nanoseconds) {
     return PyErr_NoMemory();
   }
-  PyObject *outputs = graft_call_program(self, arguments, count, NULL, &details);
+  PyObject *outputs = graft_call_program(self, arguments, count, NULL, 0, &details);
   PyObject *list = outputs ? list_times(details.nanoseconds, manifest->procedures[details.procedure].call_count) : NULL;
   Py_XDECREF(outputs);
   PyMem_Free(details.nanoseconds);
@@ -139,6 +153,7 @@ static PyObject *program_new(PyTypeObject *type, PyObject *arguments, PyObject *
   ProgramObject *self = (ProgramObject *)type->tp_alloc(type, 0);
   if (self) {
     self->vectorcall = program_vectorcall;
+    pthread_mutex_init(&self->segments.lock, NULL);
   }
   return (PyObject *)self;
 }
@@ -151,6 +166,7 @@ static void program_dealloc(PyObject *object) {
   PyMem_Free(self->ports);
   graft_program_destroy(self->program);
   graft_drop_parts(self);
+  pthread_mutex_destroy(&self->segments.lock);
   Py_TYPE(object)->tp_free(object);
 }
 
@@ -180,25 +196,32 @@ static int find_ports(ProgramObject *self) {
 }
 
 static int program_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"manifest", "modules", "constants", "loaders", "threads", "artifact", NULL};
+  static char *names[] = {"manifest", "modules",  "constants", "loaders", "threads",
+                          "artifact", "shared", "devices",   NULL};
   ProgramObject *self = (ProgramObject *)object;
-  PyObject *manifest, *modules, *constants, *loaders, *artifact = Py_None;
-  int threads;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "SOO!Oi|O", names, &manifest, &modules, &PyDict_Type,
-                                   &constants, &loaders, &threads, &artifact)) {
+  PyObject *manifest, *modules, *constants, *loaders, *artifact = Py_None, *devices = NULL;
+  int threads, shared = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "SOO!Oi|OpO!", names, &manifest, &modules, &PyDict_Type,
+                                   &constants, &loaders, &threads, &artifact, &shared, &PyTuple_Type, &devices)) {
     return -1;
   }
   if (self->kept) {
     PyErr_SetString(PyExc_TypeError, "a program cannot be initialised twice");
     return -1;
   }
-  int created = graft_create_from_parts(self, manifest, modules, constants, loaders, threads, artifact);
+  PyObject *listed = devices ? Py_NewRef(devices) : PyTuple_New(0);
+  int created = listed ? graft_create_from_parts(self, manifest, modules, constants, loaders, listed, threads, artifact,
+                                                 shared)
+                       : -1;
+  Py_XDECREF(listed);
   return created < 0 ? -1 : find_ports(self);
 }
 
 static PyMethodDef program_methods[] = {
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "Run the program and return the number of the procedure that ran, and the nanoseconds that each of its calls took."},
+    {"run_on", (PyCFunction)(void (*)(void))program_run_on, METH_FASTCALL,
+     "Run the program on a tuple of inputs; the outputs are in main memory (0) or on the device of this number."},
     {"run_into", (PyCFunction)(void (*)(void))program_run_into, METH_FASTCALL,
      "Run the program on a tuple of inputs; the outputs for which a tuple has arrays become their first rows. Return the "
      "outputs or, where an array has too few rows and nothing ran, the number that the first such output has."},
@@ -215,14 +238,15 @@ static PyGetSetDef program_getters[] = {
     {0},
 };
 
-static PyTypeObject program_type = {
+PyTypeObject graft_program_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "graft.runtime._native.Program",
     .tp_basicsize = sizeof(ProgramObject),
     .tp_dealloc = program_dealloc,
     .tp_vectorcall_offset = offsetof(ProgramObject, vectorcall),
     .tp_call = PyVectorcall_Call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "Program(manifest, modules, constants, loaders, threads, artifact=None): a program that runs natively.",
+    .tp_doc = "Program(manifest, modules, constants, loaders, threads, artifact=None, shared=False, devices=()): a"
+              " program that runs natively; its arenas may be memory that is shared with other processes.",
     .tp_methods = program_methods,
     .tp_getset = program_getters,
     .tp_init = program_init,
@@ -234,6 +258,8 @@ static PyMethodDef functions[] = {
      "Map and check an artifact; return its members (bytes) and its constants as dicts of read-only arrays, and itself."},
     {"check_artifact", graft_check_artifact, METH_O,
      "Check the bytes of an artifact's constants, where opening it left that for later."},
+    {"serve", graft_serve, METH_VARARGS,
+     "serve(program, functions, socket): answer calls of functions of the program's first module until the socket ends."},
     {"content_hash", graft_content_hash, METH_O, "The hash of bytes by which constants are named."},
     {0},
 };
@@ -262,11 +288,14 @@ PyMODINIT_FUNC PyInit__native(void) {
       .numpy_dtype = import_name("graft.runtime.dtypes", "numpy_dtype"),
       .dtype_name = import_name("graft.runtime.dtypes", "dtype_name"),
   };
-  if (PyErr_Occurred() || PyType_Ready(&program_type) < 0) {
+  if (PyErr_Occurred() || PyType_Ready(&graft_program_type) < 0 || PyType_Ready(&graft_fenced_type) < 0 ||
+      PyType_Ready(&graft_device_tensor_type) < 0) {
     return NULL;
   }
   PyObject *module = PyModule_Create(&definition);
-  if (module && (PyModule_AddObjectRef(module, "Program", (PyObject *)&program_type) < 0 ||
+  if (module && (PyModule_AddObjectRef(module, "Program", (PyObject *)&graft_program_type) < 0 ||
+                 PyModule_AddObjectRef(module, "FencedFunction", (PyObject *)&graft_fenced_type) < 0 ||
+                 PyModule_AddObjectRef(module, "DeviceTensor", (PyObject *)&graft_device_tensor_type) < 0 ||
                  PyModule_AddIntConstant(module, "ABI_VERSION", GRAFT_ABI_VERSION) < 0)) {
     Py_CLEAR(module);
   }

@@ -3,6 +3,7 @@
 #include "binding.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The parts while the program is made of them. */
@@ -101,27 +102,40 @@ static int fail_library(const char *kind, const char *path, const char *reason) 
   return -1;
 }
 
-static int add_library(Parts *parts, const char *kind, PyObject *path) {
+/* The function of a library, opened, and the path as text; NULL with an exception. */
+static void *symbol_of(Parts *parts, const char *kind, PyObject *path, const char *name, const char **text) {
   ProgramObject *self = parts->self;
   PyObject *encoded;
   if (!PyUnicode_FSConverter(path, &encoded)) {
-    return -1;
+    return NULL;
   }
   int kept = PyList_Append(self->kept, encoded);
-  const char *text = PyBytes_AS_STRING(encoded);
+  *text = PyBytes_AS_STRING(encoded);
   Py_DECREF(encoded);
   if (kept < 0) {
-    return -1;
+    return NULL;
   }
-  void *library = dlopen(text, RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(*text, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    return fail_library(kind, text, dlerror());
+    fail_library(kind, *text, dlerror());
+    return NULL;
   }
   self->libraries[self->library_count++] = library;
-  void *symbol = dlsym(library, "graft_loader");
+  void *symbol = dlsym(library, name);
+  if (!symbol) {
+    char reason[64];
+    snprintf(reason, sizeof reason, "it does not export %s", name);
+    fail_library(kind, *text, reason);
+  }
+  return symbol;
+}
+
+static int add_library(Parts *parts, const char *kind, PyObject *path) {
+  const char *text;
+  void *symbol = symbol_of(parts, kind, path, "graft_loader", &text);
   GraftLoaderEntry entry;
   if (!symbol) {
-    return fail_library(kind, text, "it does not export graft_loader");
+    return -1;
   }
   memcpy(&entry, &symbol, sizeof entry);
   const GraftLoader *loader = entry();
@@ -148,20 +162,42 @@ static int add_loader(Parts *parts, PyObject *row) {
   return 0;
 }
 
+static int add_device(Parts *parts, PyObject *row) {
+  const char *name, *text;
+  PyObject *path;
+  int id;
+  if (!PyTuple_Check(row) || !PyArg_ParseTuple(row, "sOi;a device is (name, path, id)", &name, &path, &id)) {
+    return PyErr_Occurred() ? -1 : fail_argument("a device is (name, path, id)");
+  }
+  void *symbol = symbol_of(parts, name, path, "graft_device", &text);
+  if (!symbol) {
+    return -1;
+  }
+  GraftDeviceEntry entry;
+  memcpy(&entry, &symbol, sizeof entry);
+  const GraftDevice *device = entry(id);
+  if (!device || !device->name || strcmp(device->name, name) != 0) {
+    return fail_library(name, text, "its graft_device is for another device");
+  }
+  parts->self->devices[parts->self->device_count++] = device;
+  return 0;
+}
+
 /* ---- The program ---------------------------------------------------------------------------------------------- */
 
-static int allocate_parts(Parts *parts, PyObject *modules, PyObject *constants, PyObject *loaders) {
+static int allocate_parts(Parts *parts, PyObject *modules, PyObject *constants, PyObject *loaders, PyObject *devices) {
   ProgramObject *self = parts->self;
   Py_ssize_t module_count = PyTuple_GET_SIZE(modules), loader_count = PyTuple_GET_SIZE(loaders);
   Py_ssize_t arrays = count_arrays(modules, constants);
   self->buffers = allocate(module_count, sizeof(Py_buffer));
   self->arrays = allocate(arrays, sizeof(ArrayTensor));
   self->python_loaders = allocate(loader_count, sizeof(PythonLoader));
-  self->libraries = allocate(loader_count, sizeof(void *));
+  self->libraries = allocate(loader_count + PyTuple_GET_SIZE(devices), sizeof(void *));
+  self->devices = allocate(PyTuple_GET_SIZE(devices), sizeof(GraftDevice *));
   parts->names = allocate(arrays, sizeof(GraftNamedTensor));
   parts->modules = allocate(module_count, sizeof(GraftModuleSource));
   parts->loaders = allocate(loader_count, sizeof(GraftLoader *));
-  int complete = self->buffers && self->arrays && self->python_loaders && self->libraries && parts->names &&
+  int complete = self->buffers && self->arrays && self->python_loaders && self->libraries && self->devices && parts->names &&
                  parts->modules && parts->loaders;
   return complete ? 0 : -1;
 }
@@ -178,8 +214,11 @@ static int create(Parts *parts, PyObject *manifest, size_t module_count, size_t 
                                .module_count = module_count,
                                .constants = parts->names + first_constant,
                                .constant_count = (size_t)self->array_count - first_constant,
+                               .devices = self->devices,
+                               .device_count = (size_t)self->device_count,
                                .check = parts->artifact ? check_artifact : NULL,
-                               .owner = parts->artifact};
+                               .owner = parts->artifact,
+                               .memory = self->shared.user ? &self->shared : NULL};
   GraftLoadOptions options = {threads, parts->loaders, parts->loader_count};
   GraftError error;
   PyThreadState *thread = PyEval_SaveThread();
@@ -198,9 +237,9 @@ static int create(Parts *parts, PyObject *manifest, size_t module_count, size_t 
 }
 
 static int create_from_tuples(Parts *parts, PyObject *manifest, PyObject *modules, PyObject *constants,
-                              PyObject *loaders, int threads) {
+                              PyObject *loaders, PyObject *devices, int threads) {
   Py_ssize_t module_count = PyTuple_GET_SIZE(modules);
-  if (allocate_parts(parts, modules, constants, loaders) < 0) {
+  if (allocate_parts(parts, modules, constants, loaders, devices) < 0) {
     return -1;
   }
   for (Py_ssize_t i = 0; i < module_count; i++) {
@@ -217,23 +256,35 @@ static int create_from_tuples(Parts *parts, PyObject *manifest, PyObject *module
       return -1;
     }
   }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(devices); i++) {
+    if (add_device(parts, PyTuple_GET_ITEM(devices, i)) < 0) {
+      return -1;
+    }
+  }
   return create(parts, manifest, (size_t)module_count, first_constant, threads);
 }
 
 int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *modules, PyObject *constants,
-                            PyObject *loaders, int threads, PyObject *artifact) {
+                            PyObject *loaders, PyObject *devices, int threads, PyObject *artifact, int is_shared) {
+  if (is_shared) {
+    self->shared =
+        (GraftArenaMemory){graft_segment_allocate_arena, graft_segment_release_arena, &self->segments};
+  }
   Parts parts = {.self = self, .artifact = artifact == Py_None ? NULL : graft_artifact_of(artifact)};
   if (!parts.artifact && artifact != Py_None) {
     return -1;
   }
   PyObject *module_tuple = PySequence_Tuple(modules), *loader_tuple = PySequence_Tuple(loaders);
+  PyObject *device_tuple = PySequence_Tuple(devices);
   self->kept = PyList_New(0);
-  int failed = !module_tuple || !loader_tuple || !self->kept || PyList_Append(self->kept, manifest) < 0 ||
+  int failed = !module_tuple || !loader_tuple || !device_tuple || !self->kept || PyList_Append(self->kept, manifest) < 0 ||
                PyList_Append(self->kept, module_tuple) < 0 || PyList_Append(self->kept, loader_tuple) < 0 ||
+               PyList_Append(self->kept, device_tuple) < 0 ||
                PyList_Append(self->kept, artifact) < 0 ||
-               create_from_tuples(&parts, manifest, module_tuple, constants, loader_tuple, threads) < 0;
+               create_from_tuples(&parts, manifest, module_tuple, constants, loader_tuple, device_tuple, threads) < 0;
   Py_XDECREF(module_tuple);
   Py_XDECREF(loader_tuple);
+  Py_XDECREF(device_tuple);
   self->names = parts.names;
   self->modules = parts.modules;
   PyMem_Free(parts.loaders);
@@ -254,6 +305,7 @@ void graft_drop_parts(ProgramObject *self) {
   PyMem_Free(self->arrays);
   PyMem_Free(self->python_loaders);
   PyMem_Free(self->libraries);
+  PyMem_Free(self->devices);
   PyMem_Free(self->names);
   PyMem_Free(self->modules);
   Py_XDECREF(self->kept);

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "program.h"
+
 enum { TASK_BYTES = 256 << 10 };
 
 /* ---- Memory --------------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #ifndef GRAFT_APPEND_H
 #define GRAFT_APPEND_H
 
-#include "program.h"
+#include "state.h"
 
 /* How many elements it is from one block of rows along `axis` to the next, where the axes before it count the blocks; -1
  * if the tensor's strides are not those of a part of the rows of a contiguous buffer. The tensor has the axis. */

@@ -13,6 +13,7 @@
 #include "file_map.h"
 #include "json.h"
 #include "memory.h"
+#include "program.h"
 #include "safetensors.h"
 #include "sha256.h"
 
@@ -271,12 +272,20 @@ const ZipArchive *graft_artifact_members(const GraftArtifact *artifact) { return
 
 int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
                            GraftError *error) {
+  return graft_program_load_on(path, options, NULL, 0, program, error);
+}
+
+int32_t graft_program_load_on(const char *path, const GraftLoadOptions *options, const GraftDevice *const *devices,
+                              size_t device_count, GraftProgram **program, GraftError *error) {
   GraftError ignored;
   if (error == NULL) error = &ignored;
   GraftArtifact *artifact;
   *program = NULL;
   int32_t code = graft_artifact_open(path, &artifact, error);
-  return code == GRAFT_OK ? graft_program_create(&artifact->source, options, program, error) : code;
+  if (code != GRAFT_OK) return code;
+  artifact->source.devices = devices;
+  artifact->source.device_count = device_count;
+  return graft_program_create(&artifact->source, options, program, error);
 }
 
 int32_t graft_program_load_memory(const void *bytes, size_t size, const GraftLoadOptions *options,

@@ -6,7 +6,7 @@
 #include "program.h"
 #include "zip.h"
 
-#define GRAFT_FORMAT_VERSION 2
+#define GRAFT_FORMAT_VERSION 3
 
 typedef struct GraftArtifact GraftArtifact;
 

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 
 #include "extents.h"
+#include "program.h"
 
 /* ---- What came, against what is expected ---------------------------------------------------------------------- */
 

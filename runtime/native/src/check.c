@@ -109,9 +109,11 @@ static int32_t check_procedure(Checker *checker, int32_t number) {
   snprintf(checker->where, sizeof checker->where, "procedure %" PRId32 ": ", number);
   int32_t status = check_interface(checker);
   status = status ? status : graft_find_stages(checker->procedure, checker->store, checker->where, checker->error);
-  status = status ? status : graft_check_memory(checker->procedure, checker->where, checker->error);
+  status = status ? status
+                  : graft_check_memory(checker->procedure, checker->manifest->device_count, checker->where, checker->error);
   status = status ? status : graft_find_in_place(checker->procedure, checker->store, checker->error);
-  return status ? status : check_calls(checker);
+  status = status ? status : check_calls(checker);
+  return status ? status : graft_check_devices(checker->manifest, number, checker->store, checker->error);
 }
 
 int32_t graft_check_procedures(Manifest *manifest, Store *store, GraftError *error) {

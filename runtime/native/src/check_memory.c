@@ -101,6 +101,9 @@ static int is_written(const Life *life, const TensorSpec *root, const TensorSpec
   return place > 0 && life->parts[place - 1].end >= begin + (is_whole(tensor, root) ? root->bytes : tensor->bytes);
 }
 
+/* What a device reads lives longer than its call (check_call). */
+static void note_use(Life *life, int32_t call) { life->end = life->end == NEVER || call > life->end ? call : life->end; }
+
 static int32_t check_read(const Checker *checker, int32_t tensor, int32_t call) {
   if (tensor < 0) {
     return GRAFT_OK;
@@ -110,7 +113,7 @@ static int32_t check_read(const Checker *checker, int32_t tensor, int32_t call) 
   if (!is_written(life, checker->procedure->tensors + read->root, read)) {
     return damaged(checker, "tensor '%s' is read before it is written", tensor_name(checker, tensor));
   }
-  life->end = call;
+  note_use(life, call);
   return GRAFT_OK;
 }
 
@@ -183,7 +186,7 @@ static int32_t check_write(const Checker *checker, int32_t tensor, int32_t call)
     return damaged(checker, "tensor '%s' is written twice", tensor_name(checker, tensor));
   }
   life->begin = life->begin == NEVER && (life->parts || is_whole(written, root)) ? call : life->begin;
-  life->end = call;
+  note_use(life, call);
   return status;
 }
 
@@ -198,6 +201,9 @@ static int32_t check_call(const Checker *checker, const Call *call) {
   if (!status && call->kind == CALL_COPY) {
     const TensorSpec *from = checker->procedure->tensors + call->inputs.items[0];
     const TensorSpec *to = checker->procedure->tensors + call->outputs.items[0];
+    if (!from->device && to->device) { /* nobody says when a device has read it, until the procedure ends */
+      checker->lives[from->root].end = checker->procedure->call_count;
+    }
     if (!graft_dtype_equal(from->dtype, to->dtype) ||
         (graft_is_static(from) && graft_is_static(to) && from->bytes != to->bytes)) {
       return damaged(checker, "a copy between tensors of another type or size");
@@ -278,8 +284,8 @@ static int32_t check_result(const Checker *checker, Interval *live, int32_t *cou
 }
 
 /* A tensor is live from the call that first writes it to the last call that uses it, both included; but an output may
- * take the place of an input whose last use its call is, if the call says so. */
-static int32_t check_arena(const Checker *checker) {
+ * take the place of an input whose last use its call is, if the call says so. Each device has an arena of its own. */
+static int32_t check_arena(const Checker *checker, int32_t device) {
   const Procedure *procedure = checker->procedure;
   Interval *live = graft_calloc((size_t)procedure->tensor_count + 1, sizeof(Interval));
   if (!live) {
@@ -292,7 +298,7 @@ static int32_t check_arena(const Checker *checker) {
     for (int32_t k = 0; !status && k < outputs->count; k++) {
       int32_t root = outputs->items[k] < 0 ? -1 : procedure->tensors[outputs->items[k]].root;
       if (root >= 0 && checker->lives[root].begin == i && procedure->tensors[root].storage == STORAGE_ARENA &&
-          procedure->tensors[root].room) {
+          procedure->tensors[root].device == device && procedure->tensors[root].room) {
         status = check_result(checker, live, &count, root, i);
       }
     }
@@ -308,15 +314,15 @@ static void note_lives(const Checker *checker) {
   }
 }
 
-int32_t graft_check_memory(Procedure *procedure, const char *where, GraftError *error) {
+int32_t graft_check_memory(Procedure *procedure, int32_t device_count, const char *where, GraftError *error) {
   Checker checker = {.procedure = procedure, .error = error, .where = where, .call = -1};
   checker.lives = graft_calloc((size_t)procedure->tensor_count, sizeof(Life));
   if (!checker.lives) {
     return out_of_memory(&checker);
   }
   int32_t status = check_order(&checker);
-  if (!status && graft_is_planned(procedure)) {
-    status = check_arena(&checker);
+  for (int32_t i = 0; !status && graft_is_planned(procedure) && i <= device_count; i++) {
+    status = check_arena(&checker, i);
   }
   note_lives(&checker);
   for (int32_t i = 0; i < procedure->tensor_count; i++) {

@@ -2,8 +2,10 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "devices.h"
 #include "error.h"
 #include "program.h"
+#include "streams.h"
 
 /* A parallel loop while it runs. */
 typedef struct Loop {
@@ -171,6 +173,32 @@ static void *api_allocate_output(GraftContext *base, int32_t index, int32_t ndim
   return data;
 }
 
+static void *api_stream(GraftContext *base, DLDevice device) {
+  Context *context = (Context *)base;
+  int32_t number = context->instance ? graft_device_number(context->instance->program, device) : 0;
+  DeviceStream *stream = number > 0 ? graft_device_stream(context, number) : NULL;
+  return stream ? stream->stream : NULL;
+}
+
+/* The blocks of the calls before are used again: what they are for comes earlier on the same stream. */
+static void *api_device_scratch(GraftContext *base, DLDevice device, uint64_t bytes) {
+  Context *context = (Context *)base;
+  int32_t number = context->instance ? graft_device_number(context->instance->program, device) : 0;
+  if (number <= 0) {
+    graft_context_fail(context, GRAFT_ERROR_RUN, "no memory of device type %" PRId32 " here", device.device_type);
+    return NULL;
+  }
+  DeviceStream *stream = context->instance->streams + number - 1;
+  if (stream->scratch_count == GRAFT_DEVICE_SCRATCH) {
+    graft_context_fail(context, GRAFT_ERROR_RUN, "more than %d blocks of scratch on a device", GRAFT_DEVICE_SCRATCH);
+    return NULL;
+  }
+  DeviceBlock *block = stream->scratch + stream->scratch_count++;
+  int32_t status = block->memory && block->capacity < bytes ? graft_finish_devices(context) : GRAFT_OK;
+  status = status ? status : graft_device_reserve(context, number, block, bytes, "scratch");
+  return status ? NULL : block->memory;
+}
+
 const GraftApi graft_api = {
     .abi_version = GRAFT_ABI_VERSION,
     .size = sizeof(GraftApi),
@@ -179,4 +207,6 @@ const GraftApi graft_api = {
     .allocate_output = api_allocate_output,
     .fail = api_fail,
     .thread_count = api_thread_count,
+    .stream = api_stream,
+    .device_scratch = api_device_scratch,
 };

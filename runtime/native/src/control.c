@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "iterate.h"
+#include "program.h"
 
 static int32_t read_scalar(Context *context, const Frame *frame, int32_t tensor, void *value, size_t bytes) {
   const DLTensor *scalar = frame->tensors + tensor;

@@ -3,7 +3,11 @@
 #include <string.h>
 
 #include "append.h"
+#include "device_frames.h"
+#include "graphs.h"
 #include "platform.h"
+#include "program.h"
+#include "streams.h"
 
 enum { NAMED_ORIGINS = 3 };
 
@@ -248,6 +252,9 @@ static int32_t run_call(Context *context, Frame *frame, const Call *call) {
     case CALL_FUNCTION:
       return run_function(context, frame, call);
     case CALL_COPY:
+      if (call->device) {
+        return graft_run_transfer(context, frame, call);
+      }
       return graft_store_value(context, frame, call->outputs.items[0], frame->tensors + call->inputs.items[0]);
     case CALL_APPEND:
       return graft_run_append(context, frame, call);
@@ -261,33 +268,76 @@ static int32_t run_call(Context *context, Frame *frame, const Call *call) {
   return GRAFT_OK;
 }
 
+static int32_t run_one(Context *context, Frame *frame, const Call *call) {
+  ScratchMark mark = graft_scratch_mark(&context->scratch);
+  int32_t status = GRAFT_OK;
+  if (call->device) {
+    context->instance->streams[call->device - 1].scratch_count = 0;
+  }
+  context->frame = frame;
+  context->call = call;
+  context->message[0] = 0;
+  if (call->has_unknown_output) {
+    forget_outputs(frame, call);
+  }
+  if (call->waits.count) {
+    status = graft_wait_transfers(context, frame, call);
+  }
+  status = status ? status : run_call(context, frame, call);
+  if (!status && call->has_unknown_output) {
+    status = graft_accept_outputs(context, frame, call);
+  }
+  graft_scratch_release(&context->scratch, mark);
+  if (status) {
+    describe_failure(context, frame, call, status);
+  }
+  return status;
+}
+
+/* With the time of each call; what it put on a stream is to be in it. */
+static int32_t run_timed(Context *context, Frame *frame, int64_t *times) {
+  const Procedure *procedure = frame->procedure;
+  int32_t status = GRAFT_OK;
+  for (int32_t i = 0; i < procedure->call_count && !status; i++) {
+    int64_t start = graft_nanoseconds();
+    status = run_one(context, frame, procedure->calls + i);
+    if (procedure->calls[i].device && !status) {
+      status = graft_finish_devices(context);
+    }
+    times[i] = graft_nanoseconds() - start;
+  }
+  return status;
+}
+
 static int32_t run_calls(Context *context, Frame *frame) {
   const Procedure *procedure = frame->procedure;
-  int64_t *times = frame == context->instance->entry ? context->instance->nanoseconds : NULL;
+  if (frame == context->instance->entry && context->instance->nanoseconds) {
+    return run_timed(context, frame, context->instance->nanoseconds);
+  }
   int32_t status = GRAFT_OK;
   for (int32_t i = 0; i < procedure->call_count && !status; i++) {
     const Call *call = procedure->calls + i;
-    int64_t start = times ? graft_nanoseconds() : 0;
-    ScratchMark mark = graft_scratch_mark(&context->scratch);
-    context->frame = frame;
-    context->call = call;
-    context->message[0] = 0;
-    if (call->has_unknown_output) {
-      forget_outputs(frame, call);
-    }
-    status = run_call(context, frame, call);
-    if (!status && call->has_unknown_output) {
-      status = graft_accept_outputs(context, frame, call);
-    }
-    graft_scratch_release(&context->scratch, mark);
-    if (status) {
-      describe_failure(context, frame, call, status);
-    }
-    if (times) {
-      times[i] = graft_nanoseconds() - start;
+    if (call->series) {
+      status = graft_run_series(context, frame, i, run_one);
+      i += call->series - 1;
+      if (status && !context->instance->failed) {
+        describe_failure(context, frame, call, status);
+      }
+    } else {
+      status = run_one(context, frame, call);
     }
   }
   return status;
+}
+
+/* Bodies hand over what they have done; of the entry graft_run_end waits for all, if it did not fail. */
+static int32_t finish_devices(Context *context, const Frame *frame, int32_t status) {
+  const Procedure *procedure = frame->procedure;
+  int waits = status || frame != context->instance->entry;
+  for (int32_t i = 0; i < procedure->outputs.count; i++) {
+    waits |= !graft_writes_in_place(procedure, i);
+  }
+  return waits ? graft_finish_devices(context) : GRAFT_OK;
 }
 
 int32_t graft_run_procedure(Context *context, Frame *frame, Result *results) {
@@ -303,6 +353,11 @@ int32_t graft_run_procedure(Context *context, Frame *frame, Result *results) {
       graft_frame_bind(frame, number, (char *)wanted->data + wanted->byte_offset);
     }
   }
-  int32_t status = run_calls(context, frame);
+  int32_t status = frame->device ? graft_place_device_frame(context, frame) : GRAFT_OK;
+  status = status ? status : run_calls(context, frame);
+  if (frame->device) {
+    int32_t finished = finish_devices(context, frame, status);
+    status = status ? status : finished;
+  }
   return status ? status : collect_results(context, frame, results);
 }

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "program.h"
+
 /* ---- Text ----------------------------------------------------------------------------------------------------- */
 
 static const char *const signs[] = {" + ", " - ", " * ", " // ", " % ", "min", "max"};

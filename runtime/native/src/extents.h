@@ -2,7 +2,7 @@
 #ifndef GRAFT_EXTENTS_H
 #define GRAFT_EXTENTS_H
 
-#include "program.h"
+#include "state.h"
 
 static inline int64_t graft_value(const Frame *frame, Dimension dimension) {
   return dimension.place < 0 ? dimension.number : frame->values[dimension.place];

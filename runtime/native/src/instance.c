@@ -1,5 +1,6 @@
 #include "memory.h"
 #include "program.h"
+#include "streams.h"
 
 static Instance *create_instance(GraftProgram *program) {
   Instance *instance = graft_calloc(1, sizeof(Instance));
@@ -12,9 +13,14 @@ static Instance *create_instance(GraftProgram *program) {
   graft_create_context(&instance->context, program->pool, program->thread_count);
   instance->entry = instance->frames;
   instance->context.instance = instance;
+  instance->streams = graft_store_allocate(&instance->store, (size_t)program->device_count, sizeof(DeviceStream));
+  if (!instance->streams) {
+    graft_destroy_instance(instance);
+    return NULL;
+  }
   for (int32_t i = 0; i < count; i++) {
     const Procedure *procedure = program->manifest.procedures + i;
-    if (!instance->frames || !graft_create_frame(&instance->store, procedure, instance->frames + i)) {
+    if (!instance->frames || !graft_create_frame(&instance->store, procedure, program, instance->frames + i)) {
       graft_destroy_instance(instance);
       return NULL;
     }
@@ -24,8 +30,9 @@ static Instance *create_instance(GraftProgram *program) {
 
 void graft_destroy_instance(Instance *instance) {
   for (int32_t i = 0; instance->frames && i < instance->program->manifest.procedure_count; i++) {
-    graft_destroy_frame(instance->frames + i);
+    graft_destroy_frame(instance->frames + i, instance->program);
   }
+  graft_destroy_streams(instance);
   graft_scratch_destroy(&instance->context.scratch);
   graft_store_destroy(&instance->store);
   free(instance);

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "program.h"
+
 enum { FIRST_CAPACITY = 8, TRUSTED_BYTES = 64 << 20 };
 
 int32_t graft_normal_axis(int32_t axis, int32_t ndim) {

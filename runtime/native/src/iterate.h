@@ -2,7 +2,7 @@
 #ifndef GRAFT_ITERATE_H
 #define GRAFT_ITERATE_H
 
-#include "program.h"
+#include "state.h"
 
 /* A value that an iteration takes and gives. Of known shape it alternates between two buffers, or blocks where symbols
  * may have other values in the next iteration. */

@@ -155,6 +155,29 @@ static int32_t read_calls(Reader *reader, const JsonValue *calls, int32_t number
   return GRAFT_OK;
 }
 
+/* The bytes of the arenas on devices, where they were planned once. */
+static int32_t read_device_arenas(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  int32_t count = reader->manifest->device_count;
+  const JsonValue *listed = graft_json_member(data, "device_arenas");
+  procedure->device_arenas = graft_store_allocate(reader->store, (size_t)count, sizeof(uint64_t));
+  if (!procedure->device_arenas) {
+    return graft_no_memory(reader);
+  }
+  if (listed && (listed->kind != JSON_ARRAY || graft_json_count(listed) != (size_t)count)) {
+    return graft_damaged(reader, "'device_arenas' is not an array of %" PRId32 " integers", count);
+  }
+  for (int32_t i = 0; listed && i < count; i++) {
+    const JsonValue *bytes = graft_json_item(listed, (size_t)i);
+    if (bytes->kind != JSON_INTEGER || bytes->as.integer < 0 || bytes->as.integer > INT64_MAX / 4) {
+      return graft_damaged(reader, "entry %" PRId32 " of 'device_arenas' is not a number of bytes", i);
+    }
+    procedure->device_arenas[i] = (uint64_t)bytes->as.integer;
+    procedure->is_planned |= bytes->as.integer > 0;
+  }
+  procedure->is_planned |= procedure->symbol_count == 0 || procedure->arena_bytes > 0;
+  return GRAFT_OK;
+}
+
 static int32_t read_procedure(Reader *reader, const JsonValue *data, int32_t number, Procedure *procedure) {
   const JsonValue *tensors, *calls;
   int64_t bytes = 0, bound = 0;
@@ -173,6 +196,10 @@ static int32_t read_procedure(Reader *reader, const JsonValue *data, int32_t num
   }
   procedure->arena_bytes = (uint64_t)bytes;
   procedure->arena_bound = (uint64_t)bound;
+  status = read_device_arenas(reader, data, procedure);
+  if (status) {
+    return status;
+  }
   procedure->call_count = (int32_t)graft_json_count(calls);
   procedure->tensors = graft_store_allocate(reader->store, (size_t)procedure->tensor_count, sizeof(TensorSpec));
   procedure->calls = graft_store_allocate(reader->store, (size_t)procedure->call_count, sizeof(Call));
@@ -206,6 +233,34 @@ static int32_t read_module(Reader *reader, const JsonValue *data, int32_t number
   return GRAFT_OK;
 }
 
+static int32_t read_devices(Reader *reader, const JsonValue *root) {
+  const JsonValue *devices;
+  Manifest *manifest = reader->manifest;
+  if (!graft_json_member(root, "devices")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, root, "devices", &devices);
+  manifest->device_count = status ? 0 : (int32_t)graft_json_count(devices);
+  manifest->devices = graft_store_allocate(reader->store, (size_t)manifest->device_count, sizeof(DeviceSpec));
+  if (!manifest->devices) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < manifest->device_count; i++) {
+    const JsonValue *row = graft_json_item(devices, (size_t)i);
+    DeviceSpec *device = manifest->devices + i;
+    snprintf(reader->where, sizeof reader->where, "device %" PRId32 ": ", i + 1);
+    status = graft_read_text(reader, row, "name", &device->name);
+    device->plugin = graft_json_string(graft_json_member(row, "plugin"), "");
+    device->install = graft_json_string(graft_json_member(row, "install"), "");
+    for (int32_t k = 0; !status && k < i; k++) {
+      if (strcmp(manifest->devices[k].name, device->name) == 0) {
+        status = graft_damaged(reader, "'name' \"%s\" is that of device %" PRId32 " too", device->name, k + 1);
+      }
+    }
+  }
+  return status;
+}
+
 static int32_t read_abi(Reader *reader, const JsonValue *root) {
   int64_t abi;
   int32_t status = graft_read_integer(reader, root, "abi", 0, INT32_MAX, &abi);
@@ -231,6 +286,11 @@ int32_t graft_read_manifest(const JsonValue *root, Store *store, Manifest *manif
   manifest->procedure_count = (int32_t)graft_json_count(procedures);
   manifest->module_count = (int32_t)graft_json_count(modules);
   manifest->targets = graft_json_member(root, "targets");
+  status = read_devices(&reader, root);
+  if (status) {
+    return status;
+  }
+  reader.where[0] = 0;
   if (manifest->procedure_count == 0) {
     return graft_damaged(&reader, "no procedure");
   }

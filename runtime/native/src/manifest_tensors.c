@@ -68,9 +68,10 @@ static int32_t read_arena_offset(Reader *reader, const Procedure *procedure, con
   if (tensor->offset % 64) {
     return graft_damaged(reader, "'offset' %" PRIu64 " is not a multiple of 64", tensor->offset);
   }
-  if (tensor->offset > procedure->arena_bytes || tensor->room > procedure->arena_bytes - tensor->offset) {
+  uint64_t bytes = tensor->device ? procedure->device_arenas[tensor->device - 1] : procedure->arena_bytes;
+  if (tensor->offset > bytes || tensor->room > bytes - tensor->offset) {
     return graft_damaged(reader, "%" PRIu64 " bytes at 'offset' %" PRIu64 " leave the arena of %" PRIu64 " bytes",
-                         tensor->room, tensor->offset, procedure->arena_bytes);
+                         tensor->room, tensor->offset, bytes);
   }
   return GRAFT_OK;
 }
@@ -192,6 +193,11 @@ int32_t graft_read_tensor(Reader *reader, Procedure *procedure, const JsonValue 
   tensor->index = -1;
   tensor->grows = -1;
   tensor->first = tensor->last = GRAFT_NEVER;
-  status = read_shape(reader, procedure, row, tensor);
+  int64_t device = 0;
+  if (graft_json_member(row, "device")) {
+    status = graft_read_integer(reader, row, "device", 1, reader->manifest->device_count, &device);
+  }
+  tensor->device = (int32_t)device;
+  status = status ? status : read_shape(reader, procedure, row, tensor);
   return status ? status : read_storage(reader, procedure, row, tensor);
 }

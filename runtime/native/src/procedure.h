@@ -65,6 +65,7 @@ typedef struct TensorSpec {
   const DLTensor *data;      /* the constant itself */
   int32_t root;              /* the tensor whose memory this is: itself, or what a view looks at in the end */
   uint64_t offset;           /* bytes: into the arena, or into the root */
+  int32_t device;            /* 0: main memory; else 1 + the number of one of Manifest.devices */
   int32_t next_view;         /* another view of the same root, or -1; of a root: the first */
   int32_t first, last;       /* of a root in the arena: the calls that first write and last use it, or GRAFT_NEVER */
   int32_t grows;             /* the axis along which a call appends to it, or made it so; -1 for all others */
@@ -102,6 +103,9 @@ typedef struct Call {
   void *state;
   int32_t has_unknown_output;
   int32_t stage;        /* that begins when it is done; 0: none does */
+  int32_t device;       /* where it computes, or the other side of a copy; 0: in main memory */
+  int32_t series;       /* how many calls from here on only put work on the device's stream; 0 within a series */
+  IndexList waits;      /* copies to main memory that are to be done before it begins */
   size_t first_pointer; /* where its tensors begin in Frame.pointers: inputs, then outputs */
 } Call;
 
@@ -133,6 +137,9 @@ typedef struct Procedure {
   Call *calls;
   int32_t call_count;
   uint64_t arena_bytes, arena_bound; /* 0 with symbols where there is a plan for each binding */
+  uint64_t *device_arenas;           /* likewise the bytes, by number of the device */
+  int32_t uses_devices;              /* whether a tensor is on one */
+  int32_t is_planned;                /* whether tensors of arenas have their places for good */
   size_t pointer_count;
   SymbolSpec *symbols;
   ExtentOperation *operations;
@@ -144,9 +151,8 @@ typedef struct Procedure {
 
 /* Whether tensors of the arena have their places for good: without symbols, or planned for the largest shapes. */
 static inline int graft_is_planned(const Procedure *procedure) {
-  return procedure->symbol_count == 0 || procedure->arena_bytes > 0;
+  return procedure->is_planned;
 }
-
 
 static inline int graft_is_symbolic(const TensorSpec *tensor) { return tensor->dimensions != NULL; }
 
@@ -163,12 +169,21 @@ typedef struct ModuleSpec {
   const JsonValue *constants; /* NULL, or an object: name to constant key */
 } ModuleSpec;
 
+/* A memory other than the host's, as the manifest describes it. */
+typedef struct DeviceSpec {
+  const char *name;
+  const char *plugin;
+  const char *install;
+} DeviceSpec;
+
 typedef struct Manifest {
   Procedure *procedures;
   int32_t procedure_count;
   IndexList variants; /* procedures that are tried in order before procedure 0, the general entry */
   ModuleSpec *modules;
   int32_t module_count;
+  DeviceSpec *devices;
+  int32_t device_count;
   const JsonValue *targets; /* NULL, or an array */
 } Manifest;
 
@@ -184,10 +199,14 @@ int32_t graft_find_stages(Procedure *procedure, Store *store, const char *where,
 
 /* Checks the order of writes and reads, and the overlap in the arena; notes the lives of tensors in it
  * (check_memory.c). `where` begins the message. */
-int32_t graft_check_memory(Procedure *procedure, const char *where, GraftError *error);
+int32_t graft_check_memory(Procedure *procedure, int32_t device_count, const char *where, GraftError *error);
 
 /* What is wrong with a call of kind append, NULL if nothing: then its tensors know that they grow (append.c). */
 const char *graft_check_append(Procedure *procedure, const Call *call);
+
+/* Checks that what goes together is on one device, that what the runtime itself reads is in main memory, and notes what
+ * calls have to wait for (check_devices.c). */
+int32_t graft_check_devices(const Manifest *manifest, int32_t number, Store *store, GraftError *error);
 
 /* Finds what may stand in whose place, where memory is planned for each binding: lives are known (stages.c). */
 int32_t graft_find_in_place(Procedure *procedure, Store *store, GraftError *error);

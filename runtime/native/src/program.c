@@ -1,11 +1,11 @@
-#include "program.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "devices.h"
 #include "memory.h"
 #include "platform.h"
+#include "program.h"
 
 enum { MAXIMUM_THREADS = 1024, MAXIMUM_MANIFEST_BYTES = 1 << 30, CONSTANT_ALIGNMENT = 64 };
 
@@ -179,11 +179,6 @@ static int32_t create_first_instance(GraftProgram *program, GraftError *error) {
   return GRAFT_OK;
 }
 
-int32_t graft_check_constants(const GraftProgram *program, GraftContext *context, GraftError *error) {
-  const GraftProgramSource *source = &program->source;
-  return source->check ? source->check(source->owner, context, error) : GRAFT_OK;
-}
-
 /* Modules may look at their constants while they are loaded; compiled functions see theirs when the program runs. */
 static int32_t check_handed_constants(GraftProgram *program, GraftError *error) {
   for (size_t i = 0; i < program->source.module_count; i++) {
@@ -207,6 +202,8 @@ static int32_t build(GraftProgram *program, const GraftLoadOptions *options, Gra
   status = status ? status : check_handed_constants(program, error);
   status = status ? status : place_constants(program, error);
   status = status ? status : attach_constants(program, error);
+  status = status ? status : graft_open_devices(program, error);
+  status = status ? status : graft_upload_constants(program, error);
   status = status ? status : create_threads(program, error);
   status = status ? status : graft_load_modules(program, options, error);
   return status ? status : create_first_instance(program, error);
@@ -247,6 +244,7 @@ void graft_program_destroy(GraftProgram *program) {
     graft_scratch_destroy(&program->workers[i].scratch);
   }
   graft_unload_modules(program);
+  graft_close_devices(program);
   graft_json_free(program->document);
   graft_store_destroy(&program->store);
   pthread_mutex_destroy(&program->lock);

@@ -3,6 +3,10 @@
 #include <string.h>
 
 #include "append.h"
+#include "border.h"
+#include "devices.h"
+#include "program.h"
+#include "streams.h"
 
 static int32_t fail_type(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,
                          const DLTensor *tensor, GraftError *error) {
@@ -22,19 +26,37 @@ static int has_right_strides(const TensorSpec *spec, const DLTensor *tensor) {
   return spec->grows < 0 ? graft_is_contiguous(tensor) : graft_block_pitch(tensor, spec->grows) >= 0;
 }
 
+/* It is neither in main memory nor on a device of the program. */
+static int32_t fail_place(const char *what, const GraftProgram *program, const TensorSpec *spec, const DLTensor *tensor,
+                          GraftError *error) {
+  int32_t type = tensor->device.device_type;
+  if (program->device_count == 0) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", not in main memory", what,
+                           spec->name, type);
+  }
+  graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", number %" PRId32
+                  ", and the program computes in main memory", what, spec->name, type, tensor->device.device_id);
+  for (int32_t i = 0; error && i < program->device_count; i++) {
+    const GraftDevice *device = program->devices[i];
+    graft_append(error->message, sizeof error->message, " and on '%s' (type %" PRId32 ", number %" PRId32 ")",
+                 device->name, device->device.device_type, device->device.device_id);
+  }
+  return GRAFT_ERROR_INPUT;
+}
+
 /* The tensor must be what the specification says, contiguous and in main memory. `shape` is that of the specification,
  * or what is known of it now; -1 stands for any extent. */
-static int32_t check_tensor(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,
-                            const DLTensor *tensor, GraftError *error) {
+static int32_t check_tensor(const char *what, const GraftProgram *program, const Procedure *main,
+                            const TensorSpec *spec, const int64_t *shape, const DLTensor *tensor, GraftError *error) {
   int same_shape = spec->ndim < 0 ? tensor->ndim >= 0 && tensor->ndim <= GRAFT_MAXIMUM_DIMENSIONS
                                   : spec->ndim == tensor->ndim;
   for (int32_t i = 0; same_shape && i < spec->ndim; i++) {
     same_shape = tensor->shape[i] == shape[i] || shape[i] < 0;
   }
   size_t bytes;
-  if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost) {
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", not in main memory", what,
-                           spec->name, tensor->device.device_type);
+  if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost &&
+      graft_device_number(program, tensor->device) <= 0) {
+    return fail_place(what, program, spec, tensor, error);
   }
   if (!same_shape || !graft_dtype_equal(spec->dtype, tensor->dtype)) {
     return fail_type(what, main, spec, shape, tensor, error);
@@ -51,11 +73,12 @@ static int32_t check_tensor(const char *what, const Procedure *main, const Tenso
   return GRAFT_OK;
 }
 
-static int32_t check_inputs(const Procedure *main, const DLTensor *inputs, GraftError *error) {
+static int32_t check_inputs(const GraftProgram *program, const DLTensor *inputs, GraftError *error) {
+  const Procedure *main = program->manifest.procedures;
   int32_t status = GRAFT_OK;
   for (int32_t i = 0; !status && i < main->inputs.count; i++) {
     const TensorSpec *spec = main->tensors + main->inputs.items[i];
-    status = check_tensor("input", main, spec, spec->shape, inputs + i, error);
+    status = check_tensor("input", program, main, spec, spec->shape, inputs + i, error);
   }
   return status;
 }
@@ -63,7 +86,7 @@ static int32_t check_inputs(const Procedure *main, const DLTensor *inputs, Graft
 /* What the inputs have to be is what the general entry says; a variant runs those that fit it. */
 static int32_t bind_inputs(Instance *instance, const DLTensor *inputs, GraftError *error) {
   const Manifest *manifest = &instance->program->manifest;
-  int32_t status = check_inputs(manifest->procedures, inputs, error);
+  int32_t status = check_inputs(instance->program, inputs, error);
   if (status) {
     return status;
   }
@@ -74,6 +97,7 @@ static int32_t bind_inputs(Instance *instance, const DLTensor *inputs, GraftErro
       value.data = instance->context.message; /* empty tensors are not read, but NULL means absent */
     }
     status = graft_bind_input(&instance->context, instance->entry, i, &value) ? GRAFT_ERROR_INPUT : GRAFT_OK;
+    instance->entry->tensors[instance->entry->procedure->inputs.items[i]].device = value.device;
   }
   status = status ? status : graft_enter(&instance->context, instance->entry);
   return status ? graft_set_error(error, status, "%s", instance->context.message) : GRAFT_OK;
@@ -98,6 +122,11 @@ static int32_t check_appended(const Frame *frame, const TensorSpec *spec, const 
                          spec->name, frame->procedure->tensors[spec->past].name);
 }
 
+static int is_border(const Instance *instance, int32_t i, const DLTensor *output) {
+  const Procedure *main = instance->entry->procedure;
+  return main->tensors[main->outputs.items[i]].device || !graft_is_main_memory(output->device);
+}
+
 static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *output, Result *result,
                               GraftError *error) {
   const Procedure *main = instance->entry->procedure;
@@ -106,8 +135,18 @@ static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *out
   int64_t *shape = known ? known->shape : spec->shape;
   result->tensor = *output;
   if (output->data) {
-    int32_t status = check_tensor("output", main, spec, shape, output, error);
-    return status || spec->grows < 0 ? status : check_appended(instance->entry, spec, output, error);
+    int32_t status = check_tensor("output", instance->program, main, spec, shape, output, error);
+    status = status || spec->grows < 0 ? status : check_appended(instance->entry, spec, output, error);
+    if (status) {
+      return status;
+    }
+  }
+  if (is_border(instance, i, output)) {
+    int32_t status = graft_prepare_border(&instance->context, instance->entry, i, output, result);
+    return status ? graft_set_error(error, status, "%s", instance->context.message) : GRAFT_OK;
+  }
+  if (output->data) {
+    return GRAFT_OK;
   }
   result->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = shape, .device = {kDLCPU, 0}};
   if (graft_writes_in_place(main, i)) {
@@ -119,6 +158,24 @@ static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *out
   return GRAFT_OK;
 }
 
+/* Runs the entry; what is put on devices is done when this returns. */
+static int32_t run_entry(Instance *instance, const DLTensor *outputs, Result *results) {
+  Context *context = &instance->context;
+  Frame *entry = instance->entry;
+  if (instance->program->device_count == 0) {
+    return graft_run_procedure(context, entry, results);
+  }
+  int32_t status = graft_stage_inputs(context, entry);
+  status = status ? status : graft_run_procedure(context, entry, results);
+  for (int32_t i = 0; !status && i < entry->procedure->outputs.count; i++) {
+    if (is_border(instance, i, outputs + i)) {
+      status = graft_deliver_border(context, entry, i, outputs + i, results + i);
+    }
+  }
+  int32_t finished = graft_finish_devices(context);
+  return status ? status : finished;
+}
+
 static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, GraftError *error) {
   int32_t count = instance->entry->procedure->outputs.count, status = GRAFT_OK;
   memset(results, 0, (size_t)count * sizeof(Result));
@@ -126,14 +183,17 @@ static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, 
     status = prepare_output(instance, i, outputs + i, results + i, error);
   }
   if (!status) {
-    status = graft_run_procedure(&instance->context, instance->entry, results);
+    status = run_entry(instance, outputs, results);
     if (status) {
       int32_t code = status == GRAFT_ERROR_MEMORY ? GRAFT_ERROR_MEMORY : GRAFT_ERROR_RUN;
       status = graft_set_error(error, code, "%s", instance->context.message);
     }
   }
   for (int32_t i = 0; i < count; i++) {
-    if (status) {
+    int at_border = is_border(instance, i, outputs + i);
+    if (at_border) {
+      graft_settle_border(status, outputs + i, results + i);
+    } else if (status) {
       graft_block_free(&results[i].block);
     } else {
       outputs[i] = results[i].tensor;
@@ -194,7 +254,11 @@ int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTenso
 
 void graft_free_output(DLTensor *output) {
   if (output) {
-    free(output->shape);
+    if (output->data && !graft_is_main_memory(output->device)) {
+      graft_free_device_output(output);
+    } else {
+      free(output->shape);
+    }
     output->data = NULL;
     output->shape = NULL;
   }

@@ -58,7 +58,12 @@ static inline void try_changed(const char *text, const DLTensor *inputs, int32_t
   loader.lookup = touch_lookup;
   const GraftLoader *loaders[] = {&loader};
   GraftModuleSource module = {0};
-  GraftProgramSource source = {text, strlen(text), &module, 1, constants, 1, NULL, NULL, NULL};
+  GraftProgramSource source = {.manifest = text,
+                               .manifest_size = strlen(text),
+                               .modules = &module,
+                               .module_count = 1,
+                               .constants = constants,
+                               .constant_count = 1};
   GraftLoadOptions options = {1, loaders, 1};
   GraftProgram *program;
   GraftError error = {0};

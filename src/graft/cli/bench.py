@@ -22,6 +22,7 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
+from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import load_artifact, open_program
 from graft.report.quantities import size
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 )
 @switch_option
 @precision_option
+@isolation_option
 @common_options
 @click.pass_obj
 def command(

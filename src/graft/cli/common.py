@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graft.core.model.dimensions import Wish
     from graft.partition.policy import Policy
     from graft.plugins.manager import PluginManager
+    from graft.runtime.isolation.options import Isolation
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -45,6 +46,7 @@ class State:
     plugin_files: list[str] = field(default_factory=list)
     without: list[str] = field(default_factory=list)
     switched_off: list[str] = field(default_factory=list)
+    isolation: list[tuple[str, Isolation]] = field(default_factory=list)
     _manager: PluginManager | None = None
 
     def manager(self) -> PluginManager:
@@ -52,7 +54,7 @@ class State:
         if self._manager is None:
             from graft.plugins.manager import PluginManager
 
-            self._manager = PluginManager(self.without)
+            self._manager = PluginManager(self.without, isolation=dict(self.isolation))
             for path in self.plugin_files:
                 self._manager.load_file(path)
         return self._manager
@@ -142,7 +144,9 @@ def pin_argument(text: str) -> tuple[str, str]:
     return node, backend
 
 
-def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+def set_state(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return a callback that keeps an option's value in the `State`."""
+
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value:
             setattr(ctx.ensure_object(State), name, list(value) if isinstance(value, tuple) else value)
@@ -164,16 +168,16 @@ def common_options(command: Command) -> Command:
     """Add what every verb has: ``--json``, ``--plugin``, ``--without``, ``-v``."""
     hidden: dict[str, Any] = {"expose_value": False}
     return _all(
-        click.option("--json", is_flag=True, callback=_set("json"), help="Print JSON.", **hidden),
+        click.option("--json", is_flag=True, callback=set_state("json"), help="Print JSON.", **hidden),
         click.option(
-            "--plugin", "plugin_files", metavar="FILE", multiple=True, callback=_set("plugin_files"),
+            "--plugin", "plugin_files", metavar="FILE", multiple=True, callback=set_state("plugin_files"),
             help="Load a Python file as a plugin, for this call.", **hidden,
         ),
         click.option(
-            "--without", metavar="NAME", multiple=True, callback=_set("without"),
+            "--without", metavar="NAME", multiple=True, callback=set_state("without"),
             help="Leave out a plugin, backend or distribution.", **hidden,
         ),
-        click.option("-v", "--verbose", is_flag=True, callback=_set("verbose"), help="Show tracebacks.", **hidden),
+        click.option("-v", "--verbose", is_flag=True, callback=set_state("verbose"), help="Show tracebacks.", **hidden),
     )(command)  # fmt: skip
 
 
@@ -209,7 +213,7 @@ def dim_option(command: Command) -> Command:
 def switch_option(command: Command) -> Command:
     """Add what the compiler is to do without: ``--switch-off``."""
     return click.option(
-        "--switch-off", metavar="NAME", multiple=True, callback=_set("switched_off"), expose_value=False,
+        "--switch-off", metavar="NAME", multiple=True, callback=set_state("switched_off"), expose_value=False,
         help="Do without an optimisation (attention, fusion, horizontal, views, winograd, ...) or a graph pass.",
     )(command)  # fmt: skip
 
@@ -226,7 +230,7 @@ def precision_option(command: Command) -> Command:
     """Add ``--precision``."""
     return click.option(
         "--precision",
-        type=click.Choice(("float32", "bf16")),
+        type=click.Choice(("float32", "bf16", "fp16", "tf32")),
         default="float32",
         show_default=True,
         help="Of float32 products in the built-in compiler; bf16 rounds factors and images to bfloat16.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +29,10 @@ from graft.cli.common import (
     precision_option,
     switch_option,
 )
+from graft.cli.isolation import isolation_option
 from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.plan import gate_code, gate_failures, gate_options, read_plan
+from graft.cli.sources import give_back
 from graft.report.quantities import size
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from graft.compiler.most_memory import Memory
     from graft.compiler.specialize import Specialize
     from graft.core.tuning.options import TuneReport
+    from graft.partition.plan import Plan
+    from graft.plugins.backend import ModuleReport
 
 
 @click.command("compile")
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
 @compile_options
 @switch_option
 @precision_option
+@isolation_option
 @policy_options
 @click.option("--plan", "plan_file", type=MODEL, help="Follow a plan that `graft plan -o` saved.")
 @gate_options
@@ -94,6 +100,13 @@ if TYPE_CHECKING:
 )
 @click.option("--no-tuned", is_flag=True, help="Use nothing of what tuning has found before.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
+@click.option(
+    "--source",
+    "sources",
+    metavar="[MODULE=]FILE",
+    multiple=True,
+    help="Of an artifact: compile this edited source (`graft inspect --source`) of one of its modules anew.",
+)
 @click.option("--time", "show_time", is_flag=True, help="Print where the time of compiling went.")
 @common_options
 @click.pass_obj
@@ -119,6 +132,7 @@ def command(
     tune_dims: tuple[tuple[str, list[int]], ...],
     no_tuned: bool,
     no_cache: bool,
+    sources: tuple[str, ...],
     show_time: bool,
     memory: Memory,
     **wishes: Any,
@@ -127,13 +141,11 @@ def command(
     from graft.cli.progress import tuning_bar
     from graft.compiler.api import compile_model
     from graft.compiler.request import Request
-    from graft.plugins.module_reports import module_reports
     from graft.runtime.artifact import save
 
-    if no_tuned and (tune or tune_seconds):
-        raise click.UsageError("--tune finds what --no-tuned forbids to use; leave one of them out")
-    if tune_dims and not (tune or tune_seconds):
-        raise click.UsageError("--tune-dim says where --tune measures; give that, too")
+    if sources:
+        return give_back(state, model, sources, output)
+    _check_tuning(bool(tune or tune_seconds), no_tuned, bool(tune_dims))
     with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as wish:
         request = Request(
             names_or_none(backends),
@@ -153,6 +165,7 @@ def command(
             plan=None if plan_file is None else read_plan(plan_file),
             keep_intermediates=keep,
             manager=state.manager(),
+            isolation=dict(state.isolation) or None,
         )
         compiled = compile_model(str(model), request)
     failures = gate_failures(compiled.plan, coverage, required)
@@ -165,22 +178,42 @@ def command(
     keep_clear(path)
     written = save(compiled.description, path)
     seconds = {**compiled.seconds, "save": perf_counter() - started}
-    reports = module_reports(compiled.description.modules, state.manager())
-    if state.json:
-        tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}
-        facts = {"artifact": str(path), "bytes": written, "summary": compiled.plan.summary()}
-        told = {"modules": {name: one.facts for name, one in reports.items()}} if reports else {}
-        print_json({**facts, **tuning, **told, "seconds": seconds})
-    else:
-        _print(compiled, f"{path}: {size(written)}", seconds, show_time)
-        for one in reports.values():
-            click.echo(f"\n{one.title}\n{one.text}")
+    _tell(state, compiled, path, written, seconds, show_time)
     return ExitCode.OK
+
+
+def _check_tuning(tunes: bool, no_tuned: bool, has_dims: bool) -> None:
+    """Refuse options of tuning that contradict each other."""
+    if no_tuned and tunes:
+        raise click.UsageError("--tune finds what --no-tuned forbids to use; leave one of them out")
+    if has_dims and not tunes:
+        raise click.UsageError("--tune-dim says where --tune measures; give that, too")
 
 
 def _joined(choices: Sequence[tuple[str, list[int | tuple[int, int | None]]]]) -> Specialize:
     """The choices of each name, which may be given several times."""
     return {name: [one for other, given in choices if other == name for one in given] for name, _ in choices}
+
+
+def _tell(
+    state: State, compiled: CompiledModel, path: Path, written: int, seconds: Mapping[str, float], show_time: bool
+) -> None:
+    """Print what was compiled, and what plugins report on their modules."""
+    from graft.plugins.module_reports import module_reports
+
+    reports = module_reports(compiled.description.modules, state.manager())
+    if state.json:
+        tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}
+        facts = {"artifact": str(path), "bytes": written, "summary": compiled.plan.summary()}
+        told = {"modules": {name: one.facts for name, one in reports.items()}} if reports else {}
+        told |= {"operators": _operators(compiled.plan, reports)} if reports else {}
+        print_json({**facts, **tuning, **told, "seconds": seconds})
+    else:
+        _print(compiled, f"{path}: {size(written)}", seconds, show_time)
+        for one in reports.values():
+            click.echo(f"\n{one.title}\n{one.text}")
+        if reports:
+            _print_operators(_operators(compiled.plan, reports))
 
 
 def _print(compiled: CompiledModel, artifact: str, seconds: Mapping[str, float], show_time: bool) -> None:
@@ -192,6 +225,42 @@ def _print(compiled: CompiledModel, artifact: str, seconds: Mapping[str, float],
     click.echo(f"{artifact}, compiled in {total:.1f} s")
     if show_time:
         _print_times(seconds, total)
+
+
+def _operators(plan: Plan, reports: Mapping[str, ModuleReport]) -> dict[str, Any]:
+    """Return how many operators went where, and why those that no reported module holds did not go there."""
+    from graft.report.reasons import reason_groups
+
+    regions = {row.region: row.backend for row in plan.placements if row.region}
+    devices = {backend for region, backend in regions.items() if any(name.startswith(region) for name in reports)}
+    return {
+        "placed": dict(Counter(row.backend for row in plan.placements)),
+        "refused": [
+            {"backend": one.backend, "code": one.code, "reason": one.text, "operators": dict(one.operators),
+             "nodes": list(one.nodes)}
+            for one in reason_groups(plan)
+            if one.backend in devices
+        ],
+    }  # fmt: skip
+
+
+def _print_operators(facts: Mapping[str, Any]) -> None:
+    """Print the same for people."""
+    from graft.report.reasons import shortened
+
+    placed = ", ".join(f"{name} {count}" for name, count in facts["placed"].items())
+    click.echo(f"\noperators: {placed}")
+    rows = [
+        (
+            one["backend"],
+            one["code"],
+            shortened([f"{name} {n}" for name, n in one["operators"].items()], 4),
+            one["reason"],
+        )
+        for one in facts["refused"]
+    ]
+    if rows:
+        print_table(("NOT ON", "CODE", "OPERATORS", "REASON"), rows)
 
 
 def _facts(report: TuneReport) -> dict[str, Any]:

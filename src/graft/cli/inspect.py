@@ -21,6 +21,7 @@ from graft.cli.common import (
     names_or_none,
 )
 from graft.cli.output import print_json, print_table
+from graft.cli.sources import print_sources
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
 from graft.report.quantities import dearer, knobs, shape, size
@@ -38,6 +39,7 @@ STAGES = ("loaded", "normalized", "partitioned")
 @click.option("--stage", type=click.Choice(STAGES), default="loaded", show_default=True, help="The stage of a model.")
 @click.option("--text", is_flag=True, help="Print the model in ONNX's text syntax, large weights left out.")
 @click.option("--disassemble", is_flag=True, help="Print the instructions in an artifact, where a plugin knows them.")
+@click.option("--source", is_flag=True, help="Print the sources that the modules of an artifact keep: C, CUDA C.")
 @backend_options
 @dim_option
 @common_options
@@ -48,6 +50,7 @@ def command(
     stage: str,
     text: bool,
     disassemble: bool,
+    source: bool,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     dims: DimWishes,
@@ -55,6 +58,8 @@ def command(
     """Show what FILE is, an artifact or a model."""
     if disassemble:
         _print_instructions(state, file)
+    elif source:
+        print_sources(state, file)
     elif not is_artifact(file):
         model = _model(state, file, stage, backends, dict(shapes), dict(dims))
         if text:
@@ -112,6 +117,10 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     click.echo(f"{path}: {size(path.stat().st_size)}, format {manifest['format']}, ABI {manifest['abi']}")
     for target in manifest["targets"]:
         click.echo(f"target     {target['arch']} {' '.join(target.get('features', ()))}".rstrip())
+    for device in manifest.get("devices", ()):
+        number = 1 + manifest["devices"].index(device)
+        arena = sum(procedure["device_arenas"][number - 1] for procedure in manifest["procedures"])
+        click.echo(f"device     {device['name']}, arena {size(arena)}")
     if "precision" in manifest["metadata"]:
         click.echo(f"precision  {manifest['metadata']['precision']}")
     if "summary" in manifest["metadata"]:

@@ -23,8 +23,8 @@ from graft.errors import GraftError, PluginError, VerifyError
 from graft.runtime.foreign import one_line
 
 VERBS = (
-    "backends", "plan", "compile", "run", "verify", "bench", "inspect", "profile", "report", "export", "device",
-    "datatypes", "cache",
+    "backends", "plan", "compile", "run", "verify", "bisect", "bench", "inspect", "profile", "report", "export",
+    "device", "datatypes", "cache", "plugin",
 )  # fmt: skip
 
 

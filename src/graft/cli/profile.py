@@ -22,6 +22,7 @@ from graft.cli.common import (
     switch_option,
     values_and_ranges,
 )
+from graft.cli.isolation import isolation_option
 from graft.cli.output import keep_clear, print_json, print_table
 from graft.cli.programs import input_option, open_program
 from graft.report.quantities import dearer, knobs
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @compile_options
 @switch_option
 @precision_option
+@isolation_option
 @common_options
 @click.pass_obj
 def command(
@@ -59,6 +61,7 @@ def command(
 ) -> int:
     """Show which calls of FILE, an artifact or a model, take the time."""
     from graft.measure.roofline import achieved, measure_roofline, traffic_of
+    from graft.runtime.devices import call_text
     from graft.runtime.inputs import inputs_of
 
     values, ranges = values_and_ranges(dims)
@@ -68,7 +71,11 @@ def command(
     arrays = [feeds[one.name] for one in program.inputs]
     procedure, times = min((program.timed(*arrays) for _ in range(runs)), key=lambda run: sum(run[1]))
     rows: list[dict[str, Any]] = [
-        {"function": call.function or call.kind, "origin": list(call.origin), "nanoseconds": nanoseconds}
+        {
+            "function": call.function or call_text(call, procedure, program.devices),
+            "origin": list(call.origin),
+            "nanoseconds": nanoseconds,
+        }
         for call, nanoseconds in zip(procedure.calls, times, strict=True)
     ]
     run = [array.shape for array in arrays] if find_spec("onnx_ir") else []

@@ -12,6 +12,8 @@ import click
 from graft.cli.common import State, is_artifact, names_or_none
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graft.core.model.dimensions import Wish
     from graft.runtime.loaders import Loader
     from graft.runtime.program import Program
@@ -54,6 +56,7 @@ def open_program(
         return graft.compile(
             str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
             without=state.switched_off, precision=precision, manager=state.manager(), dims=ranges,
+            isolation=dict(state.isolation) or None,
         )  # fmt: skip
     given = {
         "-b": backends,
@@ -68,11 +71,35 @@ def open_program(
     return load_artifact(state, path, threads, strict)
 
 
+def feeds_of(
+    path: Path,
+    given: Sequence[tuple[str, str]],
+    shapes: Shapes,
+    ranges: Mapping[str, Wish],
+    values: Mapping[str, int],
+) -> dict[str, np.ndarray] | None:
+    """Return an array for every input of a model, those not given being random; None if none is given."""
+    if not given:
+        return None
+    from graft.core.model.load import load
+    from graft.core.model.sample_inputs import sample_inputs
+    from graft.runtime.dtypes import dtype_name
+    from graft.runtime.inputs import read_array
+
+    model = load(str(path), shapes=dict(shapes), dims=ranges)
+    types = {one.name or "": one.dtype for one in model.graph.inputs}
+    dtypes = {name: None if one is None else dtype_name(one.numpy()) for name, one in types.items()}
+    arrays = {name: read_array(name, text, dtypes.get(name)) for name, text in given}
+    return arrays if arrays.keys() >= dtypes.keys() else {**sample_inputs(model, dims=values), **arrays}
+
+
 def load_artifact(state: State, path: Path, threads: int | None, strict: bool = False) -> Program:
     """Return the program of an artifact; the loaders of ``--plugin`` files take part."""
     runtime = import_module("graft.runtime")
     loaders: list[Loader] = []
     if state.plugin_files:
         loaders += state.manager().module_loaders({Path(file).stem for file in state.plugin_files}).values()
-    program: Program = runtime.load(path, threads=threads, strict=strict, loaders=loaders)
+    program: Program = runtime.load(
+        path, threads=threads, strict=strict, loaders=loaders, isolation=dict(state.isolation) or None
+    )
     return program

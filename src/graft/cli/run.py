@@ -20,6 +20,7 @@ from graft.cli.common import (
     switch_option,
     values_and_ranges,
 )
+from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option, open_program
 from graft.report.quantities import shape
@@ -40,6 +41,7 @@ from graft.report.quantities import shape
 @compile_options
 @switch_option
 @precision_option
+@isolation_option
 @common_options
 @click.pass_obj
 def command(

@@ -18,9 +18,11 @@ from graft.cli.common import (
     dims_argument,
     is_artifact,
     names_or_none,
+    switch_option,
 )
+from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
-from graft.cli.programs import load_artifact
+from graft.cli.programs import feeds_of, input_option, load_artifact
 
 if TYPE_CHECKING:
     from graft.core.model.dimensions import Wish
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
     "--dim", "dims", metavar="NAME=16,32|1..512", type=dims_argument, multiple=True,
     help="The numbers of a dimension to compare at, each in turn, or its range to compile for.",
 )  # fmt: skip
+@input_option
 @compile_options
+@switch_option
+@isolation_option
 @common_options
 @click.pass_obj
 def command(
@@ -56,6 +61,7 @@ def command(
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     dims: tuple[tuple[str, Wish | list[int]], ...],
+    given: tuple[tuple[str, str], ...],
     threads: int | None,
     strict: bool,
 ) -> int:
@@ -66,6 +72,8 @@ def command(
     if is_artifact(file):
         if model is None:
             raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model")
+        if state.switched_off:
+            raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
         program = load_artifact(state, file, threads, strict)
     elif model is not None:
         raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
@@ -77,10 +85,13 @@ def command(
             program=program,
             against=against,
             per_region=per_region,
+            inputs=feeds_of(model or file, given, shapes, ranges, binding),
             shapes=dict(shapes),
             dims={**ranges, **binding},
             threads=threads,
             strict=strict,
+            without=state.switched_off,
+            isolation=dict(state.isolation) or None,
             rtol=rtol,
             atol=atol,
             manager=state.manager(),
@@ -98,6 +109,8 @@ def command(
             _print_report(report)
         verdict = "agrees with" if ok else "differs from"
         click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
+        for report in reports:
+            _print_fault(report)
     return ExitCode.OK if ok else ExitCode.ACCURACY
 
 
@@ -116,6 +129,13 @@ def _print_report(report: VerifyReport) -> None:
         for row in report.regions
     ]  # fmt: skip
     print_table(columns, rows)
+
+
+def _print_fault(report: VerifyReport) -> None:
+    if report.first_bad is not None:
+        click.echo(f"first bad: {report.first_bad}")
+    elif report.regions and not report.ok:
+        click.echo("no region is wrong: a pass changed what the model computes; graft bisect finds which")
 
 
 def _yes(ok: bool) -> str:

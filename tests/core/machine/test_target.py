@@ -2,10 +2,12 @@ from itertools import pairwise
 
 import pytest
 
+from graft.core.machine.host import host_machine
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target, host_target, target_named
 from graft.errors import MachineError
+from graft.plugins.cuda.machines import SM_80, SM_90
 
 
 def test_native_is_this_machine() -> None:
@@ -44,3 +46,18 @@ def test_a_target_that_nobody_knows_is_refused_with_the_nearest() -> None:
         "wasm32+relaxed-simd, wasm32+threads, generic"
     )
     assert caught.value.machine == "x86-64-v5"
+
+
+def test_devices_stand_beside_a_processor() -> None:
+    rows = {row.name: row for row in (SM_80, SM_90)}
+    target = target_named("sm_80,sm_90", lambda: rows)
+    assert (target.machine, target.devices) == (host_machine(), (SM_80, SM_90))
+    assert target_named("x86-64-v3, sm_90", lambda: rows) == Target(ROWS["x86-64-v3"], devices=(SM_90,))
+
+
+def test_two_processors_are_refused() -> None:
+    with pytest.raises(MachineError) as caught:
+        target_named("x86-64-v3,armv8-a")
+    assert str(caught.value) == (
+        "target 'x86-64-v3,armv8-a' names two processors, 'x86-64-v3' and 'armv8-a'; a program has one"
+    )

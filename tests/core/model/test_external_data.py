@@ -100,7 +100,8 @@ def test_a_symbolic_link_is_refused_as_file_and_as_folder(tmp_path: Path) -> Non
     (folder / "link").symlink_to(tmp_path / "outside")
     for location in ("link.bin", "link/w.bin"):
         assert refusal(write_model(folder, location)) == (
-            f"external data of tensor 'w' in '{location}': cannot open '{folder / location}': it is a symbolic link"
+            f"external data of tensor 'w' in '{location}': cannot open '{folder / location}': it is a symbolic link "
+            "that leads out of the model's directory; copy the file there"
         )
 
 

@@ -318,7 +318,7 @@ def test_numbers_that_the_model_cannot_compute_with_are_an_error() -> None:
         )
     assert str(caught.value) == (
         "the numbers given to dimensions contradict each other: [ShapeInferenceError] Inference error(s): "
-        "(op_type:MatMul): [ShapeInferenceError] Incompatible dimensions for matrix multiplication"
+        "(op_type:MatMul, node name: y): [ShapeInferenceError] Incompatible dimensions for matrix multiplication"
     )
 
 

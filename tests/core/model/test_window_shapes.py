@@ -11,7 +11,7 @@ from onnx import helper
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.load import load
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import ANY
+from graft.core.model.symbols import ANY, Range
 from graft.runtime.extents import Symbol, evaluate
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
@@ -57,3 +57,9 @@ def test_windows_fit_into_images_of_any_size_as_often_as_onnx_says(operator: str
         expected = [one.dim_value for one in inferred.graph.output[0].type.tensor_type.shape.dim]
         binding = dict(zip(("h", "w"), extents, strict=True))
         assert [evaluate(one or 0, binding) for one in shape] == expected
+
+
+def test_a_name_for_an_images_channels_is_the_number_that_the_weights_say() -> None:
+    text = "(float[1,c,h,5] x, float[4,3,2,2] w) => (float[1,4,p,q] y) { y = Conv<group = 2>(x, w) }"
+    ranges = ranges_of(load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> g {text}')))
+    assert ranges[Symbol("c")] == Range(6, 6)

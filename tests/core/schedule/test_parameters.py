@@ -188,9 +188,13 @@ def test_parameters_read_as_one_line() -> None:
         (
             '{"family": "other"}',
             'parameters \'{"family": "other"}\' are of no known family; '
-            "there are contraction, winograd, depthwise, attention",
+            "there are contraction, winograd, depthwise, attention, block_tile, block",
         ),
-        ("[3]", "parameters '[3]' are of no known family; there are contraction, winograd, depthwise, attention"),
+        (
+            "[3]",
+            "parameters '[3]' are of no known family; "
+            "there are contraction, winograd, depthwise, attention, block_tile, block",
+        ),
         (
             '{"family": "winograd", "pieces": 0, "lines": 1}',
             'parameters \'{"family": "winograd", "pieces": 0, "lines": 1}\' of a winograd have no pieces 0',

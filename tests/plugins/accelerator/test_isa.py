@@ -8,6 +8,14 @@ from hypothesis import strategies as st
 
 from graft.errors import ArtifactError, CompileError, MachineError
 from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.encoding import (
+    decode,
+    decode_all,
+    decode_micro_op,
+    encode,
+    encode_all,
+    encode_micro_op,
+)
 from graft.plugins.accelerator.isa import (
     Alu,
     Finish,
@@ -17,12 +25,6 @@ from graft.plugins.accelerator.isa import (
     MicroOp,
     Operation,
     Store,
-    decode,
-    decode_all,
-    decode_micro_op,
-    encode,
-    encode_all,
-    encode_micro_op,
     field_table,
 )
 from tests.plugins.accelerator.programs import CONFIGURATIONS, DEFAULT, SMALL, instructions, micro_ops

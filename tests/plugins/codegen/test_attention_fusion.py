@@ -164,3 +164,31 @@ def test_a_row_without_any_key_is_not_a_number_at_any_length(varying: graft.Prog
     result = varying.run(feeds)["y"]
     assert np.isnan(result[1]).all()
     assert not np.isnan(result[0]).any()
+
+
+SAFE = VARYING.replace("w = Softmax (f)", "p = Softmax (f)  n = IsNaN (p)  w = Where (n, o, p)").replace(
+    "<float c = {0.25}>", "<float c = {0.25}, float o = {0.0}>"
+)
+"""Attention as PyTorch writes it where masks may leave a query no key."""
+
+
+@pytest.mark.parametrize("sizes", [(2, 5, 37), (2, 300, 7), (2, 3, 700), (2, 0, 4), (2, 4, 0)])
+@pytest.mark.parametrize("varies", [True, False], ids=["varying", "fixed"])
+def test_weights_of_nan_become_0_in_one_kernel(sizes: tuple[int, int, int], varies: bool) -> None:
+    batch, queries, keys = sizes
+    text = SAFE if varies else SAFE.replace("[b,", "[2,").replace(",s,", f",{queries},").replace(",t,", f",{keys},")
+    text = text if varies else text.replace(",t]", f",{keys}]").replace("[2,s,", f"[2,{queries},")
+    program = graft.compile(onnx.parser.parse_model(f"{HEADER} {text}"), backends=["llvm"], threads=1)
+    feeds = varying_feeds(*sizes)
+    if queries and keys:
+        feeds["m"][1] = -np.inf  # no key
+        feeds["q"][0, 0, 1, 2] = np.nan  # a row of NaN
+        feeds["k"][0, keys - 1, 2, 5] = np.nan  # rows of NaN, known only from the last key on
+        feeds["v"][0, 0, 0, 3], feeds["v"][0, 0, 2, 4] = np.inf, np.nan  # 0 times which is NaN
+    wanted = np.zeros((batch, queries, 3, 20))
+    if 0 not in sizes:
+        with np.errstate(invalid="ignore"):
+            wanted = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}")).run(None, feeds)[0]
+    np.testing.assert_allclose(program.run(feeds)["y"], wanted, rtol=1e-4, atol=1e-5)
+    if 0 not in sizes:
+        assert len(program.description.procedures[0].calls) == 1

@@ -23,7 +23,7 @@ from tests.plugins.llvm.graphs import HEADER, region_of
 RANDOM = np.random.default_rng(0)
 SHAPES = {
     "w0": (20, 3, 3, 3), "w1": (20, 1, 3, 3), "w2": (12, 20, 1, 1), "w3": (20, 12, 1, 1), "w4": (8, 20, 1, 1),
-    "w5": (20, 8, 1, 1), "w6": (20, 20, 3, 3),
+    "w5": (20, 8, 1, 1), "w6": (20, 20, 3, 3), "k0": (20, 1, 1), "k1": (6, 1),
 }  # fmt: skip
 WEIGHTS = {name: (RANDOM.standard_normal(shape) / 4).astype(np.float32) for name, shape in SHAPES.items()}
 PARAMETERS = ", ".join(f"float[{','.join(map(str, shape))}] {name}" for name, shape in SHAPES.items())
@@ -58,6 +58,11 @@ def last_values(text: str, constants: dict[str, np.ndarray] = WEIGHTS, precision
 
 def test_a_network_with_depthwise_convolutions_keeps_channels_last() -> None:
     assert last_values(network()) == list("abcdefhinpqrst")
+
+
+def test_constants_that_differ_from_channel_to_channel_go_along_with_channels_last() -> None:
+    assert last_values(network("u = Mul (e, k0)  f = Relu (u)")) == list("abcdefhinpqrstu")
+    assert last_values(network("u = Mul (e, k1)  f = Relu (u)")) == []
 
 
 def test_a_layout_says_which_strategy_wants_it_and_for_which_node() -> None:
@@ -179,8 +184,9 @@ def test_a_backend_may_store_values_in_any_order_of_axes(load_image: Any) -> Non
 def test_the_layout_keeps_the_answer(layout: bool, load_image: Any) -> None:
     image = RANDOM.standard_normal((2, 3, 11, 13)).astype(np.float32)
     backend = LlvmBackend(without=() if layout else ("channels-last",))
-    compiled = backend.compile(region_of(network(), WEIGHTS), CompileOptions(host_target()))
+    text = network("u = Mul (e, k0)  f = Relu (u)")
+    compiled = backend.compile(region_of(text, WEIGHTS), CompileOptions(host_target()))
     (result,) = execute(compiled, [image], load_image)
-    evaluator = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {network()}"))
+    evaluator = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}"))
     (expected,) = evaluator.run(None, {"x": image, **WEIGHTS})
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)

@@ -56,12 +56,6 @@ def test_strings_are_refused() -> None:
     )
 
 
-def test_a_computed_shape_is_refused() -> None:
-    assert answer("g (float[4] x, int64[1] a) => (float y) { y = ReduceSum <keepdims = 0> (x, a) }") == Reject(
-        "constant-required", "input 'a' of ReduceSum is computed at run time"
-    )
-
-
 def test_an_unknown_type_is_refused() -> None:
     node = ir.Node("", "Relu", [ir.Value(name="x")])
     assert LlvmBackend().supports(NodeView(node)) == Reject(

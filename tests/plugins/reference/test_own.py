@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -143,19 +144,18 @@ def test_trees_with_one_score_for_two_classes_agree_where_they_are_taken(weights
 
 
 @pytest.mark.parametrize(
-    ("weights", "transform", "class_id", "ignored"),
-    [
-        ([0.9, -0.5], "SOFTMAX", 0, "post_transform"),
-        ([0.9, -0.5], "NONE", 0, "post_transform"),
-        ([0.9, 0.2], "LOGISTIC", 0, "post_transform"),
-        ([0.9, 0.2], "NONE", 1, "class_ids"),
-    ],
+    ("weights", "transform", "class_id"),
+    [([0.9, -0.5], "SOFTMAX", 0), ([0.9, -0.5], "NONE", 0), ([0.9, 0.2], "LOGISTIC", 0)],
 )
-def test_trees_with_one_score_for_two_classes_are_refused_elsewhere(
-    weights: list[float], transform: str, class_id: int, ignored: str
+def test_trees_with_one_score_for_two_classes_agree_where_onnx_reference_does_not(
+    weights: list[float], transform: str, class_id: int
 ) -> None:
-    with pytest.raises(UnsupportedError, match=f"onnx.reference ignores '{ignored}' of TreeEnsembleClassifier"):
-        graft.compile(trees(weights, transform, class_id), ["reference"])
+    check(trees(weights, transform, class_id), {"x": X})
+
+
+def test_trees_with_the_score_of_the_second_class_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="ignores 'class_ids' of TreeEnsembleClassifier"):
+        graft.compile(trees([0.9, 0.2], "NONE", 1), ["reference"])
 
 
 @pytest.mark.parametrize(
@@ -175,3 +175,27 @@ def test_normalisations_and_global_pooling_are_right(
     x = RANDOM.standard_normal(shape).astype(F)
     made = (*shape[:2], *(1 for _ in shape[2:])) if operator == "GlobalMaxPool" else shape
     check(model_of(operator, {"x": x}, {"y": (TensorProto.FLOAT, list(made))}, **settings), {"x": x})
+
+
+REDUCED = {
+    "ReduceSum": 4096.0, "ReduceMean": 1.0, "ReduceL1": 4096.0, "ReduceL2": 64.0, "ReduceSumSquare": 4096.0,
+    "ReduceLogSum": float(np.log(4096)), "ReduceLogSumExp": 1 + float(np.log(4096)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", REDUCED)
+def test_many_numbers_of_bfloat16_are_added_in_float32(operator: str) -> None:
+    model = model_of(operator, {"x": np.ones(4096, ml_dtypes.bfloat16)}, {"y": (TensorProto.BFLOAT16, [])}, keepdims=0)
+    (found,) = graft.compile(model, ["reference"], threads=1).run({"x": np.ones(4096, ml_dtypes.bfloat16)}).values()
+    assert float(found) == pytest.approx(REDUCED[operator], rel=2**-8)
+
+
+def test_products_of_bfloat16_are_added_in_float32_within_branches_too() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (bfloat16[1,2048] a, bfloat16[2048,1] b, bool c) =>
+        (bfloat16[1,1] y) { y = If (c) <then_branch = t () => (bfloat16[1,1] p) { p = MatMul (a, b) },
+                                        else_branch = e () => (bfloat16[1,1] q) { q = ReduceSum (a, axes) }> }"""
+    model = onnx.parser.parse_model(text.replace("(a, axes)", "<keepdims = 1> (a)"))
+    feeds = {name: np.ones(shape, ml_dtypes.bfloat16) for name, shape in (("a", (1, 2048)), ("b", (2048, 1)))}
+    program = graft.compile(model, ["reference"], threads=1)
+    for choice in (True, False):
+        assert float(program.run({**feeds, "c": np.array(choice)})["y"].squeeze()) == 2048

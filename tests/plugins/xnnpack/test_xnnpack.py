@@ -150,6 +150,8 @@ def test_the_digits_model_is_the_same_in_a_c_project(tmp_path: Path) -> None:
          "float[1,2,3,3] y", "attribute", "XNNPACK does not count padding, as count_include_pad asks"),
         ("y = MaxPool<kernel_shape=[2]>(x)|float[1,2,3] x|float[1,2,2] y", "rank",
          "MaxPool of 3 axes; XNNPACK takes images, of 4"),
+        ("y = Conv(x, w)|float[1,2,5] x, float[3,2,2] w|float[1,3,4] y", "rank",
+         "Conv of 3 axes; XNNPACK takes images, of 4"),
     ],
 )  # fmt: skip
 @needs_xnnpack

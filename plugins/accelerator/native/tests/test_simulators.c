@@ -1,6 +1,6 @@
-/* Random streams, most of them damaged, through both simulators: each ends with a message or an answer, and the two
- * agree on which. What they compute is tested from Python, against the model. */
-#include "accelerator.h"
+/* Random streams, most of them damaged, through both simulators and the walk of proofs: each ends with a message or an
+ * answer. What they compute is tested from Python, against the model. */
+#include "hazards.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -26,6 +26,22 @@ static int run(const AcceleratorConfiguration *configuration, const uint8_t *str
   return good;
 }
 
+/* Follows a stream whose tensors take up the whole DRAM; returns whether nothing was wrong with it. */
+static int walk(const uint8_t *stream, size_t size, uint8_t *dram) {
+  static const ProgramTensor TENSORS[] = {
+      {0, 512, ROLE_INPUT}, {512, 512, ROLE_MICRO_OPS}, {1024, 1024, ROLE_CONSTANT}, {2048, 2048, ROLE_WORKSPACE}};
+  Accelerator machine;
+  Conflict conflicts[(LENGTH + 1) * UNITS] = {{0}};
+  int64_t sequence[LENGTH + 1];
+  for (int64_t i = 0; i <= LENGTH; i++) sequence[i] = i;
+  Hazards hazards = {.sequence = sequence, .tensors = TENSORS, .tensor_count = 4, .conflicts = conflicts};
+  bool good = accelerator_open(&machine, &SMALL, stream, size, dram, DRAM_BYTES, MOST_STEPS);
+  assert(!good || accelerator_find_hazards(&machine, &hazards));
+  for (int64_t i = 0; good && i < machine.count * UNITS; i++) assert(conflicts[i].other <= machine.count);
+  accelerator_close(&machine);
+  return good && hazards.fault.kind == FAULT_NONE;
+}
+
 /* Half of all streams decode: small numbers in the fields, few tokens, a finish at the end. */
 static size_t random_stream(uint64_t *state, uint8_t *stream) {
   size_t count = accelerator_random(state) % LENGTH;
@@ -41,12 +57,13 @@ static size_t random_stream(uint64_t *state, uint8_t *stream) {
 
 int main(void) {
   uint64_t state = 1;
-  int good = 0;
+  int good = 0, clean = 0;
   for (int round = 0; round < ROUNDS; round++) {
     uint8_t stream[(LENGTH + 1) * 16], dram[DRAM_BYTES] = {0};
     size_t size = random_stream(&state, stream);
     good += run(&SMALL, stream, size, (uint64_t)round, false, dram);
     good += run(&SMALL, stream, size, (uint64_t)round, true, dram);
+    clean += walk(stream, size, dram);
   }
   AcceleratorConfiguration wrong = SMALL;
   uint8_t finish[16] = {3}, dram[DRAM_BYTES];
@@ -57,7 +74,8 @@ int main(void) {
   wrong = SMALL;
   wrong.weight_bytes = 1 << 30;
   assert(!run(&wrong, finish, 16, 1, true, dram));
-  printf("%d of %d runs ended with an answer\n", good, 2 * ROUNDS);
+  assert(good && clean);
+  printf("%d of %d runs ended with an answer, %d programs have no fault\n", good, 2 * ROUNDS, clean);
   assert(good > 100);
   return 0;
 }

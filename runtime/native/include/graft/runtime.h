@@ -56,6 +56,12 @@ typedef struct GraftApi {
   int32_t (*fail)(GraftContext *context, const char *format, ...);
   /* The number of threads that parallel_for may use, at least 1. */
   int32_t (*thread_count)(GraftContext *context);
+  /* The stream of the running call on a device that the program uses (graft/device.h); NULL for others, and in tasks.
+   * What a function puts there may still run when it returns: the runtime waits where somebody has to. */
+  void *(*stream)(GraftContext *context, DLDevice device);
+  /* Memory of such a device until what the running function put on that stream is done. Repeated calls return disjoint
+   * blocks. NULL when memory runs out (the error text is set). */
+  void *(*device_scratch)(GraftContext *context, DLDevice device, uint64_t bytes);
 } GraftApi;
 
 /* What a compiled function may read of its context; the rest is the runtime's own. */
@@ -161,8 +167,10 @@ int32_t graft_program_symbol_count(const GraftProgram *program);
 GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index);
 
 /* Runs the program. May be called by several threads at once: each call has its own arena.
- * outputs[i].data == NULL: the runtime allocates it (and the shape); free it with graft_free_output. Else it has the
- * shape that follows from those of the inputs. All are contiguous, but a growing cache and what it becomes may be the
+ * outputs[i].data == NULL: the runtime allocates it (and the shape), where outputs[i].device says: in main memory, if
+ * that is zero too; free it with graft_free_output, before the program is destroyed. Else it has the shape that follows
+ * from those of the inputs. Inputs and outputs are in main memory, or on a device that the program computes on
+ * (graft/device.h); what is done there is done when this returns. All are contiguous, but a growing cache and what it becomes may be the
  * first rows of one buffer (docs/runtime.md). */
 int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
 void graft_free_output(DLTensor *output);

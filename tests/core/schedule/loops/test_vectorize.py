@@ -57,7 +57,7 @@ def test_unrolled_loops_are_copied_with_fresh_variables():
 
 
 def test_all_lanes_cannot_store_to_one_element():
-    with pytest.raises(AssertionError, match=r"^all lanes store to one element of 'y'$"):
+    with pytest.raises(AssertionError, match=r"^all lanes store to one element of 'y'"):
         lowered("vector i < 4 { y[0] = x[i] }")
 
 

@@ -224,6 +224,28 @@ def test_a_block_instruction_takes_the_addresses_of_operands_that_lie_in_one_pie
     np.testing.assert_array_equal(run_function(changed, inputs, externs={"gemm": gemm})[0], expected)
 
 
+def test_what_fills_a_part_of_a_sum_is_computed_inside_of_what_was_moved_before():
+    stages, function = nest("""
+    input a: float32[6, 8]
+    stage p: float32[6, 8] at (i, k) = a[i, k] * float32(2.0)
+    stage c: float32[6] at (i) = reduce add over k < 8 from float32(0.0): p[i, k]
+    """)
+    steps = "split i.2 4 -> i0 i1\ncompute_at c at i0\ncompute_at p at i1"
+    changed = apply_schedule(function, steps)
+    (part,) = [one.buffer for one in walk_statements(changed.body) if isinstance(one, Allocate)]
+    assert [int(extent.value) for extent in part.shape] == [1, 8]
+    check(stages, changed)
+
+
+def test_conditions_that_loops_do_not_change_stay_around_their_instruction():
+    stages, function = nest(DOT)
+    tensorized = apply_schedule(
+        function, "split i 3 -> i0 i1\nsplit k 4 -> k0 k1\nreorder i0 i1 j k0 k1\ntensorize k1 dot4_u8s8"
+    )
+    assert re.search(r"if i1 < .*\{\n +c\[i0 \* 3 \+ i1, j\] = dot4_u8s8", str(tensorized))
+    check(stages, tensorized)
+
+
 REFUSED = [
     ("split x 4 -> a b", "there is no loop 'x'; there are i.first, j.first, i, j, k"),
     ("split i 0 -> a b", "the factor is less than 1"),

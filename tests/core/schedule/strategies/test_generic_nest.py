@@ -10,6 +10,7 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies import column_reduction
+from graft.core.schedule.strategies.generic_nest import leading_tables
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import (
     Axis,
@@ -24,9 +25,9 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.parser import parse_function
+from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.verifier import verify
-from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tensor_ir.visit import loads, walk_statements
 from graft.core.types import FLOAT32, INT64
 
 AVX512 = target_named("x86-64-v4")
@@ -219,3 +220,24 @@ def test_max_pool_with_padding(target):
     reduction = Reduction("max", (Axis(a, index(3)), Axis(b, index(3))), number(float("-inf")))
     stage = Stage(y, (n, h, w), value, reduction)
     check(Kernel("pool", (x,), (y,), (stage,), Trait.POOLING), target, [random_array((2, 9, 21))])
+
+
+TABLES = """\
+input x: float32[2, 9, 16]
+stage place: int32[24] in scratch at (j) = cast<int32>(j / 2)
+stage weight: float32[24] in scratch at (j) = cast<float32>(j - j / 2 * 2) / float32(2.0) + float32(0.25)
+stage y: float32[2, 9, 24] at (a, i, j) = x[a, i, cast<int64>(place[j])] * weight[j]
+"""
+
+
+def test_what_depends_on_one_axis_alone_is_computed_once_before_the_rows():
+    stages = parse_stages(TABLES)
+    (x,) = {load.buffer for load in loads(stages[-1].value)} - {stage.buffer for stage in stages}
+    kernel = Kernel("resize", (x,), (stages[-1].buffer,), stages, Trait.INJECTIVE)
+    function = schedule(kernel, target_named("x86-64-v3")).function
+    verify(function)
+    assert [table.buffer.name for table in leading_tables(stages)] == ["place", "weight"]
+    data = np.random.default_rng(0).standard_normal((2, 9, 16), np.float32)
+    expected = run_stages(stages, {x: data})[kernel.outputs[0]]
+    assert (run_function(function, [data.reshape(-1)])[0].reshape(expected.shape) == expected).all()
+    assert str(function).index("place[") < str(function).index("y[")

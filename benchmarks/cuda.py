@@ -1,0 +1,295 @@
+"""Generated kernels beside NVIDIA's libraries, PyTorch and ONNX Runtime, where there is a device.
+
+    python -m benchmarks.cuda [part of a row's name ...]
+
+Prints a row for each case: microseconds of both, the share of the peer's speed, and the share that is to be reached.
+Without a device, or without PyTorch, it says what is missing. Inputs and results stay on the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import graft
+from graft.errors import GraftError
+
+RUNS = 20
+HEADS, LENGTH = 16, 4096
+TYPES = {
+    "float32": onnx.TensorProto.FLOAT, "float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16,
+    "int8": onnx.TensorProto.INT8, "int64": onnx.TensorProto.INT64,
+}  # fmt: skip
+Inputs = Mapping[str, tuple[str, Sequence[int]]]
+"""Type and shape of each input by its name."""
+
+
+def missing() -> str | None:
+    """Return what is missing to measure anything here."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "there is no CUDA driver (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return "the CUDA driver sees no device"
+    if find_spec("torch") is None:
+        return "PyTorch, whose kernels are the peers, is not installed"
+    return None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: a model, its inputs, the peer's function of them, and the share of the peer's speed to be reached."""
+
+    name: str
+    model: Callable[[], onnx.ModelProto]
+    inputs: Inputs
+    peer: Callable[[Any], Callable[..., Any]]
+    """From PyTorch to a function of the inputs' tensors."""
+    bar: float
+    precision: str = "float32"
+    backends: tuple[str, ...] = field(default=("cuda",))
+
+
+def model(nodes: list[onnx.NodeProto], inputs: Inputs, **constants: np.ndarray) -> onnx.ModelProto:
+    """Return a model of nodes with the output ``y``."""
+    given = [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in inputs.items()]
+    fixed = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", given, [onnx.ValueInfoProto(name="y")], fixed)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(made)
+
+
+# ---- Rows -----------------------------------------------------------------------------------------------------------
+
+
+def products() -> Iterator[Case]:
+    """Yield square products; those of floats by the backend `cublas` as well."""
+    node = helper.make_node
+    for size, dtype, bar in ((4096, "float32", 0.8), (4096, "bfloat16", 0.6), (8192, "bfloat16", 0.6)):
+        square: Inputs = {name: (dtype, [size, size]) for name in ("a", "b")}
+        made = partial(model, [node("MatMul", ["a", "b"], ["y"])], square)
+        yield Case(f"product {dtype} {size}", made, square, lambda torch: torch.matmul, bar)
+        yield Case(f"cublas {dtype} {size}", made, square, lambda torch: torch.matmul, 0.95, backends=("cublas",))
+    square = {name: ("int8", [4096, 4096]) for name in ("a", "b")}
+    made = partial(model, [node("MatMulInteger", ["a", "b"], ["y"])], square)
+    yield Case("product int8 4096", made, square, lambda torch: torch._int_mm, 0.5)
+
+
+def attention() -> Iterator[Case]:
+    """Yield attention beside FlashAttention-2 as PyTorch has it."""
+    node = helper.make_node
+    for features in (64, 128):
+        heads: dict[str, tuple[str, list[int]]] = {
+            name: ("bfloat16", [1, HEADS, LENGTH, features]) for name in ("q", "v")
+        }
+        heads["k"] = ("bfloat16", [1, HEADS, features, LENGTH])
+        nodes = [
+            node("MatMul", ["q", "k"], ["s"]), node("Cast", ["c"], ["d"], to=TYPES["bfloat16"]),
+            node("Mul", ["s", "d"], ["t"]), node("Softmax", ["t"], ["p"]), node("MatMul", ["p", "v"], ["y"]),
+        ]  # fmt: skip
+        made = partial(model, nodes, heads, c=np.array(features**-0.5, np.float32))
+        yield Case(f"attention bfloat16 {features}", made, heads, _flash, 0.5)
+
+
+def _flash(torch: Any) -> Callable[..., Any]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def run(q: Any, v: Any, k: Any) -> Any:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(q, k.transpose(2, 3), v)
+
+    return run
+
+
+def memory_bound() -> Iterator[Case]:
+    """Yield what moves as much as a copy: beside a copy of its input."""
+    node = helper.make_node
+    rows: Inputs = {"x": ("float32", [8192, 4096])}
+    scale = {name: np.ones(4096, np.float32) for name in ("s", "b")}
+    chain = [node("Add", ["x", "b"], ["t"]), node("Sigmoid", ["t"], ["u"]), node("Mul", ["t", "u"], ["y"])]
+    cases: dict[str, Callable[[], onnx.ModelProto]] = {
+        "softmax": partial(model, [node("Softmax", ["x"], ["y"])], rows),
+        "layernorm": partial(model, [node("LayerNormalization", ["x", "s", "b"], ["y"])], rows, **scale),
+        "elementwise chain": partial(model, chain, rows, b=scale["b"]),
+        "transpose": partial(model, [node("Transpose", ["x"], ["y"])], rows),
+    }
+    for name, made in cases.items():
+        yield Case(f"{name} beside a copy", made, rows, lambda torch: lambda x: x.clone(), 0.85)
+
+
+def networks() -> Iterator[Case]:
+    """Yield BERT-base and ResNet-50, as PyTorch exports them, beside torch.compile and ONNX Runtime."""
+    for batch in (1, 32):
+        tokens: Inputs = {name: ("int64", [batch, 128]) for name in ("input_ids", "attention_mask")}
+        image: Inputs = {"pixel_values": ("float32", [batch, 3, 224, 224])}
+        for precision in ("float32", "bf16"):
+            for title, inputs, build in (("BERT-base", tokens, _bert), ("ResNet-50", image, _resnet)):
+                made = partial(_exported, build, inputs)
+                whole = f"{title} batch {batch} {precision}"
+                compiled = partial(_compiled_by_torch, build=build, precision=precision)
+                yield Case(f"{whole} / torch.compile", made, inputs, compiled, 1.0, precision)
+                runtime = partial(_onnx_runtime, made=made, inputs=inputs)
+                yield Case(f"{whole} / ONNX Runtime", made, inputs, runtime, 1.0, precision)
+
+
+def _exported(build: Callable[[], Any], inputs: Inputs) -> onnx.ModelProto:
+    """Return a network with weights from a seed, as PyTorch exports it for these shapes."""
+    import torch
+
+    torch.manual_seed(0)
+    given = tuple(torch.zeros(list(shape), dtype=getattr(torch, dtype)) for dtype, shape in inputs.values())
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/network.onnx"
+        torch.onnx.export(build().eval(), given, path, input_names=list(inputs), dynamo=True, external_data=False)
+        return onnx.load(path)
+
+
+def _bert() -> Any:
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig())
+
+
+def _resnet() -> Any:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    return ResNetForImageClassification(ResNetConfig(num_labels=1000))
+
+
+def _compiled_by_torch(torch: Any, *, build: Callable[[], Any], precision: str) -> Callable[..., Any]:
+    network = build().eval().cuda().to(torch.bfloat16 if precision == "bf16" else torch.float32)
+    fast = torch.compile(network, mode="max-autotune")
+
+    def run(*tensors: Any) -> Any:
+        with torch.inference_mode():
+            return fast(*(one.to(torch.bfloat16) if precision == "bf16" and one.is_floating_point() else one
+                          for one in tensors))  # fmt: skip
+
+    return run
+
+
+def _onnx_runtime(torch: Any, *, made: Callable[[], onnx.ModelProto], inputs: Inputs) -> Callable[..., Any]:
+    import onnxruntime
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise GraftError("this ONNX Runtime has no CUDA; pip install onnxruntime-gpu")
+    session = onnxruntime.InferenceSession(made().SerializeToString(), providers=["CUDAExecutionProvider"])
+    binding = session.io_binding()
+
+    def run(*tensors: Any) -> None:
+        for name, tensor in zip(inputs, tensors, strict=True):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            binding.bind_input(name, "cuda", 0, np.dtype(dtype), tuple(tensor.shape), tensor.data_ptr())
+        for output in session.get_outputs():
+            binding.bind_output(output.name, "cuda")
+        session.run_with_iobinding(binding)
+
+    return run
+
+
+def cases() -> Iterator[Case]:
+    """Yield every row."""
+    for rows in (products, attention, memory_bound, networks):
+        yield from rows()
+
+
+# ---- Measuring ------------------------------------------------------------------------------------------------------
+
+
+def seconds(run: Callable[[], Any], synchronize: Callable[[], None]) -> float:
+    """Return the median of some runs, after three that are not counted: they compile, and record graphs."""
+    for _ in range(3):
+        run()
+    synchronize()
+    found = []
+    for _ in range(RUNS):
+        started = perf_counter()
+        run()
+        synchronize()
+        found.append(perf_counter() - started)
+    return median(found)
+
+
+def tensors_of(torch: Any, inputs: Inputs) -> dict[str, Any]:
+    """Return random tensors on the device."""
+    made = {}
+    for name, (dtype, shape) in inputs.items():
+        if dtype.startswith("int"):
+            high = 2 if name == "attention_mask" else 100
+            made[name] = torch.randint(-9 if dtype == "int8" else 0, high, list(shape), device="cuda").to(
+                getattr(torch, dtype)
+            )
+        else:
+            made[name] = torch.randn(list(shape), dtype=getattr(torch, dtype), device="cuda")
+    return made
+
+
+def measure(case: Case, torch: Any, target: str) -> str:
+    """Return the text of a row."""
+    tensors = tensors_of(torch, case.inputs)
+    program = graft.compile(
+        case.model(), list(case.backends), target=target, precision=case.precision, strict=len(case.backends) == 1
+    )
+    own = seconds(lambda: program.run(tensors), torch.cuda.synchronize)
+    peer = case.peer(torch)
+    theirs = seconds(lambda: peer(*tensors.values()), torch.cuda.synchronize)
+    return f"{own * 1e6:10.1f} us {theirs * 1e6:10.1f} us {theirs / own:6.0%} (bar {case.bar:.0%})"
+
+
+def overhead(torch: Any, target: str) -> str:
+    """Return how much longer a call of a program takes than the replay of a CUDA graph of as many launches."""
+    shape: Inputs = {"x": ("float32", [256])}
+    names = ["x", *(f"t{number}" for number in range(9)), "y"]
+    nodes = [helper.make_node("CumSum", [one, "a"], [two]) for one, two in pairwise(names)]
+    x = torch.randn(256, device="cuda")
+    program = graft.compile(model(nodes, shape, a=np.array(0)), ["cuda"], target=target, strict=True)
+    graph = torch.cuda.CUDAGraph()
+    torch.cumsum(x, 0)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        value = x
+        for _ in nodes:
+            value = value + 1
+    own = seconds(lambda: program.run({"x": x}), torch.cuda.synchronize)
+    theirs = seconds(graph.replay, torch.cuda.synchronize)
+    return f"{own * 1e6:10.1f} us {theirs * 1e6:10.1f} us {(own - theirs) * 1e6:6.1f} us more (bar 10)"
+
+
+def main() -> None:
+    """Print the table."""
+    if (reason := missing()) is not None:
+        print(f"nothing was measured: {reason}")
+        return
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    target = "sm_90" if major >= 9 else "sm_80"
+    print(f"{torch.cuda.get_device_name()} (sm_{major}{minor}), PyTorch {torch.__version__}")
+    rows: dict[str, Callable[[], str]] = {case.name: partial(measure, case, torch, target) for case in cases()}
+    rows["launch overhead"] = partial(overhead, torch, target)
+    for name, run in rows.items():
+        if sys.argv[1:] and not any(part in name for part in sys.argv[1:]):
+            continue
+        try:
+            print(f"{name:42} {run()}", flush=True)
+        except (GraftError, ImportError, RuntimeError) as error:
+            print(f"{name:42} {type(error).__name__}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The body of a function that stands for one node: nodes written one after the other, with types as far as known.
+
+    def fast_gelu(f: Body) -> None:
+        f.give(0, f("Gelu", f.added(f.input(0), f.input(1)), approximate="tanh"))
+
+Values are names; "" is an absent one. What inference knows of a value may be asked for at once, so that a body follows
+the ranks and types that a node has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from graft.errors import ModelError
+
+MICROSOFT = "com.microsoft"
+OPSET = 25
+"""The opset in which bodies are written: that of an imported model."""
+Extent = int | str | None
+
+
+class Body:
+    """The nodes that take the place of ``node``; ``types`` and ``data`` are what is known of values, and learn more."""
+
+    def __init__(
+        self,
+        node: onnx.NodeProto,
+        types: dict[str, onnx.TypeProto],
+        data: dict[str, TensorProto],
+        fresh: Callable[[str], str],
+    ) -> None:
+        self.node, self.types, self.data, self.fresh = node, types, data, fresh
+        self.nodes: list[onnx.NodeProto] = []
+        self._attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+        self._stem = node.name or node.output[0]
+
+    # ---- What the node says --------------------------------------------------------------------------------------
+
+    def input(self, number: int) -> str:
+        """Return the name of an input, "" if it is absent."""
+        return self.node.input[number] if number < len(self.node.input) else ""
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of all inputs."""
+        return list(self.node.input)
+
+    def parameters(self, first: int) -> tuple[str, str, str]:
+        """Return a quantised input, its scale and its zero point: three inputs from ``first`` on."""
+        return self.input(first), self.input(first + 1), self.input(first + 2)
+
+    def wants(self, number: int) -> bool:
+        """Whether somebody may read an output."""
+        return number < len(self.node.output) and bool(self.node.output[number])
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute as a Python value; text is text."""
+        value = self._attributes.get(name, default)
+        if isinstance(value, list):
+            return [one.decode() if isinstance(one, bytes) else one for one in value]
+        return value.decode() if isinstance(value, bytes) else value
+
+    def attributes(self, *names: str) -> dict[str, Any]:
+        """Return those of the attributes that the node has."""
+        return {name: self.attribute(name) for name in names if name in self._attributes}
+
+    def shape(self, name: str) -> tuple[Extent, ...]:
+        """Return the shape of a value, None for extents that are not known."""
+        kind = self._kind(name)
+        return tuple(one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in kind.shape.dim)
+
+    def require(self, holds: bool, why: str) -> None:
+        """Raise ModelError with ``why`` unless something holds without which there is no such function."""
+        if not holds:
+            where = f"{self.node.op_type} (node '{self._stem}')"
+            raise ModelError(f"{where}: {why}", node=self.node.name)
+
+    def rank(self, name: str) -> int:
+        """Return the rank of a value."""
+        return len(self.shape(name))
+
+    def dtype(self, name: str) -> int:
+        """Return the ONNX element type of a value."""
+        return int(self._kind(name).elem_type)
+
+    def _kind(self, name: str) -> onnx.TypeProto.Tensor:
+        known = name in self.types and self.types[name].tensor_type.HasField("shape")
+        self.require(known, "its inputs do not fit together: types or shapes cannot be inferred")
+        return self.types[name].tensor_type
+
+    def contents(self, name: str) -> np.ndarray | None:
+        """Return what a constant holds, None for other values."""
+        return numpy_helper.to_array(self.data[name]) if name in self.data else None
+
+    # ---- Nodes ---------------------------------------------------------------------------------------------------
+
+    def __call__(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node of one output and return that."""
+        return self.several(1, op_type, *inputs, **attributes)[0]
+
+    def several(self, count: int, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> list[str]:
+        """Add a node of ``count`` outputs and return these."""
+        names = [self.fresh(f"{self._stem}/{op_type}") for _ in range(count)]
+        self._add(onnx.helper.make_node(op_type, [*inputs], names, names[0], domain=domain, **attributes))
+        return names
+
+    def give(self, number: int, value: str) -> None:
+        """Say what an output of the node is."""
+        if self.wants(number):
+            name = self.fresh(f"{self._stem}/Identity")
+            self._add(onnx.helper.make_node("Identity", [value], [self.node.output[number]], name))
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """Return a constant of a NumPy type."""
+        name = self.fresh(f"{self._stem}/Constant")
+        tensor = numpy_helper.from_array(np.ascontiguousarray(value, dtype).reshape(np.shape(value)), name)
+        self.data[name] = tensor
+        self._add(onnx.helper.make_node("Constant", [], [name], name, value=tensor))
+        return name
+
+    def ints(self, *values: int) -> str:
+        """Return a vector of int64."""
+        return self.constant(np.array(values, np.int64))
+
+    def like(self, value: float, other: str) -> str:
+        """Return a scalar of the type of another value."""
+        return self("Cast", self.constant(value, np.float64), to=self.dtype(other))
+
+    def _add(self, node: onnx.NodeProto) -> None:
+        self.nodes.append(node)
+        learn(node, self.types, self.data, {"": OPSET})
+
+    # ---- Phrases -------------------------------------------------------------------------------------------------
+
+    def added(self, *values: str) -> str:
+        """Return the sum of the values that are there, "" where none is."""
+        total = ""
+        for value in filter(None, values):
+            total = self("Add", total, value) if total else value
+        return total
+
+    def scaled(self, value: str, factor: float) -> str:
+        """Return a value times a number."""
+        return value if factor == 1.0 else self("Mul", value, self.like(factor, value))
+
+    def cast(self, value: str, dtype: int) -> str:
+        """Return a value as another type."""
+        return value if self.dtype(value) == dtype else self("Cast", value, to=dtype)
+
+    def transposed(self, value: str, *order: int) -> str:
+        """Return a value with its axes in another order."""
+        return self("Transpose", value, perm=list(order))
+
+    def swapped(self, value: str) -> str:
+        """Return a value with its last two axes exchanged."""
+        rank = self.rank(value)
+        return self.transposed(value, *range(rank - 2), rank - 1, rank - 2)
+
+    def reshaped(self, value: str, *shape: int) -> str:
+        """Return a value under another shape: 0 keeps an extent, -1 is what is left."""
+        return self("Reshape", value, self.ints(*shape))
+
+    def extent(self, value: str, axis: int) -> str:
+        """Return an extent as a vector of one int64."""
+        axis %= self.rank(value)
+        return self("Shape", value, start=axis, end=axis + 1)
+
+    def scalar(self, value: str) -> str:
+        """Return the only element of a vector."""
+        return self("Squeeze", value, self.ints(0))
+
+    def sliced(self, value: str, axis: int, start: str | int, end: str | int) -> str:
+        """Return the elements of an axis from ``start`` on, before ``end``."""
+        bounds = [self.ints(one) if isinstance(one, int) else one for one in (start, end)]
+        return self("Slice", value, *bounds, self.ints(axis))
+
+    def counted(self, extent: str) -> str:
+        """Return 0, 1, ... up to an extent (a vector of one)."""
+        return self("Range", self.constant(np.int64(0)), self.scalar(extent), self.constant(np.int64(1)))
+
+    def unsqueezed(self, value: str, *axes: int) -> str:
+        """Return a value with axes of extent 1 more."""
+        return self("Unsqueeze", value, self.ints(*axes))
+
+    def dequantized(self, value: str, scale: str, point: str = "", axis: int = 1) -> str:
+        """Return the numbers that a quantised value stands for."""
+        return self("DequantizeLinear", value, scale, *filter(None, [point]), axis=axis)
+
+    def quantized(self, value: str, scale: str, point: str, dtype: int, axis: int = 1) -> str:
+        """Return a value in steps of ``scale`` from a zero point, 0 where it is absent."""
+        if point:
+            return self("QuantizeLinear", value, scale, point, axis=axis)
+        return self("QuantizeLinear", value, scale, axis=axis, output_dtype=dtype)
+
+
+Function = Callable[[Body], None]
+
+
+def learn(
+    node: onnx.NodeProto,
+    types: dict[str, onnx.TypeProto],
+    data: Mapping[str, TensorProto],
+    opsets: Mapping[str, int],
+) -> None:
+    """Add the types of a node's outputs to ``types``, as far as ONNX infers them of those of its inputs."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain not in opsets or not onnx.defs.has(node.op_type, opsets[domain], node.domain):
+        return
+    if any(name and name not in types for name in node.input) or any(one.HasField("g") for one in node.attribute):
+        return
+    schema = onnx.defs.get_schema(node.op_type, opsets[domain], node.domain)
+    imports = [onnx.helper.make_opsetid(place, version) for place, version in opsets.items()]
+    given = {name: types[name] for name in node.input if name}
+    known = {name: data[name] for name in given if name in data}
+    try:
+        found = onnx.shape_inference.infer_node_outputs(schema, node, given, known, opset_imports=imports)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        return  # what is wrong is told where the whole model is inferred
+    for name, kind in found.items():
+        stated = types.get(name)
+        if stated is None or not stated.tensor_type.HasField("shape"):
+            types[name] = kind

@@ -1,0 +1,110 @@
+"""Operators that ONNX dropped or changed in a way that its version converter does not know, as later ones.
+
+Those that ONNX 1.4 called experimental ONNX Runtime kept; converters of CoreML and Caffe2 wrote them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graft.core.operators.functions.body import Body
+from graft.core.operators.functions.microsoft import add
+
+LEGACY = "graft.legacy"
+"""The domain that the importer puts them in."""
+
+
+def _affine(f: Body) -> None:
+    x = f.scaled(f.input(0), f.attribute("alpha", 1.0))
+    f.give(0, f.added(x, f.like(f.attribute("beta", 0.0), x)))
+
+
+def _scale(f: Body) -> None:
+    f.give(0, f.scaled(f.input(0), f.attribute("scale", 1.0)))
+
+
+def _scaled_tanh(f: Body) -> None:
+    f.give(0, f.scaled(f("Tanh", f.scaled(f.input(0), f.attribute("beta", 1.0))), f.attribute("alpha", 1.0)))
+
+
+def _parametric_softplus(f: Body) -> None:
+    f.give(0, f.scaled(f("Softplus", f.scaled(f.input(0), f.attribute("beta", 1.0))), f.attribute("alpha", 1.0)))
+
+
+def _thresholded_relu(f: Body) -> None:
+    f.give(0, f("ThresholdedRelu", f.input(0), alpha=f.attribute("alpha", 1.0)))
+
+
+def _image_scaler(f: Body) -> None:
+    x = f.scaled(f.input(0), f.attribute("scale", 1.0))
+    bias = f.constant(np.array(f.attribute("bias", [0.0]), np.float64).reshape(-1, 1, 1))
+    f.give(0, f.added(x, f.cast(bias, f.dtype(x))))
+
+
+def _crop(f: Body) -> None:
+    x, (left, top, right, bottom) = f.input(0), f.attribute("border", [0, 0, 0, 0])
+    f.require(f.rank(x) == 4, f"its input has rank {f.rank(x)}, where 4 is expected")
+    if size := f.attribute("scale"):
+        ends = [top + size[0], left + size[1]]
+    else:
+        ends = [-bottom or np.iinfo(np.int64).max, -right or np.iinfo(np.int64).max]
+    f.give(0, f("Slice", x, f.ints(top, left), f.ints(*ends), f.ints(2, 3)))
+
+
+def _dynamic_slice(f: Body) -> None:
+    f.give(0, f("Slice", *f.inputs))
+
+
+def _mean_variance(f: Body) -> None:
+    x = f.input(0)
+    axes = [0, *range(1 if f.attribute("across_channels", 0) else 2, f.rank(x))]
+    if f.attribute("normalize_variance", 1):
+        f.give(0, f("MeanVarianceNormalization", x, axes=axes))
+    else:
+        f.give(0, f("Sub", x, f("ReduceMean", x, f.ints(*axes))))
+
+
+def _group_normalization(f: Body) -> None:
+    """Before opset 21 scale and bias were those of groups, not of channels."""
+    x, groups = f.input(0), f.attribute("num_groups")
+    share = f("Div", f.extent(x, 1), f.ints(groups))
+    shape = f("Concat", f.ints(groups), share, axis=0)
+    given = [f.reshaped(f("Expand", f.reshaped(f.input(one), groups, 1), shape), -1) for one in (1, 2)]
+    y = f("GroupNormalization", x, *given, num_groups=groups, **f.attributes("epsilon"))
+    f.types[y] = f.types[x]
+    f.give(0, y)
+
+
+def _batch_normalization(f: Body) -> None:
+    """Before opset 14 several outputs meant training; before opset 9 statistics could be those of single elements."""
+    x, scale, bias, mean, variance = f.inputs
+    f.require(
+        not any(f.wants(one) for one in range(3, 5)),
+        "its saved mean and variance are asked for; export it with opset 14",
+    )
+    settings = f.attributes("epsilon", "momentum")
+    if len([one for one in f.node.output if one]) > 1:
+        y, *rest = f.several(3, "BatchNormalization", *f.inputs, training_mode=1, **settings)
+        for number, value in enumerate((y, *rest)):
+            f.give(number, value)
+        return
+    root = f("Sqrt", f.added(variance, f.like(f.attribute("epsilon", 1e-5), variance)))
+    f.give(0, f.added(f("Mul", f("Div", f("Sub", x, mean), root), scale), bias))
+
+
+add("Affine", _affine, LEGACY)
+add("Scale", _scale, LEGACY)
+add("ScaledTanh", _scaled_tanh, LEGACY)
+add("ParametricSoftplus", _parametric_softplus, LEGACY)
+add("ThresholdedRelu", _thresholded_relu, LEGACY)
+add("ImageScaler", _image_scaler, LEGACY)
+add("Crop", _crop, LEGACY)
+add("DynamicSlice", _dynamic_slice, LEGACY)
+add("MeanVarianceNormalization", _mean_variance, LEGACY)
+add("GroupNormalization", _group_normalization, LEGACY)
+add("BatchNormalization", _batch_normalization, LEGACY)
+EXPERIMENTAL = frozenset({
+    "Affine", "Scale", "ScaledTanh", "ParametricSoftplus", "ThresholdedRelu", "ImageScaler", "Crop", "DynamicSlice",
+    "MeanVarianceNormalization",
+})  # fmt: skip
+"""Those that stood among ai.onnx's before it had them, or that it never had."""

@@ -1,0 +1,1 @@
+"""A made-up machine for Graft, the loom: eight threads in lockstep, a stack, and no other registers."""

@@ -1,0 +1,139 @@
+"""Steps of loops as instructions: two loops are the instruction's own, the others become micro-ops.
+
+A kernel of micro-ops is there once for all instructions that use the same, and stays from stage to stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from graft.core.tensor_ir.ir import Variable
+from graft.plugins.accelerator.affine import Place, Values
+from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.isa import Alu, Gemm, Instruction, Load, Memory, MicroOp
+from graft.plugins.accelerator.stages import refuse
+from graft.plugins.accelerator.tiling import MOST_TRIPS, SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Variables that run together from ``start`` to ``stop``, and what an iteration adds to each place."""
+
+    variables: tuple[Variable, ...]
+    start: int
+    stop: int
+    steps: tuple[int, ...] = ()
+
+    @property
+    def extent(self) -> int:
+        """The number of iterations."""
+        return self.stop - self.start
+
+
+@dataclass(slots=True)
+class Kernels:
+    """The micro-ops of a stage, from 0 on, and where each kernel of them begins."""
+
+    configuration: Configuration
+    micro_ops: list[MicroOp] = field(default_factory=list)
+    known: dict[tuple[MicroOp, ...], int] = field(default_factory=dict)
+
+    def steps(self, instruction: Gemm | Alu, places: Sequence[Place], extents: Values, zeroed: bool) -> Iterator[
+        Instruction
+    ]:  # fmt: skip
+        """Yield the instructions of steps at places; where sums are ``zeroed``, the first of each replaces it."""
+        loops = [Loop((variable,), 0, extent) for variable, extent in extents.items() if extent > 1]
+        if not zeroed:
+            yield self._instruction(instruction, places, loops)
+            return
+        summed = [one for one in loops if not places[0].terms.get(one.variables[0])]
+        outer = [one for one in loops if one not in summed]
+        assert isinstance(instruction, Gemm), instruction
+        yield self._instruction(replace(instruction, reset=True), places, outer)
+        if math.prod(one.extent for one in summed) > self.configuration.micro_op_entries // SHARE:
+            for number, one in enumerate(summed):
+                rest = [*outer, replace(one, start=1), *summed[number + 1 :]]
+                yield self._instruction(instruction, places, rest)
+        elif summed:
+            yield self._instruction(instruction, places, outer, summed)
+
+    def _instruction(
+        self, instruction: Gemm | Alu, places: Sequence[Place], loops: Sequence[Loop], summed: Sequence[Loop] = ()
+    ) -> Instruction:
+        """Return the instruction of loops; those ``summed`` are micro-ops, without the first step of all of them."""
+        own = self._own(places, loops)
+        inside = {variable for one in own for variable in one.variables}
+        inner = [one for one in (*loops, *summed) if one.variables[0] not in inside]
+        begin = {one.variables[0]: one.start for one in loops if one.variables[0] in inside}
+        names, micro_ops = [one.variables[0] for one in inner], []
+        for values in product(*(range(one.start, one.stop) for one in inner)):
+            if summed and not any(values[-len(summed) :]):
+                continue
+            point = {**begin, **dict(zip(names, values, strict=True))}
+            micro_ops.append(MicroOp(*(place.at(point) for place in places)))
+        fields: dict[str, Any] = self._kernel(tuple(micro_ops))
+        for name, one in zip(("inner", "outer"), reversed(own), strict=False):
+            fields[name] = one.extent
+            for operand, step in zip(("destination", "source", "weight"), one.steps, strict=False):
+                fields[f"{operand}_{name}"] = step
+        return replace(instruction, **fields)
+
+    def _own(self, places: Sequence[Place], loops: Sequence[Loop]) -> list[Loop]:
+        """Return the two longest loops that an instruction can have, those that are one in each other joined."""
+        joined: list[Loop] = []
+        widths = self.configuration.micro_op_widths
+        for loop in loops:
+            (variable,) = loop.variables
+            if any(place.is_curved(variable) for place in places):
+                continue
+            one = replace(loop, steps=tuple(place.terms.get(variable, 0) for place in places))
+            before = joined[-1] if joined else None
+            follows = before and before.steps == tuple(step * one.extent for step in one.steps)
+            if before and follows and not before.start and not one.start and before.extent * one.extent < MOST_TRIPS:
+                joined[-1] = replace(one, variables=(*before.variables, variable), stop=before.extent * one.extent)
+            else:
+                joined.append(one)
+        fitting = [
+            one for one in joined
+            if one.extent < MOST_TRIPS
+            and all(0 <= step < 1 << width for step, width in zip(one.steps, widths, strict=False))
+        ]  # fmt: skip
+        longest = sorted(fitting, key=lambda one: -one.extent)[:2]
+        return [one for one in fitting if one in longest]
+
+    def _kernel(self, micro_ops: tuple[MicroOp, ...]) -> dict[str, Any]:
+        begin = self.known.setdefault(micro_ops, len(self.micro_ops))
+        if begin == len(self.micro_ops):
+            self.micro_ops += micro_ops
+        return {"begin": begin, "end": begin + len(micro_ops)}
+
+
+@dataclass(slots=True)
+class KernelMemory:
+    """The memory of micro-ops: a ring that keeps those of earlier stages as long as there is room."""
+
+    entries: int
+    address: int
+    micro_ops: list[MicroOp] = field(default_factory=list)
+    resident: dict[tuple[MicroOp, ...], int] = field(default_factory=dict)
+    end: int = 0
+
+    def place(self, name: str, micro_ops: Sequence[MicroOp]) -> tuple[int, list[Instruction]]:
+        """Return where a stage's micro-ops stand, and the load that brings them if they are new."""
+        key = tuple(micro_ops)
+        if key in self.resident:
+            return self.resident[key], []
+        if len(key) > self.entries:
+            raise refuse(name, f"size: {len(key)} micro-ops, and there is room for {self.entries}")
+        if self.end + len(key) > self.entries:
+            self.resident.clear()
+            self.end = 0
+        self.resident[key], start = self.end, len(self.micro_ops)
+        self.end += len(key)
+        self.micro_ops += key
+        base = self.resident[key]
+        return base, [Load(memory=Memory.MICRO_OP, sram=base, dram=self.address + start, columns=len(key))]

@@ -1,0 +1,290 @@
+"""Scalar expressions of the tensor IR as C; what is used twice, or is long, gets a name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.small_floats import SMALL_FLOATS, bits_of
+from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions
+from graft.core.types import INTEGERS, SIGNED, Type
+from graft.errors import CompileError
+
+TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool"} | {
+    name: f"{name}_t" for name in INTEGERS
+}
+"""The C type of an element."""
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+LOGIC = {"and": "&&", "or": "||", "xor": "!=", "min": "&&", "max": "||"}
+LONGEST = 120
+"""Characters from which on an expression gets a name."""
+
+
+RESERVED = frozenset({
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm",
+    "typeof", "bool", "true", "false", "linux", "unix", "NULL", "NAN", "INFINITY", "context", "begin", "end",
+    "closure", "data", "state", "inputs", "outputs",
+})  # fmt: skip
+"""Words of C and of compilers, and the parameters that every function has."""
+LONGEST_NAME = 32
+_WHOLE = re.compile(r"-?\d+$")
+_NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
+_OF_THE_PRELUDE = re.compile(r"int(8|16|32|64)|float(32|64)|^graft_|^GRAFT_|_t$|^fmaf?$|^t\d+$")
+
+
+def identifier(name: str) -> str:
+    """Return a name of the model as one of C: the end of it, which says most."""
+    stem = _NOT_IN_A_NAME.sub("_", name).strip("_")
+    if len(stem) > LONGEST_NAME:
+        stem = stem[-LONGEST_NAME:]
+        stem = stem[stem.find("_") + 1 :] if "_" in stem[:-1] else stem
+        stem = stem.strip("_")
+    return stem if stem[:1].isalpha() else f"v{stem}"
+
+
+class ExpressionWriter:
+    """Writes expressions; what gets a name becomes a line before the statement that they stand in."""
+
+    backend: ClassVar[str] = "c_source"
+    """Who writes, in errors."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.variables: dict[ir.Variable, str] = {}
+        self.pointers: dict[ir.Buffer, str] = {}
+        self.lines: list[str] = []
+        self.depth = 0
+        self._known: dict[int, tuple[ir.Expression, str]] = {}
+        self._indices: dict[int, tuple[ir.Expression, str]] = {}
+        self._uses: dict[int, int] = {}
+        self._taken = {function, *RESERVED}
+        self._numbers: dict[str, int] = {}
+
+    def line(self, text: str) -> None:
+        """Add a line at the present depth."""
+        self.lines.append("  " * self.depth + text)
+
+    def fresh(self, stem: str) -> str:
+        """Return a new identifier: the stem and a number."""
+        while True:
+            self._numbers[stem] = self._numbers.get(stem, 0) + 1
+            name = f"{stem}{self._numbers[stem]}"
+            if name not in self._taken:
+                return self.reserve(name)
+
+    def reserve(self, name: str) -> str:
+        """Return an identifier, which nothing else gets from now on."""
+        self._taken.add(name)
+        return name
+
+    def bind(self, one: ir.Variable | ir.Buffer) -> str:
+        """Give a variable or buffer a C identifier like its name, and return that."""
+        stem = identifier(one.name)
+        ambiguous = stem in self._taken or f"{stem}_shape" in self._taken or _OF_THE_PRELUDE.search(stem) is not None
+        name = self.fresh(f"{stem}_") if ambiguous else self.reserve(stem)
+        if isinstance(one, ir.Buffer):
+            self.pointers[one] = name
+        else:
+            self.variables[one] = name
+        return name
+
+    def type_of(self, variable: ir.Variable) -> str:
+        """Return the C type of a variable."""
+        return self.c_type(variable.type)
+
+    def begin(self, statement: ir.Statement) -> None:
+        """Forget what was written: memory is about to change, and names end with their block."""
+        self._known.clear()
+        self._indices.clear()
+        self._uses.clear()
+        for node in walk_expressions(*statement_expressions(statement)):
+            for operand in children(node):
+                self._uses[id(operand)] = self._uses.get(id(operand), 0) + 1
+
+    def index(self, expression: ir.Expression) -> str:
+        """Return an index or an extent: these do not overflow, so C's own operators will do."""
+        known = self._indices.get(id(expression))
+        if known is None:
+            text = self._index(expression)
+            text = self._named("int64_t", text) if len(text) > LONGEST else text
+            known = self._indices[id(expression)] = (expression, text)
+        return known[1]
+
+    def _index(self, expression: ir.Expression) -> str:
+        match expression:
+            case ir.Constant(value, _):
+                return str(int(value))
+            case ir.Binary("add" | "sub" as operator, left, right):
+                return sum_text(self.index(left), self.index(right), SIGNS[operator])
+            case ir.Binary("mul", left, right):
+                return product_text(self.index(left), self.index(right))
+            case ir.Binary("div" | "mod" as operator, left, ir.Constant(number)) if number > 0:
+                return f"({self.index(left)} {'/' if operator == 'div' else '%'} {int(number)})"
+        return self.value(expression)
+
+    def place(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> str:
+        """Return an element of a buffer."""
+        return self.element(buffer, [self.index(index) for index in indices])
+
+    def element(self, buffer: ir.Buffer, indices: Sequence[str]) -> str:
+        """Return the element at some indices."""
+        place = "0"
+        for axis, index in enumerate(indices):
+            if buffer.strides is not None:
+                place = sum_text(place, product_text(index, self.index(buffer.strides[axis])), "+")
+            else:
+                place = sum_text(product_text(place, self.index(buffer.shape[axis])), index, "+") if axis else index
+        return f"{self.pointers[buffer]}[{place}]"
+
+    def value(self, expression: ir.Expression) -> str:
+        """Return the C expression of a scalar; raise CompileError for what is not known here."""
+        stack = [expression]  # of its own: expressions are as deep as chains of operators are long
+        while stack:
+            node = stack[-1]
+            waiting = [one for one in self.operands(node) if id(one) not in self._known]
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            stack.pop()
+            if id(node) not in self._known:
+                text = self.write(node, [self._known[id(one)][1] for one in self.operands(node)])
+                is_shared = self._uses.get(id(node), 0) > 1 and not isinstance(node, ir.Constant | ir.Variable)
+                if is_shared or len(text) > LONGEST:
+                    text = self._named(self.c_type(node.type), text)
+                self._known[id(node)] = (node, text)
+        return self._known[id(expression)][1]
+
+    def refused(self, what: str) -> CompileError:
+        """Return the error for something that this emitter does not know."""
+        name = self.function
+        return CompileError(f"function '{name}' has {what}, which {self.backend} cannot write", function=name)
+
+    def _named(self, type: str, text: str) -> str:
+        name = self.fresh("t")
+        self.line(f"const {type} {name} = {text};")
+        return name
+
+    def atom(self, text: str, type: Type) -> str:
+        """Return a text that may be written twice: a name."""
+        return text if text.isidentifier() else self._named(self.c_type(type), text)
+
+    def c_type(self, type: Type) -> str:
+        """Return the C type of a value."""
+        return TYPES[type.dtype]
+
+    def operands(self, node: ir.Expression) -> Sequence[ir.Expression]:
+        """Return what is written before a node; indices are written otherwise (`index`)."""
+        if isinstance(node, ir.Load):
+            return () if node.mask is None else (node.mask,)
+        if isinstance(node, ir.Intrinsic) and node.name == "word_at":
+            return ()  # the place is meant, not what is there
+        return children(node)
+
+    def write(self, node: ir.Expression, texts: list[str]) -> str:
+        """Return the C of a scalar whose operands are written."""
+        match node:
+            case ir.Constant(value, kind):
+                return literal(value, kind)
+            case ir.Variable():
+                return self.variables[node]
+            case ir.Load(buffer, indices, mask):
+                place = self.place(buffer, indices)
+                return place if mask is None else f"({texts[0]} ? {place} : 0)"
+            case ir.Unary(operator, value):
+                return f"(!{texts[0]})" if operator == "not" else f"{operator}_{value.type.dtype}({texts[0]})"
+            case ir.Binary(operator, left, _):
+                return binary_text(operator, texts[0], texts[1], left.type)
+            case ir.Select():
+                return "({} ? {} : {})".format(*texts)
+            case ir.Cast(value, dtype):
+                return _cast(texts[0], value.type.dtype, dtype)
+            case ir.Bitcast(value, dtype) if node.type.lanes == value.type.lanes == 1:
+                return _bitcast(texts[0], value.type.dtype, dtype)
+            case ir.Intrinsic("fma" | "muladd", _, kind):
+                return f"fma_{kind.dtype}({', '.join(texts)})"
+            case ir.Intrinsic("word_at", (ir.Load(buffer, indices),)):
+                return f"word_at(&{self.place(buffer, indices)})"
+            case ir.Intrinsic("dot4_u8s8", _, kind) if kind.lanes == 1 and len(texts) == 3:
+                return f"dot4_u8s8({', '.join(texts)})"
+            case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@0x" in name:
+                taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
+                address = f"(uintptr_t){name.partition('@')[2]}"
+                return f"(({TYPES[kind.dtype]} (*)({taken})){address})({', '.join(texts)})"
+            case ir.Intrinsic(name):
+                raise self.refused(f"the intrinsic '{name}' of type {node.type}")
+        raise self.refused(f"a {type(node).__name__} of type {node.type}")
+
+
+def sum_text(left: str, right: str, sign: str) -> str:
+    """Return a sum or difference of indices."""
+    if _WHOLE.match(left) and _WHOLE.match(right):
+        return str(int(left) + (int(right) if sign == "+" else -int(right)))
+    if right == "0":
+        return left
+    return right if left == "0" and sign == "+" else f"({left} {sign} {right})"
+
+
+def product_text(left: str, right: str) -> str:
+    """Return a product of indices."""
+    if _WHOLE.match(left) and _WHOLE.match(right):
+        return str(int(left) * int(right))
+    if "0" in (left, right):
+        return "0"
+    return right if left == "1" else left if right == "1" else f"({left} * {right})"
+
+
+def binary_text(operator: str, left: str, right: str, type: Type) -> str:
+    """Return a binary operation of scalars."""
+    if type.dtype == "bool" and operator in LOGIC:
+        return f"({left} {LOGIC[operator]} {right})"
+    if operator in ir.COMPARISONS or (type.is_float and operator in ("add", "sub", "mul", "div")):
+        return f"({left} {SIGNS[operator]} {right})"
+    if operator in ("and", "or", "xor"):
+        return f"(({TYPES[type.dtype]})({left} {SIGNS[operator]} {right}))"
+    return f"{operator}_{type.dtype}({left}, {right})"
+
+
+def _cast(text: str, source: str, target: str) -> str:
+    if source == target:
+        return text
+    if target == "bool":
+        return f"({text} != 0)"
+    if Type(source).is_float and Type(target).is_integer:
+        return f"{target}_of_{'float' if source == 'float32' else 'double'}({text})"
+    return f"(({TYPES[target]}){text})"
+
+
+def _bitcast(text: str, source: str, target: str) -> str:
+    if source in ("float32", "float64"):
+        text = f"bits_of_{source}({text})"
+    return f"{target}_of_bits({text})" if target in ("float32", "float64") else f"(({TYPES[target]}){text})"
+
+
+def literal(value: int | float | bool, type: Type) -> str:
+    """Return a constant as C writes it; floats in hexadecimal, exactly."""
+    if type.dtype == "bool":
+        return "true" if value else "false"
+    if type.is_integer:
+        number = int(value)
+        if abs(number) < 1 << 31 and (number >= 0 or type.dtype in SIGNED):
+            return str(number) if number >= 0 else f"({number})"
+        return f"(({TYPES[type.dtype]}){number % (1 << 64)}u)"
+    if type.dtype in SMALL_FLOATS:
+        return str(bits_of(float(value), type.dtype))
+    exact = float(np.float32(value)) if type.dtype == "float32" else float(value)
+    if math.isfinite(exact):
+        short = abs(exact) < 1e6 and exact * 64 == int(exact * 64) and (exact != 0 or math.copysign(1, exact) > 0)
+        text = f"{exact!r}" if short else exact.hex()
+        text += "f" if type.dtype == "float32" else ""
+        return f"({text})" if exact < 0 or text.startswith("-") else text
+    return f"(({TYPES[type.dtype]}){'NAN' if math.isnan(exact) else 'INFINITY' if exact > 0 else '-INFINITY'})"

@@ -1,0 +1,1 @@
+"""LLVM IR as text from expressions of the tensor IR, for every backend whose code LLVM makes."""

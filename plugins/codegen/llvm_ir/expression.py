@@ -1,0 +1,228 @@
+"""Expressions of the tensor IR in LLVM IR.
+
+Expressions are shared DAGs: within one statement each node is emitted once, by identity.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from graft.core.machine.instructions import DOTS
+from graft.core.tensor_ir.ir import (
+    COMPARISONS,
+    Binary,
+    Bitcast,
+    Broadcast,
+    Cast,
+    Constant,
+    Expression,
+    Horizontal,
+    Intrinsic,
+    Load,
+    Ramp,
+    Select,
+    Shuffle,
+    Unary,
+    Variable,
+)
+from graft.core.tensor_ir.small_floats import in_float32
+from graft.core.tensor_ir.visit import children
+from graft.core.types import INT64, Type, element_bits
+from graft.errors import CompileError
+from graft.plugins.codegen.llvm_ir import arithmetic, dot, memory
+from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, literal, register_type
+from graft.plugins.codegen.llvm_ir.cast import cast
+
+
+class ExpressionEmitter(memory.MemoryBuilder):
+    """Emits expressions of one LLVM function; variables and buffers are bound by the enclosing statements."""
+
+    def __init__(self, module: ModuleText) -> None:
+        super().__init__(module)
+        self.variables: dict[Variable, Value] = {}
+        self._emitted: dict[int, tuple[Expression, Value]] = {}
+
+    def begin_statement(self) -> None:
+        """Forget what was emitted: memory, or the block, is about to change."""
+        self._emitted.clear()
+
+    def value(self, expression: Expression) -> Value:
+        """Return the value of an expression, emitting it unless this statement already has."""
+        emitted = self._emitted
+        known = emitted.get(id(expression))
+        if known is not None:
+            return known[1]
+        stack = [expression]
+        while stack:
+            node = stack[-1]
+            waiting = [one for one in _emitted_first(node) if id(one) not in emitted]
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            if id(node) not in emitted:
+                emitted[id(node)] = (node, self._emit(node))
+            stack.pop()
+        return emitted[id(expression)][1]
+
+    def _emit(self, expression: Expression) -> Value:
+        plain = in_float32(expression, self.module.roundings)
+        if plain is not expression:
+            return self.value(plain)
+        match expression:
+            case Constant(value, type):
+                return Value(literal(value, type), type)
+            case Variable(name):
+                assert expression in self.variables, f"variable '{name}' is not bound here"
+                return self.variables[expression]
+            case Load():
+                return memory.load(self, expression)
+            case Ramp(base, stride, lanes):
+                return self._ramp(base, stride, lanes)
+            case Broadcast(inner, lanes):
+                return self.splat(self.value(inner), lanes)
+            case Unary(operator, inner):
+                return arithmetic.unary(self, operator, self.value(inner))
+            case Binary(operator, left, right):
+                counted = memory.counting_mask(self, expression)
+                if counted is not None:
+                    return counted
+                return arithmetic.binary(self, operator, self.value(left), self.value(right))
+            case Select(condition, on_true, on_false):
+                return self._select(self.value(condition), self.value(on_true), self.value(on_false))
+            case Cast(inner, dtype):
+                return cast(self, self.value(inner), dtype)
+            case Bitcast(inner):
+                return self._bitcast(self.value(inner), expression.type)
+            case Intrinsic():
+                return self._intrinsic(expression)
+            case Shuffle(vectors, lanes):
+                return self._shuffle([self.value(vector) for vector in vectors], lanes)
+            case Horizontal(operator, inner):
+                return self._horizontal(operator, self.value(inner))
+            case _:
+                assert_never(expression)
+
+    def _ramp(self, base: Expression, stride: int, lanes: int) -> Value:
+        type = INT64.with_lanes(lanes)
+        steps = ", ".join(f"i64 {lane * stride}" for lane in range(lanes))
+        start = self.value(base)
+        if start.integer is not None:
+            numbers = ", ".join(f"i64 {start.integer + lane * stride}" for lane in range(lanes))
+            return Value(f"<{numbers}>", type)
+        return Value(self.let(f"add {register_type(type)} {self.splat(start, lanes).text}, <{steps}>"), type)
+
+    def _select(self, condition: Value, on_true: Value, on_false: Value) -> Value:
+        assert condition.type.lanes in (1, on_true.type.lanes), (condition.type, on_true.type)
+        return self.select(condition, on_true, on_false)
+
+    def _bitcast(self, value: Value, to: Type) -> Value:
+        if register_type(value.type) == register_type(to):
+            return Value(value.text, to)
+        if to.dtype == "bool":
+            return self.compare("icmp ne", value, 0)
+        return self.convert("zext" if value.type.dtype == "bool" else "bitcast", value, to)
+
+    def _intrinsic(self, expression: Intrinsic) -> Value:
+        arguments = [self.value(argument) for argument in expression.arguments]
+        match expression.name:
+            case "fma" | "muladd":
+                return self._fma(*arguments)
+            case "round_bf16":
+                return dot.round_bf16(self, *arguments)
+            case name if name in DOTS:
+                return dot.dot(self, name, arguments, self._fma)
+            case name if name.startswith("extern:") and "@0x" in name:
+                return self._extern(int(name.partition("@")[2], 16), expression.type, arguments)
+        raise CompileError(
+            f"the built-in compiler has no intrinsic '{expression.name}' of type {expression.type}; "
+            "expand it to arithmetic first",
+            intrinsic=expression.name,
+        )
+
+    def _extern(self, address: int, type: Type, arguments: list[Value]) -> Value:
+        """Call a C function of this process by its address, once for every lane."""
+        scalar = type.with_lanes(1)
+
+        def called(lane: int) -> Value:
+            parts = [self._element([argument], lane) if type.lanes > 1 else argument for argument in arguments]
+            given = ", ".join(f"{_c_type(part.type)} {part.text}" for part in parts)
+            call = f"call {_c_type(scalar, before=True)} inttoptr (i64 {address} to ptr)({given})"
+            return Value(self.let(call), scalar)
+
+        return self.in_lanes(type.lanes, called)
+
+    def _fma(self, left: Value, right: Value, addend: Value) -> Value:
+        return self.call(self.module.instruction("fma") or "fmuladd", left, right, addend)
+
+    def _shuffle(self, vectors: list[Value], lanes: tuple[int, ...]) -> Value:
+        to = vectors[0].type.with_lanes(len(lanes))
+        widths = [vector.type.lanes for vector in vectors]
+        if len(lanes) > 1 and len(vectors) <= 2 and len(set(widths)) == 1 and widths[0] > 1:
+            kind = register_type(vectors[0].type)
+            second = vectors[1].text if len(vectors) == 2 else "poison"
+            chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+            mask = f"<{len(lanes)} x i32> <{chosen}>"
+            return Value(self.let(f"shufflevector {kind} {vectors[0].text}, {kind} {second}, {mask}"), to)
+        elements = [self._element(vectors, lane) for lane in lanes]
+        return self.in_lanes(len(lanes), lambda lane: elements[lane])
+
+    def _element(self, vectors: list[Value], lane: int) -> Value:
+        for vector in vectors:
+            if lane < vector.type.lanes:
+                return self.element(vector, lane)
+            lane -= vector.type.lanes
+        raise AssertionError(f"lane {lane} is past the end of the vectors")
+
+    def _horizontal(self, operator: str, value: Value) -> Value:
+        type = value.type
+        scalar = type.with_lanes(1)
+        if type.lanes == 1:
+            return value
+        kind, result = register_type(type), register_type(scalar)
+        if type.is_float and operator in ("add", "mul"):
+            full = f"llvm.vector.reduce.f{operator}.v{type.lanes}f{element_bits(type.dtype)}"
+            self.module.declarations.setdefault(full, f"declare {result} @{full}({result}, {kind})")
+            start = literal(0.0 if operator == "add" else 1.0, scalar)
+            return Value(self.let(f"call reassoc {result} @{full}({result} {start}, {kind} {value.text})"), scalar)
+        if type.is_float:
+            return self._tree(operator, value)
+        name = operator
+        if operator in ("min", "max"):
+            name = f"{'s' if type.dtype.startswith('int') else 'u'}{operator}"
+        return Value(self.intrinsic(f"vector.reduce.{name}", result, [(kind, value.text)], [kind]), scalar)
+
+    def _tree(self, operator: str, value: Value) -> Value:
+        """Halve the vector until one lane is left; an odd lane is put aside."""
+        rest: Value | None = None
+        while value.type.lanes > 1:
+            lanes = value.type.lanes
+            if lanes % 2:
+                last = self._element([value], lanes - 1)
+                rest = last if rest is None else arithmetic.binary(self, operator, rest, last)  # type: ignore[arg-type]
+            half = lanes // 2
+            low = self._shuffle([value], tuple(range(half)))
+            high = self._shuffle([value], tuple(range(half, 2 * half)))
+            value = arithmetic.binary(self, operator, low, high)  # type: ignore[arg-type]
+        return value if rest is None else arithmetic.binary(self, operator, value, rest)  # type: ignore[arg-type]
+
+
+def _emitted_first(node: Expression) -> tuple[Expression, ...]:
+    """The operands that are emitted before a node whatever they are; those of the others depend on what they mean."""
+    if type(node) in _BY_MEANING:
+        return ()
+    if type(node) is Binary and node.operator in COMPARISONS and node.left.type.dtype == "int64":
+        return ()
+    return children(node)
+
+
+_BY_MEANING = frozenset({Load, Ramp, Constant, Variable})
+"""An access and its indices are one address, where that is linear; a comparison of indices may be a mask."""
+
+
+def _c_type(type: Type, *, before: bool = False) -> str:
+    """Return a C argument's (or, with ``before``, result's) type: small integers are extended by the caller."""
+    kind, small = register_type(type), type.is_integer and element_bits(type.dtype) < 32
+    if not small:
+        return kind
+    extension = "zeroext" if type.dtype.startswith("u") else "signext"
+    return f"{extension} {kind}" if before else f"{kind} {extension}"

@@ -1,0 +1,144 @@
+"""Statements of the tensor IR in LLVM IR: what is alike for processors and devices.
+
+What runs a parallel loop, where memory comes from and which calls there are is said by who emits functions for a kind
+of machine.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Barrier,
+    Block,
+    CallExtern,
+    For,
+    If,
+    Issue,
+    Let,
+    Pop,
+    Push,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.types import INT64
+from graft.plugins.codegen.llvm_ir import memory
+from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, literal
+from graft.plugins.codegen.llvm_ir.expression import ExpressionEmitter
+
+
+class StatementEmitter(ExpressionEmitter):
+    """Emits statements of one LLVM function."""
+
+    def __init__(self, module: ModuleText) -> None:
+        super().__init__(module)
+        self.block = "start"
+
+    @abstractmethod
+    def loop(self, loop: For) -> None:
+        """Emit a loop of any kind."""
+
+    @abstractmethod
+    def allocation(self, allocate: Allocate) -> None:
+        """Emit what gives memory, and the body that uses it."""
+
+    @abstractmethod
+    def called(self, call: CallExtern) -> None:
+        """Emit a call for its effect."""
+
+    @abstractmethod
+    def in_step(self, statement: Barrier | Issue | Push | Pop) -> None:
+        """Emit what orders units and queues."""
+
+    def statement(self, statement: Statement) -> None:
+        """Emit a statement and what is inside."""
+        while isinstance(statement, Let):  # not by recursion: unrolled loops make chains of hundreds
+            self.begin_statement()
+            value = statement.value
+            if value.type.dtype == "int64" and value.type.lanes > 1:
+                self.forms[statement.variable] = memory.linear(self, value)
+            self.variables[statement.variable] = self.value(value)
+            statement = statement.body
+        self.begin_statement()
+        match statement:
+            case Store(buffer, indices, value, mask):
+                memory.store(self, buffer, indices, self.value(value), mask)
+            case For():
+                self.loop(statement)
+            case If(condition, then_body, else_body):
+                self.branch(self.value(condition), then_body, else_body)
+            case Allocate():
+                self.allocation(statement)
+            case Block(statements):
+                for inner in statements:
+                    self.statement(inner)
+            case CallExtern():
+                self.called(statement)
+            case Barrier() | Issue() | Push() | Pop():
+                self.in_step(statement)
+            case _:
+                assert_never(statement)
+        self.begin_statement()
+
+    def serial_loop(self, loop: For) -> None:
+        """Emit a loop that runs where it stands: copies of its body, or branches."""
+        extent = self.value(loop.extent)
+        count = extent.integer
+        if loop.kind == "unrolled" and count is not None:
+            for number in range(count):
+                self.variables[loop.variable] = Value(literal(number, loop.variable.type), loop.variable.type)
+                self.statement(loop.body)
+        elif count == 1:
+            self.variables[loop.variable] = Value("0", INT64)
+            self.statement(loop.body)
+        elif count is None or count > 0:
+            self.counted(loop.variable, "0", extent.text, loop.body, guarded=count is None)
+
+    def counted(self, variable: Variable, begin: str, end: str, body: Statement, guarded: bool) -> None:
+        """Emit a loop from ``begin`` to ``end``, which runs at least once unless it is ``guarded``."""
+        name, before = self.fresh("loop"), self.block
+        after = f"{name}.end"
+        if guarded:
+            some = self.let(f"icmp slt i64 {begin}, {end}")
+            self.emit(f"br i1 {some}, label %{name}, label %{after}")
+        else:
+            self.emit(f"br label %{name}")
+        self.label(name)
+        phi = len(self.lines)
+        index = f"%{name}.{identifier(variable.name)}"
+        self.variables[variable] = Value(index, INT64)
+        self.push_scope()
+        self.statement(body)
+        self.pop_scope()
+        self.lines.insert(phi, f"  {index} = phi i64 [ {begin}, %{before} ], [ {index}.next, %{self.block} ]")
+        self.emit(f"{index}.next = add nuw nsw i64 {index}, 1")
+        more = self.let(f"icmp slt i64 {index}.next, {end}")
+        self.emit(f"br i1 {more}, label %{name}, label %{after}")
+        self.label(after)
+
+    def branch(self, condition: Value, then_body: Statement, else_body: Statement | None) -> None:
+        """Emit a branch, or the body of a condition that is known."""
+        if condition.text in ("true", "false"):
+            chosen = then_body if condition.text == "true" else else_body
+            if chosen is not None:
+                self.statement(chosen)
+            return
+        name = self.fresh("if")
+        otherwise = f"{name}.end" if else_body is None else f"{name}.else"
+        self.emit(f"br i1 {condition.text}, label %{name}, label %{otherwise}")
+        for label, body in ((name, then_body), (otherwise, else_body)):
+            if body is not None:
+                self.label(label)
+                self.push_scope()
+                self.statement(body)
+                self.pop_scope()
+                self.emit(f"br label %{name}.end")
+        self.label(f"{name}.end")
+
+
+def identifier(name: str) -> str:
+    """Return ``name`` with every character that LLVM does not allow bare in a name replaced."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._") else "_" for letter in name)

@@ -1,0 +1,187 @@
+"""The backend `cuda`: whatever has a lowering, in kernels for NVIDIA's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from graft.core.machine.machine import Machine
+from graft.core.machine.target import PRECISIONS, Precision, Target
+from graft.core.schedule.strategy import StrategyTable
+from graft.errors import TuningError
+from graft.plugins.cuda.machines import ARCH, SM_80
+from graft.plugins.tensor_ir_backend import TensorIrBackend
+from graft.runtime.procedure import Module
+
+if TYPE_CHECKING:
+    from graft.core.machine.target import CompileOptions
+    from graft.core.tensor_ir.ir import Function
+    from graft.core.tuning.options import TuneOptions, TuneReport
+    from graft.partition.region import Region
+    from graft.plugins.backend import CompiledRegion
+    from graft.plugins.cuda.image import FunctionRow, Image
+    from graft.plugins.cuda.kernel_text import KernelText
+
+UNCHECKED = frozenset({"index-checks", "horizontal", "winograd"})
+"""A kernel cannot end a program: what indices read and write is kept inside of the tensors instead. Products side by
+side and transformed convolutions are forms that the strategies for processors have."""
+
+
+class CudaBackend(TensorIrBackend):
+    """Compiles for the devices of the target, for `sm_80` if it names none; the driver compiles PTX for later ones."""
+
+    name: ClassVar[str] = "cuda"
+    by_default: ClassVar[bool] = False
+    device: ClassVar[str] = "cuda"
+    precisions: ClassVar[Collection[Precision]] = PRECISIONS
+
+    def available(self) -> str | None:
+        """Return None if llvmlite has a code generator for PTX."""
+        try:
+            import llvmlite.binding  # noqa: F401 - only whether it is there
+        except ImportError as error:
+            return f"llvmlite cannot be imported ({error}); pip install llvmlite"
+        return None
+
+    def lacks(self) -> Sequence[str]:
+        """Return why programs cannot run here, and what would assemble their kernels when they are compiled."""
+        from graft.plugins.cuda.module import device_fault
+        from graft.plugins.cuda.ptx import INSTALL, assembles
+
+        assembly = f"no ptxas and no nvJitLink, so the driver assembles kernels when a program is loaded; {INSTALL}"
+        return tuple(filter(None, (device_fault(), "" if assembles() else assembly)))
+
+    def version(self) -> str:
+        """Return the versions of LLVM and of what assembles."""
+        from graft.plugins.cuda.ptx import versions
+
+        return versions()
+
+    def machine(self, target: Target) -> Target:
+        """Return the device with the least shared memory, then with the fewest instructions, of the target's."""
+        (first, *_) = sorted(self.devices(target), key=_abilities)
+        return replace(target, machine=first, without=target.without | UNCHECKED)
+
+    def devices(self, target: Target) -> tuple[Machine, ...]:
+        """Return the devices that code is generated for."""
+        named = (target.machine, *target.devices)
+        return tuple(dict.fromkeys(one for one in named if one.arch == ARCH)) or (SM_80,)
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return True: for devices, and for programs on any processor that has one beside it."""
+        return True
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Measure candidates on the device; raise TuningError where none is."""
+        from graft.plugins.cuda.module import device_fault
+
+        fault = device_fault() if wish.device is None else ""
+        if fault:
+            raise TuningError(
+                f"tuning measures kernels on a device: {fault}; compile without it, and the model of cycles decides"
+            )
+        return super().tune(regions, options, wish)
+
+    @property
+    def table_of_strategies(self) -> StrategyTable:
+        """The rows for devices alone."""
+        from graft.plugins.cuda.strategies.table import TABLE
+
+        return TABLE
+
+    def emit(self, functions: Sequence[Function], target: Target) -> Module:
+        """Return the kernels of functions, for each device as PTX, and as a cubin where one can be made."""
+        from graft.plugins.cuda.image import packed
+
+        images, rows = self._compiled(functions, target)
+        return Module("", "cuda", tuple(row.name for row in rows), packed(images, rows))
+
+    def _compiled(self, functions: Sequence[Function], target: Target) -> tuple[list[Image], list[FunctionRow]]:
+        from graft.plugins.cuda.image import Image
+        from graft.plugins.cuda.ptx import assembles, cubin_of, ptx_of
+
+        name = ", ".join(function.name for function in functions)
+        images: list[Image] = []
+        rows: list[FunctionRow] = []
+        for machine in self.devices(target):
+            texts, rows = _texts(functions, replace(target, machine=machine), is_emulated=False)
+            ptx = ptx_of(texts, machine, name)
+            if assembles():
+                images.append(Image(machine.name, "cubin", cubin_of(ptx, machine, name)))
+            images.append(Image(machine.name, "ptx", ptx.encode()))
+        return images, rows
+
+
+class CudaEmulator(CudaBackend):
+    """The same kernels, run by the emulator: it says where threads touch what is not theirs, and needs no device."""
+
+    name: ClassVar[str] = "cuda_emulator"
+    device: ClassVar[str] = "cpu"
+
+    def lacks(self) -> Sequence[str]:
+        """Return nothing: it needs no device."""
+        return ()
+
+    def available(self) -> str | None:
+        """Return None if there is a C compiler."""
+        from graft.errors import CompileError
+        from graft.runtime.c_compiler import c_compiler
+
+        try:
+            c_compiler()
+        except CompileError as error:
+            return error.message
+        return super().available()
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Measure nothing: how long the emulator takes says nothing of a device."""
+        return None
+
+    def emit(self, functions: Sequence[Function], target: Target) -> Module:
+        """Return the kernels as native code that the emulator runs."""
+        from graft.plugins.cuda.emulator_module import KIND, module_bytes
+
+        images, rows = self._compiled(functions, target)
+        names = tuple(row.name for row in rows)
+        return Module("", KIND, names, module_bytes(images, rows, functions), plugin=CudaBackend.name)
+
+    def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
+        """Compile a region; its functions return arrays of the shapes that its calls store."""
+        from graft.plugins.cuda.emulator_module import with_shapes
+
+        compiled = super().compile(region, options)
+        modules = (replace(one, data=with_shapes(one.data, compiled.procedure)) for one in compiled.modules)
+        return replace(compiled, modules=tuple(modules))
+
+    def _compiled(self, functions: Sequence[Function], target: Target) -> tuple[list[Image], list[FunctionRow]]:
+        from graft.plugins.cuda.emulated_image import emulated
+        from graft.plugins.cuda.image import Image
+
+        texts, rows = _texts(functions, target, is_emulated=True)
+        data = emulated(texts, ", ".join(function.name for function in functions))
+        return [Image(target.machine.name, "emulated", data)], rows
+
+
+def _texts(
+    functions: Sequence[Function], target: Target, *, is_emulated: bool
+) -> tuple[list[KernelText], list[FunctionRow]]:
+    """Return the text of all kernels, and the rows of the functions that launch them."""
+    from graft.plugins.cuda.image import function_row
+    from graft.plugins.cuda.kernel_text import kernel_text
+    from graft.plugins.cuda.launches import launches_of
+
+    texts: list[KernelText] = []
+    rows: list[FunctionRow] = []
+    for function in functions:
+        launches = launches_of(function)
+        own = [kernel_text(one, function, target, is_emulated=is_emulated) for one in launches.launches]
+        shared = {one.name: text.shared for one, text in zip(launches.launches, own, strict=True)}
+        texts += own
+        rows.append(function_row(launches, shared))
+    return texts, rows
+
+
+def _abilities(machine: Machine) -> tuple[int, int]:
+    memory = machine.memory("shared")
+    return 0 if memory is None else memory.bytes, len(machine.instructions)

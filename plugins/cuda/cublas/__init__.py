@@ -1,0 +1,1 @@
+"""The backend `cublas`: matrix products with what stands behind them, by cuBLASLt."""

@@ -1,0 +1,90 @@
+"""The backend `cublas`: products of float32, float64 and floats of 16 bits by NVIDIA's library, on the device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from graft.plugins.backend import Backend, CompiledRegion, ShapeSupport
+from graft.plugins.cuda.cublas import library
+from graft.runtime.procedure import Module
+
+if TYPE_CHECKING:
+    from graft.core.machine.target import CompileOptions
+    from graft.core.model.view import NodeView
+    from graft.core.operators.table import Cost
+    from graft.core.reject import Reject
+    from graft.partition.region import Region
+    from graft.patterns.composite import Composite
+
+KIND = "json:cublas"
+CALL_SECONDS = 4e-6
+"""What a call costs besides its work: descriptions, the choice of an algorithm, a launch."""
+
+
+class CublasBackend(Backend):
+    """Matrix products with bias, Relu or Gelu behind them, beside generated kernels; the model for a device's library.
+
+    Each product is a function of its own, so that the memory between them is planned with the rest of the program. The
+    extents are those of the tensors that a call brings.
+    """
+
+    name: ClassVar[str] = "cublas"
+    priority: ClassVar[int] = 40
+    by_default: ClassVar[bool] = False
+    device: ClassVar[str] = "cuda"
+    shapes: ClassVar[ShapeSupport] = "symbolic"
+    install: ClassVar[str] = library.INSTALL
+
+    @property
+    def patterns(self) -> Sequence[Composite]:
+        """The composites in order of preference."""
+        from graft.plugins.cuda.cublas.products import PATTERNS
+
+        return PATTERNS
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return True for a product of matrices, or why it is none."""
+        from graft.plugins.cuda.cublas.products import refused
+
+        refusal = refused(node)
+        return True if refusal is None else refusal
+
+    def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
+        """Return the region as products; what it needs is only there where it is loaded."""
+        from graft.plugins.cuda.cublas.region_products import RegionProducts
+
+        products = RegionProducts(region, options.target.precision)
+        data = json.dumps({"format": 1, "products": products.rows}, separators=(",", ":")).encode()
+        names = tuple(str(row["name"]) for row in products.rows)
+        module = Module(region.name, KIND, names, data, plugin="cuda", install=self.install)
+        return CompiledRegion((module,), products.procedure(), products.constants)
+
+    def cost(self, region: Region) -> Sequence[Cost]:
+        """Return one cost for each product."""
+        from graft.core.operators.all import OPERATORS
+        from graft.partition.costs import Work, kernel_cost
+
+        work = Work(OPERATORS, region.typical)
+        kernels = (kernel_cost(region.opened(node), work) for node in region.nodes())
+        return [replace(one, seconds=CALL_SECONDS) for one in kernels]
+
+    def available(self) -> str | None:
+        """Return None if cuBLASLt can be opened here, else what to install."""
+        return library.MISSING if library.library() is None else None
+
+    def lacks(self) -> Sequence[str]:
+        """Return why programs cannot run here."""
+        from graft.plugins.cuda.module import device_fault
+
+        return tuple(filter(None, (device_fault(),)))
+
+    def version(self) -> str:
+        """Return the version of the library, or what to install."""
+        return library.version()
+
+    def fingerprint(self) -> str:
+        """Return the version."""
+        return self.version()

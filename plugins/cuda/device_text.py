@@ -1,0 +1,235 @@
+"""How a kernel reaches what a device has: LLVM's intrinsics on the device itself, functions of the emulator elsewhere.
+
+Kernels are emitted once; whether threads, shared memory and tensor instructions are a device's or the emulator's is
+decided here, so that what the emulator runs is what the device gets but for these calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from graft.plugins.codegen.llvm_ir.builder import Builder
+from graft.plugins.cuda.warpgroups import GroupProduct, multiplied
+
+FULL_WARP = "-1"
+ALIGNED = 16
+"""Bytes to which shared memory is aligned where nothing asks for more."""
+MMA = ("mma_float16", "mma_bfloat16", "mma_tf32", "mma_int8", "mma_uint8_int8", "mma_int8_uint8")
+"""The emulator's numbers of instructions."""
+
+
+class DeviceText(Protocol):
+    """The text of what only a device has."""
+
+    def unit(self, builder: Builder, name: str, axis: str, extent: int | None) -> str:
+        """Return the number (i32) of this ``thread`` or ``block`` along an axis; there are ``extent``, if known."""
+
+    def shared(self, builder: Builder, offset: int, alignment: int) -> str:
+        """Return a pointer into the shared memory of the block."""
+
+    def shared_address(self, builder: Builder, pointer: str) -> str:
+        """Return the address (i32) within shared memory that a pointer is for."""
+
+    def fence_async(self, builder: Builder) -> None:
+        """Let what reads shared memory past the threads see what this thread has written, behind the next barrier."""
+
+    def multiply_group(
+        self, builder: Builder, product: GroupProduct, factors: Sequence[str], sums: Sequence[str]
+    ) -> list[str]:
+        """Return a warpgroup's sums and the products of factors in shared memory, given by matrix descriptors (i64)."""
+
+    def barrier(self, builder: Builder, scope: str) -> None:
+        """Wait for the threads of the ``block`` or of the ``warp``."""
+
+    def load_matrices(self, builder: Builder, row: str, count: int, *, is_turned: bool) -> list[str]:
+        """Return a word (i32) of each of ``count`` matrices of 8 rows of 16 bytes, which the warp's threads name.
+
+        Turned, matrices are of elements of 16 bits, and rows become columns.
+        """
+
+    def multiply(
+        self, builder: Builder, instruction: str, llvm: str, a: Sequence[str], b: Sequence[str], c: Sequence[str]
+    ) -> list[str]:
+        """Return a warp's ``c + a b``: four words of a, two of b, four sums (float or i32)."""
+
+    def copy(self, builder: Builder, target: str, source: str, size: int) -> None:
+        """Begin to copy bytes from the device's memory to shared memory."""
+
+    def commit(self, builder: Builder) -> None:
+        """End a group of copies."""
+
+    def wait(self, builder: Builder, pending: int) -> None:
+        """Wait until at most so many groups of this thread's copies are under way."""
+
+
+class Ptx:
+    """The intrinsics of LLVM's NVPTX."""
+
+    def unit(self, builder: Builder, name: str, axis: str, extent: int | None) -> str:
+        """Return the number of this unit."""
+        register = f"llvm.nvvm.read.ptx.sreg.{'tid' if name == 'thread' else 'ctaid'}.{axis}"
+        builder.module.declarations.setdefault(register, f"declare i32 @{register}()")
+        span = f"range(i32 0, {extent}) " if extent is not None and extent > 0 else ""
+        return builder.let_entry(f"call {span}i32 @{register}()")
+
+    def shared(self, builder: Builder, offset: int, alignment: int) -> str:
+        """Return a generic pointer, of which LLVM knows the address space.
+
+        All names of shared memory that is given at launch are for one place, aligned as the strictest wants.
+        """
+        name = "shared" if alignment <= ALIGNED else f"shared_{alignment}"
+        text = f"@{name} = external addrspace(3) global [0 x i8], align {max(ALIGNED, alignment)}"
+        builder.module.declarations.setdefault(name, text)
+        place = f"getelementptr (i8, ptr addrspace(3) @{name}, i32 {offset})"
+        return builder.let_entry(f"addrspacecast ptr addrspace(3) {place} to ptr")
+
+    def shared_address(self, builder: Builder, pointer: str) -> str:
+        """Return the address in the space of shared memory."""
+        near = builder.let(f"addrspacecast ptr {pointer} to ptr addrspace(3)")
+        return builder.let(f"ptrtoint ptr addrspace(3) {near} to i32")
+
+    def fence_async(self, builder: Builder) -> None:
+        """Fence from the generic to the asynchronous proxy."""
+        builder.emit('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()')
+
+    def multiply_group(
+        self, builder: Builder, product: GroupProduct, factors: Sequence[str], sums: Sequence[str]
+    ) -> list[str]:
+        """Multiply by wgmma."""
+        return multiplied(builder, product, factors, sums)
+
+    def barrier(self, builder: Builder, scope: str) -> None:
+        """Wait."""
+        if scope == "warp":
+            builder.intrinsic("nvvm.bar.warp.sync", "void", [("i32", FULL_WARP)], [])
+        else:
+            builder.intrinsic("nvvm.barrier0", "void", [], [])
+
+    def load_matrices(self, builder: Builder, row: str, count: int, *, is_turned: bool) -> list[str]:
+        """Load by ldmatrix."""
+        near = builder.let(f"addrspacecast ptr {row} to ptr addrspace(3)")
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if is_turned else ''}.b16.p3"
+        words = "{ " + ", ".join(["i32"] * count) + " }"
+        builder.module.declarations.setdefault(name, f"declare {words} @{name}(ptr addrspace(3))")
+        loaded = builder.let_anew(f"call {words} @{name}(ptr addrspace(3) {near})")
+        return [builder.let(f"extractvalue {words} {loaded}, {number}") for number in range(count)]
+
+    def multiply(
+        self, builder: Builder, instruction: str, llvm: str, a: Sequence[str], b: Sequence[str], c: Sequence[str]
+    ) -> list[str]:
+        """Multiply by mma.sync."""
+        word = "<2 x half>" if instruction == "mma_float16" else "i32"
+        total = "i32" if "int8" in instruction else "float"
+        factors = [*a, *b]
+        if word != "i32":
+            factors = [builder.let(f"bitcast i32 {one} to {word}") for one in factors]
+        sums = "{ " + ", ".join([total] * 4) + " }"
+        kinds = ", ".join([*[word] * 6, *[total] * 4])
+        builder.module.declarations.setdefault(llvm, f"declare {sums} @llvm.{llvm}({kinds})")
+        given = ", ".join([*(f"{word} {one}" for one in factors), *(f"{total} {one}" for one in c)])
+        result = builder.let_anew(f"call {sums} @llvm.{llvm}({given})")
+        return [builder.let(f"extractvalue {sums} {result}, {number}") for number in range(4)]
+
+    def copy(self, builder: Builder, target: str, source: str, size: int) -> None:
+        """Copy by cp.async, past the first-level cache where 16 bytes are."""
+        kind = "cg" if size == 16 else "ca"
+        near = builder.let(f"addrspacecast ptr {target} to ptr addrspace(3)")
+        far = builder.let(f"addrspacecast ptr {source} to ptr addrspace(1)")
+        pointers = [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)]
+        builder.intrinsic(f"nvvm.cp.async.{kind}.shared.global.{size}", "void", pointers, [])
+
+    def commit(self, builder: Builder) -> None:
+        """End a group."""
+        builder.intrinsic("nvvm.cp.async.commit.group", "void", [], [])
+
+    def wait(self, builder: Builder, pending: int) -> None:
+        """Wait for groups."""
+        builder.intrinsic("nvvm.cp.async.wait.group", "void", [("i32", str(pending))], [])
+
+
+class Emulated:
+    """The functions of the emulator (`emulator/emulator.c`)."""
+
+    def unit(self, builder: Builder, name: str, axis: str, extent: int | None) -> str:
+        """Return the number of this unit."""
+        number = "xyz".index(axis) + (0 if name == "thread" else 3)
+        _declare(builder, "unit", "i32", "i32")
+        return builder.let_entry(f"call i32 @graft_emulator_unit(i32 {number})")
+
+    def shared(self, builder: Builder, offset: int, alignment: int) -> str:
+        """Return a pointer."""
+        _declare(builder, "shared", "ptr", "i32")
+        return builder.let_entry(f"call ptr @graft_emulator_shared(i32 {offset})")
+
+    def shared_address(self, builder: Builder, pointer: str) -> str:
+        """Return the offset of a place."""
+        _declare(builder, "shared_address", "i32", "ptr")
+        return builder.let(f"call i32 @graft_emulator_shared_address(ptr {pointer})")
+
+    def fence_async(self, builder: Builder) -> None:
+        """Remember that this thread fenced."""
+        _call(builder, "fence_async")
+
+    def multiply_group(
+        self, builder: Builder, product: GroupProduct, factors: Sequence[str], sums: Sequence[str]
+    ) -> list[str]:
+        """Multiply what the descriptors describe."""
+        place = builder.let_entry(f"alloca [{len(sums)} x i32], align 16")
+        for number, one in enumerate(sums):
+            at = builder.let(f"getelementptr i32, ptr {place}, i64 {number}")
+            builder.emit(f"store {product.total} {one}, ptr {at}, align 4, !private !{{}}")
+        numbers = [MMA.index(product.instruction.removeprefix("wg")), product.columns, product.steps]
+        numbers += [*map(int, product.turned), product.ahead(0), product.ahead(1)]
+        given = [("i64", factors[0]), ("i64", factors[1]), ("ptr", place), *(("i32", str(one)) for one in numbers)]
+        _call(builder, "multiply_group", *given)
+        return _loaded(builder, place, product.total, len(sums))
+
+    def barrier(self, builder: Builder, scope: str) -> None:
+        """Wait."""
+        _call(builder, "barrier", ("i32", "1" if scope == "warp" else "0"))
+
+    def load_matrices(self, builder: Builder, row: str, count: int, *, is_turned: bool) -> list[str]:
+        """Load words, each from the row of another thread."""
+        words = builder.let_entry("alloca [4 x i32], align 16")
+        _call(builder, "load_matrices", ("ptr", row), ("ptr", words), ("i32", str(count)), ("i32", str(int(is_turned))))
+        return _loaded(builder, words, "i32", count)
+
+    def multiply(
+        self, builder: Builder, instruction: str, llvm: str, a: Sequence[str], b: Sequence[str], c: Sequence[str]
+    ) -> list[str]:
+        """Multiply what the threads of the warp bring."""
+        total = "i32" if "int8" in instruction else "float"
+        words, sums = (builder.let_entry(f"alloca [{count} x i32], align 16") for count in (6, 4))
+        for place, kind, values in ((words, "i32", [*a, *b]), (sums, total, c)):
+            for number, one in enumerate(values):
+                at = builder.let(f"getelementptr i32, ptr {place}, i64 {number}")
+                builder.emit(f"store {kind} {one}, ptr {at}, align 4, !private !{{}}")
+        _call(builder, "multiply", ("i32", str(MMA.index(instruction))), ("ptr", words), ("ptr", sums))
+        return _loaded(builder, sums, total, 4)
+
+    def copy(self, builder: Builder, target: str, source: str, size: int) -> None:
+        """Remember what is to be copied."""
+        _call(builder, "copy", ("ptr", target), ("ptr", source), ("i32", str(size)))
+
+    def commit(self, builder: Builder) -> None:
+        """End a group."""
+        _call(builder, "commit")
+
+    def wait(self, builder: Builder, pending: int) -> None:
+        """Copy what was committed before the last ``pending`` groups."""
+        _call(builder, "wait", ("i32", str(pending)))
+
+
+def _declare(builder: Builder, name: str, result: str, *kinds: str) -> None:
+    builder.module.declarations.setdefault(name, f"declare {result} @graft_emulator_{name}({', '.join(kinds)})")
+
+
+def _call(builder: Builder, name: str, *operands: tuple[str, str]) -> None:
+    _declare(builder, name, "void", *(kind for kind, _ in operands))
+    builder.emit(f"call void @graft_emulator_{name}({', '.join(map(' '.join, operands))})")
+
+
+def _loaded(builder: Builder, place: str, kind: str, count: int) -> list[str]:
+    places = [builder.let(f"getelementptr i32, ptr {place}, i64 {number}") for number in range(count)]
+    return [builder.let_anew(f"load {kind}, ptr {one}, align 4, !private !{{}}") for one in places]

@@ -1,0 +1,50 @@
+"""Kernels linked with the emulator to one shared object, by the system's C compiler."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from graft.errors import CompileError
+from graft.plugins.cuda.kernel_text import KernelText
+from graft.plugins.cuda.ptx import joined, parsed
+from graft.runtime.c_compiler import run_in
+from graft.runtime.files import write
+
+EMULATOR = Path(__file__).parent / "emulator" / "emulator.c"
+_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror")
+
+
+def emulated(texts: Sequence[KernelText], name: str) -> bytes:
+    """Return kernels as a shared object of native code with the emulator; raise CompileError without a C compiler."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    features = ",".join(f"+{one}" for one, on in llvm.get_host_cpu_features().items() if on)
+    triple = llvm.get_process_triple()
+    generator = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=1, reloc="pic", codemodel="small"
+    )
+    module = parsed(f'target triple = "{triple}"\n\n{joined(texts)}', name)
+    module.data_layout = str(generator.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(generator, options)
+    builder.getModulePassManager().run(module, builder)
+    with tempfile.TemporaryDirectory() as folder:
+        code, made = Path(folder) / "kernels.o", Path(folder) / "kernels.so"
+        write(code, bytes(generator.emit_object(module)), "the kernels for the emulator", CompileError)
+        parts = ("-shared", "-fPIC", "-o", str(made), str(code), str(emulator_object()), "-lm", "-lpthread")
+        run_in(Path(folder), parts, f"could not link '{name}' with the emulator")
+        return made.read_bytes()
+
+
+@cache
+def emulator_object() -> Path:
+    """Return the emulator's object, compiled once a process."""
+    folder = Path(tempfile.mkdtemp(prefix="graft-emulator-"))
+    run_in(folder, (*_FLAGS, "-c", str(EMULATOR), "-o", "emulator.o"), "refused the emulator")
+    return folder / "emulator.o"

@@ -1,0 +1,155 @@
+"""A module that the emulator runs, launch by launch, in this process: the header of a `cuda` module and its image."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graft.core.tensor_ir.ir import Function
+from graft.errors import GraftError
+from graft.plugins.cuda.image import Extents, FunctionRow, Image, Number, packed, unpacked
+from graft.runtime.dtypes import numpy_dtype
+from graft.runtime.extents import Extent, Operation, Symbol, evaluate
+from graft.runtime.files import write
+from graft.runtime.procedure import Procedure, TensorSpec
+
+KIND = "cuda_emulator"
+_Values = dict[str, int]
+_Shown = int | str | list["_Shown"]
+"""A number, a leaf or operation by its name, or an operation with its operands."""
+
+
+def module_bytes(images: Sequence[Image], rows: Sequence[FunctionRow], functions: Sequence[Function]) -> bytes:
+    """Return the module, and before it the types and shapes of what its functions compute."""
+    results = {}
+    for row, function in zip(rows, functions, strict=True):
+        extents = Extents(function.input_buffers, function.output_buffers)
+        extents.rows = row.extents
+        results[row.name] = [
+            [buffer.dtype, [extents.number(extent) for extent in buffer.shape]] for buffer in function.output_buffers
+        ]
+    head = json.dumps(results).encode()
+    return len(head).to_bytes(8, "little") + head + packed(images, rows)
+
+
+def with_shapes(data: bytes, procedure: Procedure) -> bytes:
+    """Return a module whose functions return what its calls store: schedules may know it as a row of elements."""
+    size = int.from_bytes(data[:8], "little")
+    results = json.loads(data[8 : 8 + size])
+    for call in procedure.calls:
+        known = _leaves([procedure.tensors[index] for index in call.inputs])
+        for number, index in enumerate(call.outputs if call.function in results else ()):
+            spec = procedure.tensors[index].shape
+            shape = [None] if spec is None else [_over(known, extent) for extent in spec]
+            if None not in shape:
+                results[call.function][number][1] = shape
+    head = json.dumps(results).encode()
+    return len(head).to_bytes(8, "little") + head + data[8 + size :]
+
+
+def _leaves(inputs: Sequence[TensorSpec]) -> dict[Extent, str]:
+    """Return what the extents of a call's inputs are called."""
+    found: dict[Extent, str] = {}
+    for number, tensor in enumerate(inputs):
+        for axis, extent in enumerate(tensor.shape or ()):
+            found.setdefault(extent, f"i{number}.{axis}")
+    return found
+
+
+def _over(known: Mapping[Extent, str], extent: Extent | None) -> _Shown | None:
+    """Return an extent over those of the inputs; None where they do not tell it."""
+    if isinstance(extent, int):
+        return extent
+    if extent is None or extent in known:
+        return None if extent is None else known[extent]
+    if isinstance(extent, Symbol):
+        return None
+    left, right = _over(known, extent.left), _over(known, extent.right)
+    return None if left is None or right is None else [extent.operator, left, right]
+
+
+def load(
+    name: str, data: bytes, constants: Mapping[str, np.ndarray]
+) -> dict[str, Callable[[list[np.ndarray | None]], list[np.ndarray]]]:
+    """Return the functions of a module."""
+    size = int.from_bytes(data[:8], "little")
+    results = json.loads(data[8 : 8 + size])
+    header, (image,) = unpacked(data[8 + size :])
+    library = _opened(image.data)
+    return {row["name"]: _function(row, results[row["name"]], library) for row in header["functions"]}
+
+
+def _opened(data: bytes) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory(prefix="graft-") as folder:
+        path = Path(folder) / "kernels.so"
+        write(path, data, "the kernels for the emulator")
+        library = ctypes.CDLL(str(path))
+    library.graft_emulator_error.restype = ctypes.c_char_p
+    return library
+
+
+def _function(
+    row: Mapping[str, Any], results: Sequence[Any], library: ctypes.CDLL
+) -> Callable[[list[np.ndarray | None]], list[np.ndarray]]:
+    def run(inputs: list[np.ndarray | None]) -> list[np.ndarray]:
+        values: _Values = {}
+        _bind(values, "i", inputs)
+        _compute(values, row["extents"])
+        outputs = [np.zeros([_number(one, values) for one in shape], numpy_dtype(dtype)) for dtype, shape in results]
+        _bind(values, "o", outputs)
+        _compute(values, row["extents"])
+        workspaces = [np.full(max(1, _number(one, values)), 0xFF, np.uint8) for one in row["workspaces"]]
+        memory: dict[str, Sequence[Any]] = {"input": inputs, "output": outputs, "workspace": workspaces}
+        for launch in row["launches"]:
+            _launch(launch, memory, values, library)
+        return outputs
+
+    return run
+
+
+def _launch(
+    launch: Mapping[str, Any], memory: Mapping[str, Sequence[Any]], values: _Values, library: ctypes.CDLL
+) -> None:
+    grid = (ctypes.c_int64 * 3)(*(_number(one, values) for one in launch["grid"]))
+    if 0 in grid:
+        return
+    given: list[Any] = []
+    for argument in launch["args"]:
+        ((kind, number), *_) = argument.items()
+        given.append(
+            ctypes.c_int32(_number(number, values))
+            if kind == "extent"
+            else ctypes.c_void_p(memory[kind][number].ctypes.data)
+        )
+    pointers = (ctypes.c_void_p * max(1, len(given)))(*(ctypes.addressof(one) for one in given))
+    getattr(library, launch["kernel"])(grid, (ctypes.c_int64 * 3)(*launch["block"]), pointers)
+    said = library.graft_emulator_error()
+    if said is not None:
+        raise GraftError(said.decode())
+
+
+def _bind(values: _Values, letter: str, arrays: Sequence[np.ndarray | None]) -> None:
+    for number, array in enumerate(arrays):
+        for axis, extent in enumerate(() if array is None else array.shape):
+            values[f"{letter}{number}.{axis}"] = extent
+
+
+def _compute(values: _Values, rows: Sequence[Any]) -> None:
+    """Compute what is known of the table of extents."""
+    for number, row in enumerate(rows):
+        with suppress(KeyError):
+            values[f"e{number}"] = _number(row, values)
+
+
+def _number(number: Number | list[Any], values: _Values) -> int:
+    if not isinstance(number, list):
+        return number if isinstance(number, int) else values[number]
+    operator, left, right = number
+    return evaluate(Operation(operator, _number(left, values), _number(right, values)), {})

@@ -1,0 +1,309 @@
+"""A launch as an LLVM function: what each of its threads does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+from graft.core.machine.machine import Machine
+from graft.core.machine.target import Target
+from graft.core.tensor_ir.fused import unfused
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Barrier,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    Issue,
+    Load,
+    Pop,
+    Push,
+    Statement,
+    level_of,
+)
+from graft.core.tensor_ir.vector_math import expansion
+from graft.core.tensor_ir.verifier import machine_fault
+from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
+from graft.core.types import INT64, Type, element_bits
+from graft.errors import CompileError
+from graft.plugins.codegen.emit_analysis import element_count
+from graft.plugins.codegen.llvm_ir import memory
+from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, memory_type
+from graft.plugins.codegen.llvm_ir.statement import StatementEmitter
+from graft.plugins.cuda.device_text import DeviceText
+from graft.plugins.cuda.launches import Launch
+from graft.plugins.cuda.warpgroups import LINE_BYTES, STEP_BYTES, GroupProduct, descriptor
+
+DESCRIBED = 0x3FFFF
+"""Bits of an address in shared memory that a matrix descriptor has."""
+ALIGNED = 16
+"""Bytes of the widest access, and what is promised of pointers where it may be used."""
+
+
+class KernelEmitter(StatementEmitter):
+    """Emits the body of one thread."""
+
+    def __init__(self, module: ModuleText, launch: Launch, machine: Machine, device: DeviceText) -> None:
+        super().__init__(module)
+        self.launch, self.machine, self.device = launch, machine, device
+        self.is_aligned = False
+        self.shared_bytes = 0
+        self._shared_now = 0
+        self._units: dict[tuple[str, str], Value] = {}
+        self._words: dict[tuple[str, ...], list[str]] = {}
+        self._private: set[Buffer] = set()
+
+    # ---- Statements ----
+
+    def loop(self, loop: For) -> None:
+        """Emit a loop of units as this unit's iteration, any other in its place."""
+        if not loop.binding:
+            if loop.kind != "unrolled":
+                self._words.clear()
+            self.serial_loop(loop)
+            if loop.kind != "unrolled":
+                self._words.clear()
+            return
+        self._check(loop)
+        level, axis = level_of(loop.binding), loop.binding.partition(".")[2] or "x"
+        number = "xyz".index(axis)
+        most = (self.launch.grid if level == "block" else self.launch.block)[number]
+        self.variables[loop.variable] = self._unit(level, axis, most)
+        if level == "thread" and isinstance(loop.extent, Constant) and loop.extent.value != most:
+            inside = self.compare("icmp slt", self.variables[loop.variable], loop.extent.value)
+            self.branch(inside, loop.body, None)
+        else:
+            self.statement(loop.body)
+
+    def _unit(self, level: str, axis: str, most: Expression | int) -> Value:
+        count = most if isinstance(most, int) else int(most.value) if isinstance(most, Constant) else None
+        if count == 1:
+            return Value("0", INT64)
+        if (level, axis) not in self._units:
+            number = self.device.unit(self, level, axis, count)
+            self._units[level, axis] = Value(self.let_entry(f"zext nneg i32 {number} to i64"), INT64)
+        return self._units[level, axis]
+
+    def branch(self, condition: Value, then_body: Statement, else_body: Statement | None) -> None:
+        """Emit a branch, behind which nothing is known of what is in registers."""
+        self._words.clear()
+        super().branch(condition, then_body, else_body)
+        self._words.clear()
+
+    def allocation(self, allocate: Allocate) -> None:
+        """Emit memory: a part of the block's shared memory, or of the thread's own."""
+        self._check(allocate)
+        buffer, outside = allocate.buffer, self._shared_now
+        before = outside
+        size = element_count(buffer)
+        if size is None:
+            raise self._refused(f"'{buffer.name}' in memory '{buffer.memory}' has a size that varies")
+        bytes_ = max(size, 1) * element_bits(buffer.dtype) // 8
+        if buffer.memory == "shared":
+            before = -(-before // buffer.alignment) * buffer.alignment
+            self.pointers[buffer] = self.device.shared(self, before, buffer.alignment)
+            self._shared_now = before + -(-bytes_ // ALIGNED) * ALIGNED
+            self.shared_bytes = max(self.shared_bytes, self._shared_now)
+        else:
+            element = memory_type(Type(buffer.dtype))
+            self.pointers[buffer] = self.let_entry(f"alloca [{max(size, 1)} x {element}], align {ALIGNED}")
+            self._private.add(buffer)
+        self.statement(allocate.body)
+        self._shared_now = outside
+
+    def in_step(self, statement: Barrier | Issue | Push | Pop) -> None:
+        """Emit a barrier; a device has no queues that a kernel could fill."""
+        if not isinstance(statement, Barrier):
+            raise self._refused("queues")
+        self._words.clear()
+        self.device.barrier(self, statement.scope)
+
+    def called(self, call: CallExtern) -> None:
+        """Emit an instruction of the device."""
+        match call:
+            case CallExtern("prefetch"):
+                return
+            case CallExtern("copy_async", (Load() as target, Load() as source, Constant(size))):
+                self._copy(target, source, int(size))
+            case CallExtern("commit_copies"):
+                self.device.commit(self)
+            case CallExtern("wait_copies", (Constant(pending),)):
+                self.device.wait(self, int(pending))
+            case CallExtern("fence_async"):
+                self.device.fence_async(self)
+            case CallExtern(
+                name, (Load() as sums, Load() as left, Load() as right, Constant(columns), Constant(terms), *turned)
+            ) if name.startswith("wgmma_"):
+                self._multiply_group(name, sums, (left, right), (int(columns), int(terms)), [*map(_is_set, turned)])
+            case CallExtern(
+                name, (Load() as sums, Load() as left, Load() as right, Constant(turned_left), Constant(turned_right))
+            ) if name.startswith("mma_"):
+                factors = self._matrices(left, 4, bool(turned_left)), self._matrices(right, 2, bool(turned_right))
+                self._multiply(name, sums, *factors)
+            case _:
+                raise self._refused(f"a call of '{call.name}'")
+
+    def _copy(self, target: Load, source: Load, size: int) -> None:
+        """Begin to copy; where the source is not aligned, copy at once, element by element."""
+        element = element_bits(source.buffer.dtype) // 8
+        if size == element or self.is_aligned:
+            self.device.copy(self, self._address(target), self._address(source), size)
+            return
+        kind = memory_type(Type(source.buffer.dtype))
+        to, near = self._address(target), self._address(source)
+        for number in range(size // element):
+            place = self.let(f"getelementptr inbounds {kind}, ptr {near}, i64 {number}")
+            value = self.let(f"load {kind}, ptr {place}, align {element}")
+            place = self.let(f"getelementptr inbounds {kind}, ptr {to}, i64 {number}")
+            self.emit(f"store {kind} {value}, ptr {place}, align {element}")
+
+    def _multiply(self, name: str, sums: Load, left: Sequence[str], right: Sequence[str]) -> None:
+        instruction = self.machine.instruction(name)
+        if instruction is None:
+            raise self._refused(f"the instruction '{name}', which '{self.machine.name}' lacks")
+        kind = memory_type(Type(sums.buffer.dtype))
+        first = self._address(sums)
+        places = [self.let(f"getelementptr inbounds {kind}, ptr {first}, i64 {number}") for number in range(4)]
+        c = [self.let_anew(f"load {kind}, ptr {place}, align 4, !private !{{}}") for place in places]
+        results = self.device.multiply(self, name, instruction.text["llvm"], left, right, c)
+        for place, result in zip(places, results, strict=True):
+            self.emit(f"store {kind} {result}, ptr {place}, align 4, !private !{{}}")
+
+    def _multiply_group(
+        self, name: str, sums: Load, factors: Sequence[Load], extents: tuple[int, int], turned: Sequence[bool]
+    ) -> None:
+        """Multiply by a warpgroup; ``extents`` are the columns of the sums and the terms."""
+        instruction = self.machine.instruction(name)
+        if instruction is None:
+            raise self._refused(f"the instruction '{name}', which '{self.machine.name}' lacks")
+        described = []
+        for factor, is_turned in zip(factors, turned, strict=True):
+            lines = _number(factor.buffer.shape[-2]) if is_turned else 0
+            address = self.device.shared_address(self, self._address(factor))
+            start = self.let(f"lshr i32 {self.let(f'and i32 {address}, {DESCRIBED}')}, 4")
+            rest = descriptor(lines * LINE_BYTES if is_turned else ALIGNED, 8 * LINE_BYTES)
+            described.append(self.let(f"or i64 {self.let(f'zext i32 {start} to i64')}, {rest}"))
+        kind, first = memory_type(Type(sums.buffer.dtype)), self._address(sums)
+        count = extents[0] // 8 * 4
+        places = [self.let(f"getelementptr inbounds {kind}, ptr {first}, i64 {number}") for number in range(count)]
+        c = [self.let_anew(f"load {kind}, ptr {place}, align 4, !private !{{}}") for place in places]
+        steps = extents[1] * element_bits(factors[0].buffer.dtype) // 8 // STEP_BYTES
+        text = instruction.text["llvm"].format(columns=extents[0])
+        results = self.device.multiply_group(
+            self, GroupProduct(name, text, extents[0], steps, tuple(turned)), described, c
+        )
+        for place, result in zip(places, results, strict=True):
+            self.emit(f"store {kind} {result}, ptr {place}, align 4, !private !{{}}")
+
+    def _matrices(self, place: Load, count: int, is_turned: bool) -> list[str]:
+        """Return this thread's words of a factor: of 16 rows of 32 bytes (four matrices), or of 8 (two).
+
+        Turned, the rows in memory are the terms, and the factor's own rows are 16 bits wide.
+        """
+        first = self._address(place)
+        key = (first, str(count))
+        if key not in self._words:
+            lane = self._lane()
+            pitch = element_bits(place.buffer.dtype) // 8 * _number(place.buffer.shape[-1])
+            if is_turned:  # lanes of a matrix: its terms; of the next one of four: 8 more rows, then 8 more terms
+                row, high = self._bits(lane, 0, 7), self._bits(lane, 4 if count == 4 else 3, 1)
+                row = self.let(f"add nuw nsw i64 {row}, {self.let(f'shl nuw nsw i64 {high}, 3')}")
+                half = self._bits(lane, 3, 1) if count == 4 else "0"
+            else:
+                row = self._bits(lane, 0, 15 if count == 4 else 7)
+                half = self._bits(lane, 4 if count == 4 else 3, 1)
+            ahead = self.let(f"mul nuw nsw i64 {row}, {pitch}")
+            offset = self.let(f"add nuw nsw i64 {ahead}, {self.let(f'shl nuw nsw i64 {half}, 4')}")
+            near = self.let(f"getelementptr i8, ptr {first}, i64 {offset}")
+            self._words[key] = self.device.load_matrices(self, near, count, is_turned=is_turned)
+        return self._words[key]
+
+    def _bits(self, number: str, shift: int, mask: int) -> str:
+        moved = self.let(f"lshr i64 {number}, {shift}") if shift else number
+        return self.let(f"and i64 {moved}, {mask}")
+
+    def _lane(self) -> str:
+        thread = self._unit("thread", "x", self.launch.block[0])
+        return self.let(f"and i64 {thread.text}, 31")
+
+    def _address(self, place: Load) -> str:
+        return memory.address_of(self, place)
+
+    # ---- Memory ----
+
+    def load_if(self, condition: str, memory: str, address: str, align: int) -> str:
+        """Branch around the load, which becomes one under a predicate: pointers stay in the space that they are in."""
+        name, before = self.fresh("some"), self.block
+        self.emit(f"br i1 {condition}, label %{name}, label %{name}.end")
+        self.label(name)
+        loaded = self.let_anew(f"load {memory}, ptr {address}, align {align}")
+        self.emit(f"br label %{name}.end")
+        self.label(f"{name}.end")
+        return self.let_anew(f"phi {memory} [ {loaded}, %{name} ], [ zeroinitializer, %{before} ]")
+
+    def store_if(self, condition: str, memory: str, value: str, address: str, align: int) -> None:
+        """Branch around the store."""
+        name = self.fresh("some")
+        self.emit(f"br i1 {condition}, label %{name}, label %{name}.end")
+        self.label(name)
+        self.emit(f"store {memory} {value}, ptr {address}, align {align}")
+        self.emit(f"br label %{name}.end")
+        self.label(f"{name}.end")
+
+    # ---- What is known ----
+
+    def alignment(self, buffer: Buffer, offset: memory.Linear) -> int:
+        """Return the alignment of an element: of own memory, and of parameters where their pointers were looked at."""
+        size = element_bits(buffer.dtype) // 8
+        is_known = buffer.memory != "host" or self.is_aligned
+        return (
+            gcd(ALIGNED, *(size * factor for factor in (*offset.terms.values(), offset.constant))) if is_known else size
+        )
+
+    def _check(self, statement: Statement) -> None:
+        fault = machine_fault(statement, self.machine)
+        if fault is not None:
+            raise self._refused(fault)
+
+    def _refused(self, what: str) -> CompileError:
+        return CompileError(f"function '{self.launch.name}': {what}", function=self.launch.name)
+
+
+def _is_wide(copy: CallExtern) -> bool:
+    """Whether more than an element is copied."""
+    _, source, size = copy.arguments
+    assert isinstance(source, Load) and isinstance(size, Constant), "a copy of bytes from a place"
+    return int(size.value) > element_bits(source.buffer.dtype) // 8
+
+
+def _is_set(flag: Expression) -> bool:
+    assert isinstance(flag, Constant), flag
+    return bool(flag.value)
+
+
+def _number(extent: Expression) -> int:
+    assert isinstance(extent, Constant), extent
+    return int(extent.value)
+
+
+def expanded(body: Statement, target: Target, *, is_exact: bool) -> Statement:
+    """Return a body with transcendental functions as arithmetic."""
+    body = map_statement(body, expansion())
+    return body if target.machine.has("fma") else map_statement(body, unfused(is_exact=is_exact))
+
+
+def has_vectors(launch: Launch) -> bool:
+    """Whether several elements of a parameter are read or written at one time."""
+    known = set(launch.buffers)
+    for statement in walk_statements(launch.body):
+        target = getattr(statement, "buffer", None)
+        nodes = list(walk_expressions(*statement_expressions(statement)))
+        if target in known and any(node.type.lanes > 1 for node in nodes):
+            return True
+        if any(isinstance(node, Load) and node.buffer in known and node.type.lanes > 1 for node in nodes):
+            return True
+        if isinstance(statement, CallExtern) and statement.name == "copy_async" and _is_wide(statement):
+            return True
+    return False

@@ -1,0 +1,61 @@
+"""The loaders of the plugin's modules: the native library for devices, and the emulator in this process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+import numpy as np
+
+from graft.errors import PluginError
+from graft.runtime.loaders import ModuleFunction, NativeLoader, PythonLoader
+
+KIND = "cuda"
+EMULATOR_KIND = "cuda_emulator"
+
+
+def native_loader() -> NativeLoader:
+    """Return the loader of kind ``cuda``, whose library has the device; raise PluginError if it was not built."""
+    return NativeLoader(KIND, _built("_loader"), device="cuda")
+
+
+def cublas_loader() -> NativeLoader:
+    """Return the loader of kind ``json:cublas``, which finds the library that is opened here.
+
+    It has the device as well, for programs without generated kernels; with them the device is that of `native_loader`,
+    which knows what was launched last.
+    """
+    from graft.plugins.cuda.cublas.library import library
+
+    library()
+    return NativeLoader("json:cublas", _built("_cublas"), device="cuda")
+
+
+def _built(name: str) -> str:
+    spec = find_spec(f"graft.plugins.cuda.{name}")
+    if spec is None or spec.origin is None:
+        raise PluginError(
+            "the native loader of CUDA modules is not built; reinstall graft-compiler with a C compiler present",
+            plugin="cuda",
+        )
+    return spec.origin
+
+
+def device_fault(number: int = 0) -> str:
+    """Return why programs cannot run on a device here: no driver, an old one, no device; "" if they can."""
+    library = ctypes.CDLL(str(native_loader().library))
+    text = ctypes.create_string_buffer(1024)
+    status: int = library.graft_cuda_probe(number, text, len(text))
+    return text.value.decode(errors="replace") if status else ""
+
+
+def emulator_loader() -> PythonLoader:
+    """Return the loader of kind ``cuda_emulator``; what it needs is imported when a module is loaded."""
+
+    def load(name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> Mapping[str, ModuleFunction]:
+        from graft.plugins.cuda.emulator_module import load
+
+        return load(name, data, constants)
+
+    return PythonLoader(EMULATOR_KIND, load)

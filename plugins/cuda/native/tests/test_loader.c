@@ -1,0 +1,182 @@
+/* The loader with a driver that is none (driver.c): a module runs, and damaged ones are refused without harm. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graft/device.h"
+
+#define CHECK(CONDITION)                                                   \
+  do {                                                                     \
+    if (!(CONDITION)) {                                                    \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #CONDITION);      \
+      exit(1);                                                             \
+    }                                                                      \
+  } while (0)
+
+const GraftLoader *graft_loader(void);
+const GraftDevice *graft_device(int32_t id);
+
+/* y[i] = x[i] + n for the threads of a block and a constant c. */
+__attribute__((visibility("default"))) void add_count(const int64_t *grid, const int64_t *block, void **parameters);
+
+void add_count(const int64_t *grid, const int64_t *block, void **parameters) {
+  float *x = *(float **)parameters[0], *y = *(float **)parameters[1], *work = *(float **)parameters[2];
+  const float *constant = *(float **)parameters[3];
+  int32_t count = *(int32_t *)parameters[4];
+  for (int32_t i = 0; i < count && i < grid[0] * block[0]; i++) {
+    work[i] = x[i];
+    y[i] = work[i] + (float)count + constant[0];
+  }
+}
+
+static const char HEADER[] =
+    "{\"format\":1,\"images\":[{\"arch\":\"sm_80\",\"form\":\"ptx\",\"offset\":0,\"size\":4}],\"functions\":[{\"name\":"
+    "\"f\",\"launches\":[{\"kernel\":\"add_count\",\"node\":\"n\",\"grid\":[\"e1\",1,1],\"block\":[4,1,1],\"shared\":0,"
+    "\"cluster\":[1,1,1],\"args\":[{\"input\":0},{\"output\":0},{\"workspace\":0},{\"constant\":\"c\"},{\"extent\":"
+    "\"i0.0\",\"bits\":32}]}],\"workspaces\":[\"e2\"],\"extents\":[[\"add\",\"i0.0\",3],[\"floordiv\",\"e0\",4],[\"mul\","
+    "\"i0.0\",4]]}]}";
+
+static char message[1024];
+
+static int32_t say(const char *format, va_list arguments, int32_t code) {
+  vsnprintf(message, sizeof message, format, arguments);
+  return code;
+}
+
+static int32_t host_fail(const GraftLoaderHost *host, const char *format, ...) {
+  va_list arguments;
+  (void)host;
+  va_start(arguments, format);
+  int32_t code = say(format, arguments, GRAFT_ERROR_LOADER);
+  va_end(arguments);
+  return code;
+}
+
+static int32_t run_fail(GraftContext *context, const char *format, ...) {
+  va_list arguments;
+  (void)context;
+  va_start(arguments, format);
+  int32_t code = say(format, arguments, GRAFT_ERROR_RUN);
+  va_end(arguments);
+  return code;
+}
+
+static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail};
+static void *stream, *scratch_on_device;
+static char scratch_here[4096];
+
+static void *stream_of(GraftContext *context, DLDevice device) {
+  (void)context;
+  return device.device_type == kDLCUDA && device.device_id == 0 ? stream : NULL;
+}
+
+static void *take_scratch(GraftContext *context, uint64_t bytes) {
+  (void)context;
+  return bytes <= sizeof scratch_here ? scratch_here : NULL;
+}
+
+static void *take_device_scratch(GraftContext *context, DLDevice device, uint64_t bytes) {
+  const GraftDevice *table = graft_device(0);
+  GraftError error;
+  (void)context, (void)device;
+  if (scratch_on_device) table->release(table->user, scratch_on_device);
+  return table->allocate(table->user, bytes, &scratch_on_device, &error) ? NULL : scratch_on_device;
+}
+
+static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION,
+                             .size = sizeof(GraftApi),
+                             .scratch = take_scratch,
+                             .fail = run_fail,
+                             .stream = stream_of,
+                             .device_scratch = take_device_scratch};
+
+static size_t make_module(const char *header, char *bytes) {
+  uint64_t length = strlen(header);
+  memcpy(bytes, "GRAFTCU1", 8);
+  for (int i = 0; i < 8; i++) bytes[8 + i] = (char)(length >> 8 * i);
+  memcpy(bytes + 16, header, length);
+  size_t first = (16 + length + 63) / 64 * 64;
+  memset(bytes + 16 + length, 0, first - 16 - length);
+  memcpy(bytes + first, "none", 4);
+  return first + 4;
+}
+
+static int32_t load(const char *bytes, size_t size, void **module) {
+  static float seven = 7;
+  static int64_t shape[] = {1};
+  static DLTensor constant = {.data = &seven, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+  GraftNamedTensor named = {"c", &constant};
+  char *copy = malloc(size ? size : 1); /* its end is the end of what may be read */
+  memcpy(copy, bytes, size);
+  GraftModuleSource source = {.name = "m", .kind = "cuda", .data = copy, .size = size, .constants = &named, .constant_count = 1};
+  message[0] = 0;
+  int32_t status = graft_loader()->load(NULL, &HOST, &source, module);
+  free(copy);
+  return status;
+}
+
+static void *on_device(const GraftDevice *table, const void *bytes, size_t size) {
+  GraftError error;
+  void *memory;
+  CHECK(table->allocate(table->user, size, &memory, &error) == GRAFT_OK);
+  if (bytes) CHECK(table->copy(table->user, GRAFT_TO_DEVICE, memory, bytes, size, stream, &error) == GRAFT_OK);
+  return memory;
+}
+
+static void test_a_function_runs(void) {
+  char bytes[4096];
+  void *module, *state;
+  GraftFunction entry;
+  GraftError error;
+  CHECK(load(bytes, make_module(HEADER, bytes), &module) == GRAFT_OK);
+  CHECK(graft_loader()->lookup(NULL, &HOST, module, "g", &entry, &state) != GRAFT_OK);
+  CHECK(graft_loader()->lookup(NULL, &HOST, module, "f", &entry, &state) == GRAFT_OK);
+  const GraftDevice *table = graft_device(0);
+  float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0};
+  int64_t shape[] = {6};
+  DLTensor input = {.device = table->device, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape}, output = input;
+  input.data = on_device(table, x, sizeof x);
+  output.data = on_device(table, NULL, sizeof y);
+  const DLTensor *inputs[] = {&input};
+  DLTensor *outputs[] = {&output};
+  GraftContext context = {&API};
+  CHECK(entry(&context, state, inputs, outputs) == GRAFT_OK);
+  CHECK(table->copy(table->user, GRAFT_TO_HOST, y, output.data, sizeof y, stream, &error) == GRAFT_OK);
+  CHECK(y[0] == 0); /* nothing is done yet */
+  CHECK(table->synchronize(table->user, stream, &error) == GRAFT_OK);
+  CHECK(y[0] == 14 && y[5] == 19);
+  table->release(table->user, input.data);
+  table->release(table->user, output.data);
+  graft_loader()->unload(NULL, module);
+}
+
+static void test_damage_is_refused(void) {
+  char bytes[4096], damaged[4096];
+  void *module;
+  size_t size = make_module(HEADER, bytes);
+  for (size_t i = 0; i < size; i++) {
+    CHECK(load(bytes, i, &module) != GRAFT_OK && message[0]);
+  }
+  for (size_t i = 0; i < size; i++) {
+    for (int bit = 0; bit < 8; bit++) {
+      memcpy(damaged, bytes, size);
+      damaged[i] = (char)(damaged[i] ^ 1 << bit);
+      if (load(damaged, size, &module) == GRAFT_OK) graft_loader()->unload(NULL, module); /* a name, or another number */
+    }
+  }
+}
+
+int main(void) {
+  const GraftDevice *table = graft_device(0);
+  GraftError error;
+  CHECK(graft_device(-1) == NULL && graft_device(1000) == NULL);
+  CHECK(table->open(table->user, &error) == GRAFT_OK);
+  CHECK(table->create_stream(table->user, &stream, &error) == GRAFT_OK);
+  test_a_function_runs();
+  test_damage_is_refused();
+  if (scratch_on_device) table->release(table->user, scratch_on_device);
+  table->destroy_stream(table->user, stream);
+  table->close(table->user);
+  return 0;
+}

@@ -1,0 +1,290 @@
+"""Expressions of any number of lanes as CUDA C: values of several lanes are ``Lanes<float, 4>`` of the prelude."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import gcd
+from pathlib import Path
+from typing import ClassVar
+
+from graft.core.tensor_ir import ir
+from graft.core.types import Type, element_bits
+from graft.plugins.codegen.c_expressions import LOGIC, SIGNS, TYPES, ExpressionWriter, literal, product_text, sum_text
+
+ALIGNED = 16
+"""Bytes of the widest access, and what is promised of pointers where they were looked at."""
+PRELUDE = Path(__file__).with_name("graft_cuda.cuh")
+"""The header that every text needs."""
+KEYWORDS = frozenset({
+    "alignof", "and", "asm", "bitand", "bitor", "bool", "catch", "char", "class", "compl", "concept", "constexpr",
+    "decltype", "delete", "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace", "new",
+    "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "reinterpret_cast", "requires",
+    "static_assert", "static_cast", "template", "this", "throw", "true", "try", "typeid", "typename", "using",
+    "virtual", "wchar_t", "xor", "consteval", "constinit", "warpSize", "gridDim", "blockDim", "blockIdx", "threadIdx",
+})  # fmt: skip
+"""Words of C++ and of CUDA that are no words of C."""
+_UNARY = {
+    "neg": "negated", "abs": "magnitude", "bitnot": "bit_not", "sqrt": "root", "floor": "round_down",
+    "ceil": "round_up", "trunc": "round_to_zero", "round_even": "round_even", "clz": "clz", "popcount": "popcount",
+}  # fmt: skip
+_BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "mod": "mod", "fmod": "modulus", "min": "least",
+    "max": "greatest", "and": "bit_and", "or": "bit_or", "xor": "bit_xor", "shl": "shl", "shr": "shr",
+}  # fmt: skip
+_ACROSS_BOOL = {"and": "all", "min": "all", "or": "any", "max": "any"}
+_ACROSS_FLOAT = {"add": "sum", "mul": "product", "min": "least", "max": "greatest"}
+_INDEX = ("add", "sub", "mul")
+
+
+@cache
+def _words_of_the_prelude() -> frozenset[str]:
+    return frozenset(re.findall(r"[A-Za-z_]\w*", PRELUDE.read_text(encoding="utf-8")))
+
+
+@dataclass(slots=True)
+class Place:
+    """An index as ``sum(factor * atom) + constant + step * lane``; atoms are texts."""
+
+    terms: dict[str, int] = field(default_factory=dict)
+    constant: int = 0
+    step: int = 0
+
+    def plus(self, other: Place, factor: int) -> Place:
+        """Return this and some times another."""
+        terms = dict(self.terms)
+        for atom, weight in other.terms.items():
+            terms[atom] = terms.get(atom, 0) + weight * factor
+        kept = {atom: weight for atom, weight in terms.items() if weight}
+        return Place(kept, self.constant + other.constant * factor, self.step + other.step * factor)
+
+    def text(self) -> str:
+        """Return lane 0 as C."""
+        total = "0"
+        for atom, weight in self.terms.items():
+            sign = "-" if weight < 0 and total != "0" else "+"
+            total = sum_text(total, product_text(atom, str(abs(weight) if sign == "-" else weight)), sign)
+        sign = "-" if self.constant < 0 else "+"
+        return sum_text(total, str(abs(self.constant)), sign) if self.constant else total
+
+
+class CudaExpressions(ExpressionWriter):
+    """Writes the expressions of a kernel."""
+
+    backend: ClassVar[str] = "cuda_source"
+    is_exact: bool = False
+    may_align: bool = False
+    """Whether the text is a template, by whether all pointers are aligned (`ALIGNED`)."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__(function)
+        self._taken |= KEYWORDS | _words_of_the_prelude()
+        self.forms: dict[ir.Variable, Place | None] = {}
+        """Of bound vectors of indices."""
+        self.multiples: dict[str, int] = {}
+        """What bound indices are multiples of, by their names."""
+
+    # ---- Values ----
+
+    def c_type(self, type: Type) -> str:
+        """Return the C type of a value."""
+        return TYPES[type.dtype] if type.lanes == 1 else f"Lanes<{TYPES[type.dtype]}, {type.lanes}>"
+
+    def operands(self, node: ir.Expression) -> Sequence[ir.Expression]:
+        """Return what is written before a node; indices are written otherwise."""
+        if isinstance(node, ir.Intrinsic) and node.name == "word_at":
+            raise self.refused("the intrinsic 'word_at'")
+        return super().operands(node)
+
+    def write(self, node: ir.Expression, texts: list[str]) -> str:
+        """Return a value whose operands are written."""
+        kind = node.type
+        match node:
+            case ir.Constant(value, type):
+                own = literal(value, type.with_lanes(1))
+                return own if type.lanes == 1 else f"splat<{type.lanes}, {TYPES[type.dtype]}>({own})"
+            case ir.Load(buffer, indices, mask):
+                return self._load(buffer, indices, kind, mask, texts)
+            case ir.Ramp(base, stride, lanes):
+                return f"ramp<{lanes}>({self.index(base)}, {stride})"
+            case ir.Broadcast(_, lanes):
+                return f"splat<{lanes}, {TYPES[kind.dtype]}>({texts[0]})"
+            case ir.Unary("not", _):
+                return f"(!{texts[0]})"
+            case ir.Unary(operator, value):
+                return self._call(_UNARY[operator], value.type, texts)
+            case ir.Binary(operator, left, _):
+                return self._binary(operator, left.type, texts)
+            case ir.Select(condition):
+                own = "({} ? {} : {})" if condition.type.lanes == kind.lanes == 1 else "choice({}, {}, {})"
+                return own.format(*texts)
+            case ir.Cast(value, dtype):
+                return self._cast(texts[0], value.type, dtype)
+            case ir.Bitcast(value):
+                if "bool" in (kind.dtype, value.type.dtype):
+                    return f"cast<{TYPES[kind.dtype]}>({texts[0]})"
+                return f"bits_as<{self.c_type(kind)}, {self.c_type(value.type)}>({texts[0]})"
+            case ir.Intrinsic("fma" | "muladd"):
+                return self._call("fused", kind, texts)
+            case ir.Intrinsic("round_bf16"):
+                return f"float_as_bfloat({texts[0]})"
+            case ir.Shuffle(vectors, lanes):
+                return self._shuffle(vectors, lanes, texts)
+            case ir.Horizontal(operator, value):
+                return self._across(operator, value.type, texts[0])
+            case ir.Intrinsic(name):
+                raise self.refused(f"the intrinsic '{name}' of type {kind}")
+        return super().write(node, texts)
+
+    def _call(self, name: str, type: Type, texts: Sequence[str]) -> str:
+        own = f"<{TYPES[type.dtype]}>" if type.lanes == 1 else ""
+        return f"{name}{own}({', '.join(texts)})"
+
+    def _binary(self, operator: str, type: Type, texts: Sequence[str]) -> str:
+        left, right = texts
+        if type.dtype == "bool" and operator in LOGIC:
+            return f"({left} {LOGIC[operator]} {right})"
+        if operator in ir.COMPARISONS:
+            return f"({left} {SIGNS[operator]} {right})"
+        if type.is_float and operator in ("add", "sub", "mul", "div"):
+            if self.is_exact and operator != "div":
+                return f"exact_{operator}({left}, {right})"
+            return f"({left} {SIGNS[operator]} {right})"
+        return self._call(_BINARY[operator], type, texts)
+
+    def _cast(self, text: str, source: Type, dtype: str) -> str:
+        pair = (source.dtype, dtype)
+        if source.dtype == dtype:
+            return text
+        if pair == ("float16", "float32"):
+            return f"half_as_float({text})"
+        if pair == ("float32", "float16"):
+            return f"float_as_half({text})"
+        if dtype == "bool":
+            zero = literal(0, source.with_lanes(1))
+            other = zero if source.lanes == 1 else f"splat<{source.lanes}, {TYPES[source.dtype]}>({zero})"
+            return f"({text} != {other})"
+        saturates = source.is_float and Type(dtype).is_integer
+        given = f", {TYPES[source.dtype]}" if source.lanes == 1 else ""
+        return f"{'saturated' if saturates else 'cast'}<{TYPES[dtype]}{given}>({text})"
+
+    def _shuffle(self, vectors: Sequence[ir.Expression], lanes: Sequence[int], texts: Sequence[str]) -> str:
+        parts = [text if one.type.lanes > 1 else f"alone<{TYPES[one.type.dtype]}>({text})"
+                 for one, text in zip(vectors, texts, strict=True)]  # fmt: skip
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = f"joined({whole}, {part})"
+        if len(lanes) == 1:
+            return f"{whole}.lane[{lanes[0]}]"
+        return f"chosen<{', '.join(map(str, lanes))}>({whole})"
+
+    def _across(self, operator: str, type: Type, text: str) -> str:
+        if type.lanes == 1:
+            return text
+        if type.dtype == "bool" and operator in _ACROSS_BOOL:
+            return f"across_{_ACROSS_BOOL[operator]}({text})"
+        name = _ACROSS_FLOAT[operator] if type.is_float else _BINARY[operator]
+        return f"across_{name}({text})"
+
+    # ---- Memory ----
+
+    def place_of(self, index: ir.Expression) -> Place | None:
+        """Return the form of an index, None for a vector that has no constant step."""
+        match index:
+            case ir.Ramp(base, stride, _):
+                own = self.place_of(base)
+                return own and own.plus(Place(step=stride), 1)
+            case ir.Broadcast(value, _):
+                return self.place_of(value)
+            case ir.Constant(value, _):
+                return Place(constant=int(value))
+            case ir.Variable() if index.type.lanes > 1:
+                return self.forms.get(index)
+            case ir.Binary("add" | "sub" as operator, left, right):
+                first, second = self.place_of(left), self.place_of(right)
+                return None if first is None or second is None else first.plus(second, 1 if operator == "add" else -1)
+            case ir.Binary("mul", left, right):
+                first, second = self.place_of(left), self.place_of(right)
+                for one, factor in ((first, second), (second, first)):
+                    if one is not None and factor is not None and not factor.terms and not factor.step:
+                        return Place().plus(one, factor.constant)
+        return None if index.type.lanes > 1 else self._atom(self.index(index))
+
+    def _atom(self, text: str) -> Place:
+        return Place(constant=int(text)) if text.lstrip("-").isdigit() else Place({text: 1})
+
+    def offset(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> Place | None:
+        """Return where in a buffer an element lies, None for lanes without a constant step."""
+        total = Place()
+        for axis, index in enumerate(indices):
+            own = self.place_of(index)
+            if own is None:
+                return None
+            stride = self._stride(buffer, axis)
+            if stride.isdigit():
+                total = total.plus(own, int(stride))
+            elif own.step == 0:
+                total = total.plus(self._atom(product_text(own.text(), stride)), 1)
+            else:
+                return None
+        return total
+
+    def _stride(self, buffer: ir.Buffer, axis: int) -> str:
+        if buffer.strides is not None:
+            return self.index(buffer.strides[axis])
+        stride = "1"
+        for extent in buffer.shape[axis + 1 :]:
+            stride = product_text(stride, self.index(extent))
+        return stride
+
+    def place(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> str:
+        """Return an element of a buffer."""
+        offset = self.offset(buffer, indices)
+        assert offset is not None, "the place of one element"
+        return f"{self.pointers[buffer]}[{offset.text()}]"
+
+    def align(self, buffer: ir.Buffer, offset: Place) -> str:
+        """Return what is known of an element's address, in bytes, as the prelude is told it."""
+        size = element_bits(buffer.dtype) // 8
+        terms = (factor * self.multiples.get(atom, 1) for atom, factor in offset.terms.items())
+        known = gcd(ALIGNED, *(size * factor for factor in (*terms, offset.constant)))
+        if buffer.memory != "host" or known == size:
+            return str(known)
+        return f"(ALIGNED ? {known} : {size})" if self.may_align else str(size)
+
+    def places(self, buffer: ir.Buffer, indices: Sequence[ir.Expression], lanes: int) -> str:
+        """Return the lanes' places where they have no constant step."""
+        total = ""
+        for axis, index in enumerate(indices):
+            own = self.value(index) if index.type.lanes > 1 else f"splat<{lanes}, int64_t>({self.index(index)})"
+            stride = self._stride(buffer, axis)
+            term = own if stride == "1" else f"{own} * splat<{lanes}, int64_t>({stride})"
+            total = f"{total} + {term}" if total else term
+        return f"({total})"
+
+    def on(self, mask: ir.Expression | None, lanes: int) -> str:
+        """Return which lanes are switched on."""
+        if mask is None:
+            return f"splat<{lanes}, bool>(true)"
+        text = self.value(mask)
+        return text if mask.type.lanes > 1 else f"splat<{lanes}, bool>({text})"
+
+    def _load(
+        self, buffer: ir.Buffer, indices: Sequence[ir.Expression], kind: Type, mask: ir.Expression | None,
+        texts: Sequence[str],
+    ) -> str:  # fmt: skip
+        if kind.lanes == 1:
+            place = self.place(buffer, indices)
+            return place if mask is None else f"({texts[0]} ? {place} : ({TYPES[buffer.dtype]})0)"
+        offset, element, lanes = self.offset(buffer, indices), TYPES[buffer.dtype], kind.lanes
+        pointer = self.pointers[buffer]
+        if offset is None:
+            return f"gather<{element}>({pointer}, {self.places(buffer, indices, lanes)}, {self.on(mask, lanes)})"
+        at = f"&{pointer}[{offset.text()}]"
+        if mask is None and offset.step == 0:
+            return f"splat<{lanes}, {element}>({at[1:]})"
+        if mask is None and offset.step == 1:
+            return f"load<{lanes}, {self.align(buffer, offset)}>({at})"
+        return f"load_where<{element}>({at}, {offset.step}, {self.on(mask, lanes)})"

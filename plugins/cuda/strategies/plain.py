@@ -1,0 +1,111 @@
+"""The last resort: a thread for each element of a result, which adds whatever is reduced one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from graft.core.machine.machine import KIB
+from graft.core.machine.rows import THREADS, caches
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.table import Trait
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.inline import inline_stages, stage_expressions
+from graft.core.schedule.loops.nest import operations
+from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.strategies.fused_elementwise import overwritable
+from graft.core.schedule.strategies.generic_nest import CHEAP, with_epilogues
+from graft.core.schedule.strategies.sequential_loops import schedule_sequential
+from graft.core.schedule.strategy import Anchor, Answer, Strategy, of_kernel
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    For,
+    Load,
+    Stage,
+    Statement,
+    Store,
+)
+from graft.core.tensor_ir.ordered_stages import is_sequential
+from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.tensor_ir.visit import loads, substitute
+
+EVERY = frozenset(Trait)
+
+
+def joined_stages(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...]:
+    """Return stages with those inlined that are cheap to repeat, or that one stage without a reduction reads once."""
+    return with_epilogues(inline_stages(stages, outputs, _is_cheap(stages)), outputs)
+
+
+def _is_cheap(stages: Sequence[Stage]) -> Callable[[Stage], bool]:
+    def wanted(stage: Stage) -> bool:
+        reads = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is stage.buffer]
+        return (len(reads) == 1 and reads[0].reduction is None) or operations(stage.value) <= CHEAP
+
+    return wanted
+
+
+def schedule_plain(kernel: Kernel, target: Target) -> Scheduled | None:
+    """Return a nest of parallel loops for each stage; what lies between them is in the device's memory."""
+    stages = joined_stages(kernel.stages, kernel.outputs)
+    body: Statement = Block(tuple(element_nest(stage) for stage in stages))
+    for stage in reversed(stages):
+        if stage.buffer not in kernel.outputs:
+            body = Allocate(stage.buffer, body)
+    return finished(kernel, body)
+
+
+def finished(kernel: Kernel, body: Statement, **knobs: int | str) -> Scheduled:
+    """Return a kernel's function with loops of its own variables."""
+    function = kernel.function(instantiate(simplify_statement(body), {}))
+    return Scheduled(replace(function, in_place=overwritable(kernel)), knobs=knobs)
+
+
+def element_nest(stage: Stage) -> Statement:
+    """Return parallel loops over the elements of a stage."""
+    body = element(stage)
+    for axis, extent in zip(reversed(stage.axes), reversed(stage.buffer.shape), strict=True):
+        body = For(axis, extent, "parallel", body)
+    return body
+
+
+def element(stage: Stage) -> Statement:
+    """Return what computes one element of a stage."""
+    if stage.reduction is None:
+        return Store(stage.buffer, stage.axes, stage.value)
+    total = Buffer("total", stage.reduction.initial.type.dtype, (b.index(1),), memory="register")
+    zero = (b.index(0),)
+    term = b.binary(stage.reduction.operator, Load(total, zero), stage.value)
+    loop: Statement = Store(total, zero, term)
+    for axis in reversed(stage.reduction.axes):
+        loop = For(axis.variable, axis.extent, "serial", loop)
+    value = Load(total, zero)
+    result = value if stage.epilogue is None else substitute(stage.epilogue, {stage.epilogue_variable: value})  # type: ignore[dict-item]
+    first = Store(total, zero, stage.reduction.initial)
+    return Allocate(total, Block((first, loop, Store(stage.buffer, stage.axes, result))))
+
+
+def scalar(target: Target) -> Target:
+    """Return the target as strategies for processors see it: threads, no vectors."""
+    memories = caches(32 * KIB, 256 * KIB)
+    machine = replace(target.machine, vectors=(), masks=False, memories=memories, levels=THREADS)
+    return replace(target, machine=machine)
+
+
+def _independent(anchor: Anchor, target: Target) -> Answer:
+    ordered = any(map(is_sequential, anchor.kernel.stages))
+    return Reject("no-pattern", "its elements depend on each other") if ordered else True
+
+
+def _in_order(kernel: Kernel, target: Target) -> Scheduled | None:
+    return schedule_sequential(kernel, scalar(target))
+
+
+STRATEGY = Strategy("cuda.plain", EVERY, of_kernel(schedule_plain), _independent)
+VARYING = Strategy("cuda.plain_varying", EVERY, of_kernel(schedule_plain), _independent, varies=True)
+IN_ORDER = Strategy("cuda.in_order", EVERY, of_kernel(_in_order))
+IN_ORDER_VARYING = Strategy("cuda.in_order_varying", EVERY, of_kernel(_in_order), varies=True)

@@ -1,0 +1,176 @@
+"""What a block does for its tile of a product: factors to shared memory, sums in registers, results to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graft.core.operators import build as b
+from graft.core.operators.build import Count
+from graft.core.schedule.loops.vectorize import vectorize_expression
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Barrier,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    If,
+    Ramp,
+    Shuffle,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.plugins.cuda.strategies.fills import Fill
+from graft.plugins.cuda.strategies.product_parts import Product
+from graft.plugins.cuda.strategies.sums import sums_of, unrolled
+from graft.plugins.cuda.strategies.tiles import Tiles
+
+Begin = tuple[Expression, Expression]
+
+
+class Tile:
+    """A tile of a product; ``dtypes`` are those of both factors in shared memory."""
+
+    def __init__(self, product: Product, tiles: Tiles, dtypes: Sequence[str]) -> None:
+        self.product, self.tiles = product, tiles
+        self.thread = Variable("thread")
+        terms = product.terms.count
+        whole = isinstance(terms, int) and terms % (tiles.terms * tiles.splits) == 0
+
+        def fill(number: int, name: str, lines: int) -> Fill:
+            factor, dtype = (product.rows, product.columns)[number], dtypes[number]
+            return Fill(
+                name, factor, dtype, lines, tiles.terms, tiles.threads, self.thread, bool(tiles.instruction),
+                tiles.stages, tiles.stages > 1, whole, tiles.is_of_group,
+            )  # fmt: skip
+
+        self.fills = fill(0, "left", tiles.rows), fill(1, "right", tiles.columns)
+        self.shared = tuple(one.buffer() for one in self.fills)
+        self.sums = sums_of(
+            tiles.instruction, "sums_here", product.total.dtype, tiles.columns, tiles.own_rows, tiles.own_columns,
+            self.thread,
+        )  # fmt: skip
+
+    def body(self, split: Variable, which: Variable, begin: Begin, parts: Buffer | None) -> Statement:
+        """Return what a thread of the block does; the sums of some terms alone go to ``parts``."""
+        tiles, sums = self.tiles, self.sums
+        steps = over(over(self.product.terms.count, tiles.terms), tiles.splits)
+        first = b.multiply(split, b.extent(steps)) if tiles.splits > 1 else b.index(0)
+        loop = (self._deep if tiles.stages > 1 else self._plain)(steps, first, which, begin)
+
+        def stored(row: Expression, column: Expression, total: Expression, lanes: int) -> Statement:
+            return self.stored(b.add(begin[0], row), b.add(begin[1], column), total, lanes, which, split, parts)
+
+        body: Statement = Block((sums.zeros(), loop, sums.each(stored)))
+        for buffer in (*self.shared, sums.buffer):
+            body = Allocate(buffer, body)
+        return body
+
+    def _plain(self, steps: Count, first: Expression, which: Variable, begin: Begin) -> Statement:
+        step, none = Variable("step"), b.index(0)
+        fill = self._fill(none, b.add(first, step), which, begin)
+        parts = (fill, *self._seen, Barrier("block"), self._added(none), Barrier("block"))
+        return For(step, b.extent(steps), "serial", Block(parts))
+
+    def _deep(self, steps: Count, first: Expression, which: Variable, begin: Begin) -> Statement:
+        """Copies for later stages are under way while one is computed."""
+        ahead, step, early = self.tiles.stages - 1, Variable("step"), Variable("early")
+        commit = CallExtern("commit_copies", ())
+
+        def fill(number: Expression, slot: Expression) -> Statement:
+            inside = b.less(number, b.extent(steps))
+            return Block((If(inside, self._fill(slot, b.add(first, number), which, begin)), commit))
+
+        before = unrolled(early, ahead, fill(early, early))
+        later = b.add(step, ahead)
+        loop = Block((
+            CallExtern("wait_copies", (b.index(ahead - 1),)),
+            *self._seen,
+            Barrier("block"),
+            fill(later, b.modulo(later, self.tiles.stages)),
+            self._added(b.modulo(step, self.tiles.stages)),
+        ))  # fmt: skip
+        return Block((before, For(step, b.extent(steps), "serial", loop)))
+
+    @property
+    def _seen(self) -> tuple[Statement, ...]:
+        """What makes that a warpgroup's instructions see what threads have stored, once all have met."""
+        return (CallExtern("fence_async", ()),) if self.tiles.is_of_group else ()
+
+    def _added(self, slot: Expression) -> Statement:
+        turned = [fill.is_turned for fill in self.fills]
+        return self.sums.added(self.shared[0], self.shared[1], slot, self.tiles.terms, turned)
+
+    def _fill(self, slot: Expression, step: Expression, which: Variable, begin: Begin) -> Statement:
+        batch, first = self.product.batch.at(which), b.multiply(step, self.tiles.terms)
+        lines = zip(self.fills, self.shared, begin, strict=True)
+        return Block(tuple(fill.statement(buffer, slot, line, first, batch) for fill, buffer, line in lines))
+
+    # ---- Results ----
+
+    def stored(
+        self, row: Expression, column: Expression, total: Expression, lanes: int, which: Variable, split: Variable,
+        parts: Buffer | None,
+    ) -> Statement:  # fmt: skip
+        """Return what stores neighbouring sums of a row, those of places that exist."""
+        product = self.product
+        columns = product.columns.own
+        is_whole = isinstance(columns.extents[-1] if columns.extents else 1, int) and lanes > 1
+        is_whole = is_whole and bool(columns.extents) and int(columns.extents[-1]) % lanes == 0  # type: ignore[arg-type]
+        if parts is not None or (is_whole and product.stores_neighbours):
+            group = self._group(row, column, total, lanes if parts is None or is_whole else 1, which, split, parts)
+            if group is not None:
+                return _inside(self._conditions(row, column), group)
+        stores = []
+        for lane in range(lanes):
+            one = Shuffle((total,), (lane,)) if lanes > 1 else total
+            place = b.add(column, lane)
+            single = self._group(row, place, one, 1, which, split, parts)
+            stores.append(_inside(self._conditions(row, place), single))
+        return Block(tuple(stores))
+
+    def _group(
+        self, row: Expression, column: Expression, total: Expression, lanes: int, which: Variable, split: Variable,
+        parts: Buffer | None,
+    ) -> Statement | None:  # fmt: skip
+        product = self.product
+        if total.type.lanes != lanes:
+            return None
+        if parts is not None:
+            last = Ramp(column, 1, lanes) if lanes > 1 else column
+            return Store(parts, (split, which, row, last), total)
+        at = {**product.batch.at(which), **product.rows.own.at(row), **product.columns.own.at(column)}
+        if lanes > 1:
+            inner = product.columns.own.variables[-1]
+            at[inner] = Ramp(at[inner], 1, lanes)
+        initial = product.epilogue.initial
+        if not (isinstance(initial, Constant) and initial.value == 0):
+            start = vectorize_expression(initial, at)
+            start = Broadcast(start, lanes) if lanes > start.type.lanes else start
+            total = b.add(total, start)
+        return Block(tuple(product.epilogue.stores(product.point(at), total, None)))
+
+    def _conditions(self, row: Expression, column: Expression) -> list[Expression]:
+        """Return the conditions under which a place of the tile is one of the result."""
+        found = []
+        for place, axes, by in (
+            (row, self.product.rows.own, self.tiles.rows), (column, self.product.columns.own, self.tiles.columns),
+        ):  # fmt: skip
+            if not isinstance(axes.count, int) or axes.count % by:
+                found.append(b.less(place, b.extent(axes.count)))
+        return found
+
+
+def _inside(conditions: Sequence[Expression], body: Statement | None) -> Statement:
+    assert body is not None, "a single element can be stored"
+    condition = b.all_of(conditions)
+    return body if condition is None else If(condition, body)
+
+
+def over(count: Count, by: int) -> Count:
+    """Return how many times ``by`` it takes to have at least ``count``."""
+    return -(-count // by) if isinstance(count, int) else b.divide(b.add(count, by - 1), by)

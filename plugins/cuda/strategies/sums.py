@@ -1,0 +1,223 @@
+"""Sums of products in the registers of a block: by threads term after term, or by warps with tensor instructions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from graft.core.operators import build as b
+from graft.core.schedule.products.statements import multiply_add
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Expression,
+    For,
+    Let,
+    Load,
+    Ramp,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.types import element_bits
+from graft.plugins.cuda.machines import WARP, WARPGROUP
+from graft.plugins.cuda.strategies.frames import ACCESS
+
+Place = Callable[[Expression, Expression, Expression, int], Statement]
+"""Gives what is done with neighbouring sums of a row: the row and first column within the block, the sums, how many."""
+
+
+def unrolled(variable: Variable, extent: int, body: Statement) -> Statement:
+    """Return copies of a body."""
+    return For(variable, b.index(extent), "unrolled", body)
+
+
+class Sums(ABC):
+    """Sums of ``rows x columns`` of a block, of which a thread or warp has ``own_rows x own_columns``."""
+
+    def __init__(self, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: Variable) -> None:
+        self.columns, self.own_rows, self.own_columns, self.thread = columns, own_rows, own_columns, thread
+        self.buffer = Buffer(name, dtype, tuple(map(b.index, self.shape)), memory="register", alignment=ACCESS)
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The registers of a thread."""
+
+    @abstractmethod
+    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+        """Return what adds the products of two factors in shared memory, as `Fill` lays them."""
+
+    @abstractmethod
+    def each(self, place: Place) -> Statement:
+        """Return what is done with all sums of a thread."""
+
+    def zeros(self) -> Statement:
+        """Return what makes all sums zero."""
+        places = [Variable(f"zero{axis}") for axis in range(len(self.shape))]
+        body: Statement = Store(self.buffer, tuple(places), b.constant(0, self.buffer.dtype))
+        for place, extent in zip(reversed(places), reversed(self.shape), strict=True):
+            body = unrolled(place, extent, body)
+        return body
+
+
+class ScalarSums(Sums):
+    """Sums by threads: columns of both tiles in registers, four neighbouring sums of a row at a time."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.own_rows, self.own_columns
+
+    @property
+    def _across(self) -> int:
+        return self.columns // self.own_columns
+
+    def _column(self, group: Expression) -> Expression:
+        """The first column of a group of four: groups of a thread are apart, those of neighbours together."""
+        beside = b.multiply(b.modulo(self.thread, self._across), 4)
+        return b.add(b.multiply(group, 4 * self._across), beside)
+
+    def _row(self) -> Expression:
+        return b.multiply(b.divide(self.thread, self._across), self.own_rows)
+
+    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+        """Return products of columns of the left tile by rows of the right one."""
+        held = min(4, self.own_rows)
+        here = Buffer("left_here", left.dtype, (b.index(self.own_rows),), memory="register", alignment=ACCESS)
+        term, part, row, group = (Variable(name) for name in ("term", "part", "row", "group"))
+
+        def ramp(place: Expression) -> Expression:
+            return Ramp(place, 1, held) if held > 1 else place
+
+        source = Load(left, (slot, term, ramp(b.add(self._row(), b.multiply(part, held)))))
+        load = unrolled(part, self.own_rows // held, Store(here, (ramp(b.multiply(part, held)),), source))
+        line = Load(right, (slot, term, Ramp(self._column(group), 1, 4)))
+        vector, at = Variable("right_here", line.type), (row, Ramp(b.multiply(group, 4), 1, 4))
+        product = multiply_add(Broadcast(Load(here, (row,)), 4), vector, Load(self.buffer, at))
+        each = Let(vector, line, unrolled(row, self.own_rows, Store(self.buffer, at, product)))
+        body = Allocate(here, Block((load, unrolled(group, self.own_columns // 4, each))))
+        if terms <= WRITTEN_OUT:
+            return unrolled(term, terms, body)
+        return For(term, b.index(terms), "serial", body)
+
+    def each(self, place: Place) -> Statement:
+        """Return what is done with four sums of a row at a time."""
+        row, group = Variable("row"), Variable("group")
+        total = Load(self.buffer, (row, Ramp(b.multiply(group, 4), 1, 4)))
+        body = place(b.add(self._row(), row), self._column(group), total, 4)
+        return unrolled(row, self.own_rows, unrolled(group, self.own_columns // 4, body))
+
+
+WRITTEN_OUT = 16
+"""Terms of a stage that are written out."""
+
+
+class TensorSums(Sums):
+    """Sums by warps: four of each matrix of 16 x 8 in each thread."""
+
+    instruction = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Matrices down and across, and what a thread has of each."""
+        return self.own_rows // 16, self.own_columns // 8, 4
+
+    def _warp(self) -> tuple[Expression, Expression]:
+        across = self.columns // self.own_columns
+        warp = b.divide(self.thread, WARP)
+        row, column = b.divide(warp, across), b.modulo(warp, across)
+        return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
+
+    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+        """Return the tensor instructions."""
+        row, column = self._warp()
+        depth = 32 * 8 // element_bits(left.dtype)
+        term, i, j = Variable("term"), Variable("i"), Variable("j")
+        first, lines = b.multiply(term, depth), (b.add(row, b.multiply(i, 16)), b.add(column, b.multiply(j, 8)))
+        places = [
+            (slot, first, line) if turn else (slot, line, first) for line, turn in zip(lines, turned, strict=True)
+        ]
+        factors = Load(left, places[0]), Load(right, places[1])
+        how = (b.constant(int(turn), "int64") for turn in turned)
+        call = CallExtern(self.instruction, (Load(self.buffer, (i, j, b.index(0))), *factors, *how))
+        body = unrolled(i, self.shape[0], unrolled(j, self.shape[1], call))
+        return unrolled(term, terms // depth, body)
+
+    def each(self, place: Place) -> Statement:
+        """Return what is done with two sums of a row at a time."""
+        (row, column), lane = self._warp(), b.modulo(self.thread, WARP)
+        i, j, half = Variable("i"), Variable("j"), Variable("half")
+        total = Load(self.buffer, (i, j, Ramp(b.multiply(half, 2), 1, 2)))
+        down = b.add(b.add(b.multiply(i, 16), b.divide(lane, 4)), b.multiply(half, 8))
+        beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
+        body = place(b.add(row, down), b.add(column, beside), total, 2)
+        for variable, extent in ((half, 2), (j, self.shape[1]), (i, self.shape[0])):
+            body = unrolled(variable, extent, body)
+        return body
+
+
+class GroupSums(Sums):
+    """Sums by warpgroups: of each 64 rows, a warp has 16, in matrices of 16 x 8 as `TensorSums` has them."""
+
+    instruction = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Parts of 64 rows, matrices across, and what a thread has of each."""
+        return self.own_rows // ROWS, self.own_columns // 8, 4
+
+    def _group(self) -> tuple[Expression, Expression]:
+        across = self.columns // self.own_columns
+        group = b.divide(self.thread, WARPGROUP)
+        row, column = b.divide(group, across), b.modulo(group, across)
+        return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
+
+    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+        """Return a call for each 64 rows: all terms of a stage, which is complete when it returns."""
+        row, column = self._group()
+        i, none = Variable("i"), b.index(0)
+        lines = (b.add(row, b.multiply(i, ROWS)), column)
+        factors = []
+        for buffer, line, turn in zip((left, right), lines, turned, strict=True):
+            across = 1024 // element_bits(buffer.dtype)
+            place = (slot, b.divide(line, across), none, none) if turn else (slot, line, none)
+            factors.append(Load(buffer, place))
+        numbers = (self.own_columns, terms, *map(int, turned))
+        how = tuple(b.constant(number, "int64") for number in numbers)
+        return unrolled(
+            i, self.shape[0], CallExtern(self.instruction, (Load(self.buffer, (i, none, none)), *factors, *how))
+        )
+
+    def each(self, place: Place) -> Statement:
+        """Return what is done with two sums of a row at a time."""
+        (row, column), lane = self._group(), b.modulo(self.thread, WARP)
+        warp = b.modulo(b.divide(self.thread, WARP), WARPGROUP // WARP)
+        i, j, half = Variable("i"), Variable("j"), Variable("half")
+        total = Load(self.buffer, (i, j, Ramp(b.multiply(half, 2), 1, 2)))
+        first = b.add(b.add(row, b.multiply(i, ROWS)), b.multiply(warp, 16))
+        down = b.add(b.add(first, b.divide(lane, 4)), b.multiply(half, 8))
+        beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
+        body = place(down, b.add(column, beside), total, 2)
+        for variable, extent in ((half, 2), (j, self.shape[1]), (i, self.shape[0])):
+            body = unrolled(variable, extent, body)
+        return body
+
+
+ROWS = 64
+"""Rows of a warpgroup's instruction."""
+
+
+def sums_of(
+    instruction: str, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: Variable
+) -> Sums:
+    """Return sums by an instruction, or by threads without one."""
+    if not instruction:
+        return ScalarSums(name, dtype, columns, own_rows, own_columns, thread)
+    kind = GroupSums if instruction.startswith("wgmma") else TensorSums
+    sums = kind(name, dtype, columns, own_rows, own_columns, thread)
+    sums.instruction = instruction
+    return sums

@@ -1,0 +1,23 @@
+"""The table of strategies for devices, in order of preference."""
+
+from __future__ import annotations
+
+from graft.core.schedule.strategy import StrategyTable
+from graft.plugins.cuda.strategies import attention, elements, plain, products, rows
+
+TABLE = StrategyTable(
+    (
+        attention.VARYING,
+        attention.STRATEGY,
+        products.VARYING,
+        products.STRATEGY,
+        rows.VARYING,
+        rows.STRATEGY,
+        elements.STRATEGY,
+        plain.VARYING,
+        plain.STRATEGY,
+        # stages whose elements depend on each other
+        plain.IN_ORDER_VARYING,
+        plain.IN_ORDER,
+    )
+)

@@ -1,0 +1,123 @@
+"""Which nodes have a kernel: one row an operator, with what its kernel asks of types and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from graft.core.model.view import NodeView, ValueView, is_packed
+from graft.core.reject import Reject
+from graft.core.types import FLOATS, INTEGERS, PACKED_TYPES
+from graft.plugins.irregular.attributes import found
+
+Check = Callable[[NodeView], Reject | None]
+
+NARROW = PACKED_TYPES - {"string"} | {"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"}
+NUMBERS = FLOATS | INTEGERS | NARROW | {"bool"}
+
+
+def refusal(node: NodeView) -> Reject | None:
+    """Return why a node has no kernel, None if it has one."""
+    check = CHECKS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    if check is None:
+        return Reject("no-pattern", f"{node.op_type} has no kernel here")
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.name and (unknown := _unknown(value)) is not None:
+            return unknown
+    return check(node)
+
+
+def _unknown(value: ValueView) -> Reject | None:
+    kind = value.value.type
+    if kind is None or (not value.dtype and not is_packed(value.value)):
+        return Reject("dtype", f"the type of '{value.name}' is not known")
+    if value.dtype and value.dtype not in NUMBERS | {"string"}:
+        return Reject("dtype", f"'{value.name}' is of {value.dtype}")
+    return None
+
+
+def _anything(node: NodeView) -> Reject | None:
+    return None
+
+
+def _numbers(*places: int) -> Check:
+    """Take inputs of these places that are tensors of numbers."""
+
+    def check(node: NodeView) -> Reject | None:
+        for place in places:
+            value = node.input(place)
+            if value is not None and value.dtype not in NUMBERS:
+                return Reject("dtype", f"'{value.name}' is of {value.dtype or 'no numbers'}")
+        return None
+
+    return check
+
+
+def _between_numbers(node: NodeView) -> Reject | None:
+    """Take a cast that no text is read or written by."""
+    source, target = node.inputs[0], node.outputs[0]
+    if source is not None and "string" in (source.dtype, target.dtype):
+        return Reject("dtype", f"{node.op_type} of {source.dtype} to {target.dtype} writes or reads numbers as text")
+    return None
+
+
+def _of_texts(node: NodeView) -> Reject | None:
+    """Take inputs of strings."""
+    wrong = next((one for one in node.inputs if one is not None and one.dtype != "string"), None)
+    return None if wrong is None else Reject("dtype", f"'{wrong.name}' is of {wrong.dtype}, not of strings")
+
+
+def _float_scores(node: NodeView) -> Reject | None:
+    wrong = next((one for one in node.inputs[:2] if one is not None and one.dtype != "float32"), None)
+    return None if wrong is None else Reject("dtype", f"'{wrong.name}' is of {wrong.dtype}, not of float32")
+
+
+def _labels(node: NodeView) -> Reject | None:
+    if node.attribute("classes_strings") is None and not (found(node, "keys")[0] and found(node, "values")[0]):
+        return Reject("attribute", "LabelEncoder has no keys, or no values")
+    return None
+
+
+def _floats(node: NodeView) -> Reject | None:
+    return None if node.dtype in FLOATS else Reject("dtype", f"{node.op_type} of {node.dtype}")
+
+
+_ROWS: Mapping[str, Check] = {
+    "Bernoulli": _floats,
+    "Cast": _between_numbers,
+    "CastLike": _between_numbers,
+    "Compress": _numbers(0, 1),
+    "ConcatFromSequence": _anything,
+    "Det": _floats,
+    "DequantizeLinear": _numbers(0, 1, 2),
+    "Dropout": _floats,
+    "Equal": _of_texts,
+    "Identity": _anything,
+    "Multinomial": _floats,
+    "NonMaxSuppression": _float_scores,
+    "NonZero": _numbers(0),
+    "Optional": _anything,
+    "OptionalGetElement": _anything,
+    "OptionalHasElement": _anything,
+    "QuantizeLinear": _numbers(0, 1, 2),
+    "RandomNormal": _anything,
+    "RandomNormalLike": _numbers(0),
+    "RandomUniform": _anything,
+    "RandomUniformLike": _numbers(0),
+    "RoiAlign": _float_scores,
+    "SequenceAt": _anything,
+    "SequenceConstruct": _anything,
+    "SequenceEmpty": _anything,
+    "SequenceErase": _anything,
+    "SequenceInsert": _anything,
+    "SequenceLength": _anything,
+    "SplitToSequence": _numbers(0),
+    "StringConcat": _of_texts,
+    "StringNormalizer": _of_texts,
+    "StringSplit": _of_texts,
+    "TfIdfVectorizer": _anything,
+    "Unique": _numbers(0),
+}
+CHECKS: Mapping[tuple[str, str], Check] = {
+    **{("", name): check for name, check in _ROWS.items()},
+    ("ai.onnx.ml", "LabelEncoder"): _labels,
+}

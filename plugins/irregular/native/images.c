@@ -1,0 +1,215 @@
+/* RoiAlign, whose regions say how many samples a bin has, and Det, whose pivots are where the data have them. */
+#include <math.h>
+#include <string.h>
+
+#include "kernel.h"
+
+/* ---- RoiAlign ---- */
+
+typedef struct Align {
+  const float *image, *regions;
+  const Array *batches;
+  float *result;
+  int64_t channels, height, width, rows, columns, samples;
+  int64_t batch_count, region_size;
+  float scale, offset;
+  bool takes_most;
+} Align;
+
+/* Four pixels around a sample, with their weights. */
+typedef struct Sample {
+  int64_t places[4];
+  float weights[4];
+} Sample;
+
+static Sample sample_at(const Align *align, float y, float x) {
+  Sample sample;
+  memset(&sample, 0, sizeof sample);
+  if (!(y >= -1 && y <= (float)align->height && x >= -1 && x <= (float)align->width)) {
+    return sample;
+  }
+  y = y > 0 ? y : 0;
+  x = x > 0 ? x : 0;
+  int64_t top = (int64_t)y, left = (int64_t)x, bottom = top + 1, right = left + 1;
+  if (top >= align->height - 1) {
+    top = bottom = align->height - 1;
+    y = (float)top;
+  }
+  if (left >= align->width - 1) {
+    left = right = align->width - 1;
+    x = (float)left;
+  }
+  float down = y - (float)top, across = x - (float)left;
+  const int64_t rows[2] = {top, bottom}, columns[2] = {left, right};
+  const float vertical[2] = {1 - down, down}, horizontal[2] = {1 - across, across};
+  for (int i = 0; i < 4; i++) {
+    sample.places[i] = rows[i / 2] * align->width + columns[i % 2];
+    sample.weights[i] = vertical[i / 2] * horizontal[i % 2];
+  }
+  return sample;
+}
+
+static float pool(const Align *align, const float *plane, const Sample *samples, int64_t count) {
+  float result = 0;
+  for (int64_t i = 0; i < count; i++) {
+    float terms[4];
+    for (int k = 0; k < 4; k++) {
+      terms[k] = samples[i].weights[k] * plane[samples[i].places[k]];
+    }
+    if (!align->takes_most) {
+      result += terms[0] + terms[1] + terms[2] + terms[3];
+      continue;
+    }
+    for (int k = 0; k < 4; k++) {
+      result = (i == 0 && k == 0) || terms[k] > result ? terms[k] : result;
+    }
+  }
+  return align->takes_most ? result : result / (float)(count > 1 ? count : 1);
+}
+
+/* The samples of a bin along one axis: as many as the node says, else about one a pixel. */
+static int64_t sample_count(const Align *align, float length, int64_t bins) {
+  float wanted = ceilf(length / (float)bins);
+  return align->samples > 0 ? align->samples : wanted >= 1 && wanted < 65536 ? (int64_t)wanted : 0;
+}
+
+static int32_t align_region(GraftContext *context, const Align *align, int64_t region) {
+  const float *given = align->regions + region * align->region_size;
+  int64_t batch = irregular_load_integer(align->batches->element, align->batches->data, region);
+  if (batch < 0 || batch >= align->batch_count) {
+    return context->api->fail(context, "a region is in image %lld, but there are %lld", (long long)batch,
+                              (long long)align->batch_count);
+  }
+  float begin[2], length[2], bin[2]; /* rows, then columns */
+  int64_t counts[2];
+  for (int i = 0; i < 2; i++) {
+    int64_t bins = i ? align->columns : align->rows;
+    begin[i] = given[1 - i] * align->scale - align->offset;
+    length[i] = given[3 - i] * align->scale - align->offset - begin[i];
+    length[i] = align->offset == 0 && !(length[i] > 1) ? 1 : length[i];
+    bin[i] = length[i] / (float)bins;
+    counts[i] = sample_count(align, length[i], bins);
+  }
+  int64_t each = counts[0] * counts[1], bins = align->rows * align->columns, area = align->height * align->width;
+  Sample *samples = context->api->scratch(context, (uint64_t)(bins * each + 1) * sizeof *samples);
+  if (!samples) {
+    return GRAFT_ERROR_RUN;
+  }
+  Sample *next = samples;
+  for (int64_t place = 0; place < bins; place++) {
+    float y = begin[0] + (float)(place / align->columns) * bin[0];
+    float x = begin[1] + (float)(place % align->columns) * bin[1];
+    for (int64_t i = 0; i < each; i++) {
+      float down = ((float)(i / counts[1]) + 0.5F) * bin[0] / (float)counts[0];
+      float across = ((float)(i % counts[1]) + 0.5F) * bin[1] / (float)counts[1];
+      *next++ = sample_at(align, y + down, x + across);
+    }
+  }
+  for (int64_t channel = 0; channel < align->channels; channel++) {
+    const float *plane = align->image + (batch * align->channels + channel) * area;
+    float *result = align->result + (region * align->channels + channel) * bins;
+    for (int64_t place = 0; place < bins; place++) {
+      result[place] = pool(align, plane, samples + place * each, each);
+    }
+  }
+  return GRAFT_OK;
+}
+
+static int32_t align_regions(GraftContext *context, void *closure, int64_t begin, int64_t end) {
+  int32_t status = GRAFT_OK;
+  for (int64_t i = begin; i < end && !status; i++) {
+    status = align_region(context, closure, i);
+  }
+  return status;
+}
+
+static int32_t roi_align(Call *call) {
+  Array image, regions, batches;
+  if (irregular_array(call, 0, &image) || irregular_array(call, 1, &regions) || irregular_array(call, 2, &batches)) {
+    return GRAFT_ERROR_RUN;
+  }
+  if (image.rank != 4 || regions.rank != 2 || regions.shape[1] < 4 || batches.count != regions.shape[0]) {
+    return irregular_fail(call, "the shapes are not [batch, channel, row, column], [region, 4] and [region]");
+  }
+  Align align = {(const float *)image.data,
+                 (const float *)regions.data,
+                 &batches,
+                 NULL,
+                 image.shape[1],
+                 image.shape[2],
+                 image.shape[3],
+                 irregular_integer_of(call, "output_height", 1),
+                 irregular_integer_of(call, "output_width", 1),
+                 irregular_integer_of(call, "sampling_ratio", 0),
+                 image.shape[0],
+                 regions.shape[1],
+                 (float)irregular_number_of(call, "spatial_scale", 1),
+                 0,
+                 strcmp(irregular_text_of(call, "mode", "avg"), "max") == 0};
+  const char *mode = irregular_text_of(call, "coordinate_transformation_mode", "half_pixel");
+  align.offset = strcmp(mode, "half_pixel") == 0 ? 0.5F : 0;
+  int64_t shape[4] = {regions.shape[0], align.channels, align.rows, align.columns};
+  align.result = irregular_output(call, 0, 4, shape);
+  if (!align.result || align.height < 1 || align.width < 1) {
+    return align.result ? irregular_fail(call, "the image is empty") : GRAFT_ERROR_RUN;
+  }
+  return call->context->api->parallel_for(call->context, shape[0], 1, align_regions, &align);
+}
+
+/* ---- Det ---- */
+
+/* Gauss's elimination with the largest pivot of each column. */
+static double determinant(double *matrix, int64_t size) {
+  double result = 1;
+  for (int64_t column = 0; column < size; column++) {
+    int64_t pivot = column;
+    for (int64_t row = column + 1; row < size; row++) {
+      pivot = fabs(matrix[row * size + column]) > fabs(matrix[pivot * size + column]) ? row : pivot;
+    }
+    double *upper = matrix + column * size, *best = matrix + pivot * size;
+    if (best[column] == 0) {
+      return 0;
+    }
+    for (int64_t i = column; i < size && pivot != column; i++) {
+      double value = upper[i];
+      upper[i] = best[i];
+      best[i] = value;
+    }
+    result *= pivot == column ? upper[column] : -upper[column];
+    for (int64_t row = column + 1; row < size; row++) {
+      double factor = matrix[row * size + column] / upper[column];
+      for (int64_t i = column + 1; i < size; i++) {
+        matrix[row * size + i] -= factor * upper[i];
+      }
+    }
+  }
+  return result;
+}
+
+static int32_t det(Call *call) {
+  Array source;
+  if (irregular_array(call, 0, &source)) {
+    return GRAFT_ERROR_RUN;
+  }
+  if (source.rank < 2 || source.shape[source.rank - 1] != source.shape[source.rank - 2]) {
+    return irregular_fail(call, "the input holds no square matrices");
+  }
+  int64_t size = source.shape[source.rank - 1], count = 1;
+  for (int32_t i = 0; i < source.rank - 2; i++) {
+    count *= source.shape[i];
+  }
+  void *data = irregular_output(call, 0, source.rank - 2, source.shape);
+  double *matrix = data ? irregular_scratch(call, (uint64_t)(size * size) * sizeof *matrix) : NULL;
+  if (!matrix) {
+    return GRAFT_ERROR_RUN;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    for (int64_t k = 0; k < size * size; k++) {
+      matrix[k] = irregular_load(source.element, source.data, i * size * size + k);
+    }
+    irregular_store(source.element, data, i, determinant(matrix, size), false);
+  }
+  return GRAFT_OK;
+}
+
+const KernelRow IRREGULAR_IMAGES[] = {{"RoiAlign", roi_align, NULL}, {"Det", det, NULL}, {NULL, NULL, NULL}};

@@ -1,0 +1,40 @@
+"""The hooks of the `irregular` backend. Imports neither onnx nor the library: listing backends stays cheap."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from graft.errors import PluginError
+from graft.plugins.hooks import hookimpl
+
+if TYPE_CHECKING:
+    from graft.plugins.backend import Backend
+    from graft.runtime.loaders import NativeLoader
+
+
+@hookimpl
+def graft_backends() -> list[type[Backend]]:
+    """Return the backend."""
+    from graft.plugins.irregular.backend import IrregularBackend
+
+    return [IrregularBackend]
+
+
+@hookimpl
+def graft_module_loaders() -> list[NativeLoader]:
+    """Return the native loader of module kind ``irregular``, which has all kernels in it."""
+    from graft.runtime.loaders import NativeLoader
+
+    return [NativeLoader("irregular", native_loader())]
+
+
+def native_loader() -> str:
+    """Return the path of the compiled loader; raise PluginError if it was not built."""
+    spec = find_spec("graft.plugins.irregular._loader")
+    if spec is None or spec.origin is None:
+        raise PluginError(
+            "the kernels of the irregular backend are not built; reinstall graft-compiler with a C compiler present",
+            plugin="irregular",
+        )
+    return spec.origin

@@ -1,0 +1,32 @@
+"""What the host of an isolated plugin and the plugin's process tell each other first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graft.plugins.discovery import PluginSource
+
+STATED = (
+    "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "api_level", "constants", "shapes", "install",
+    "rules",
+)  # fmt: skip
+"""The attributes that a backend states."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a remote process begins: what the host imports, how much memory there is, and which plugin it is."""
+
+    path: list[str]
+    memory: int | None
+    source: PluginSource
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a backend says of itself once; the patterns without their checks, which are asked for."""
+
+    attributes: Mapping[str, Any]
+    patterns: tuple[tuple[str, Any, bool], ...]

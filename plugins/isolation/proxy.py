@@ -1,0 +1,272 @@
+"""The host's side of an isolated plugin: backends whose answers come from another process."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from graft.core.reject import Reject, Yield
+from graft.errors import PluginError
+from graft.patterns.composite import Composite
+from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
+from graft.plugins.isolation.messages import Opening, Told
+from graft.plugins.isolation.pieces import write_nodes, write_region
+from graft.runtime.procedure import Module
+
+if TYPE_CHECKING:
+    from graft.core.machine.machine import Machine
+    from graft.core.machine.target import CompileOptions, Target
+    from graft.core.model.view import NodeView
+    from graft.core.operators.table import Cost
+    from graft.core.tuning.options import TuneOptions, TuneReport
+    from graft.partition.region import Region
+    from graft.patterns.match import Match
+    from graft.plugins.discovery import PluginSource
+    from graft.runtime.isolation.options import Isolation
+
+GRACE = 5.0
+
+
+class RemotePlugin:
+    """A plugin in a process of its own, which is started anew when it was lost."""
+
+    def __init__(self, source: PluginSource, how: Isolation) -> None:
+        self.source, self.how = source, how
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._told: tuple[list[Told], list[Any]] | None = None
+
+    def backends(self) -> list[RemoteBackend]:
+        """Start the process, which imports the plugin, and return its backends; raise PluginError if it fails."""
+        return [_class_of(told)(self, told) for told in self._facts()[0]]
+
+    def machines(self) -> list[Any]:
+        """Return the machines that the plugin describes."""
+        return self._facts()[1]
+
+    def ask(self, doing: str, method: str, *arguments: Any, seconds: float | None = None) -> Any:
+        """Return an answer; raise what the plugin raised, or PluginError for a process that was lost meanwhile."""
+        with self._lock:
+            if self._connection is None:
+                self._told = self._start()
+            assert self._connection is not None
+            try:
+                self._connection.send((method, arguments))
+            except (OSError, EOFError):
+                raise self._lost(doing) from None
+            except (pickle.PicklingError, TypeError, AttributeError) as error:
+                raise PluginError(f"{doing} cannot be asked in another process: {error}") from error
+            return self._answer(doing, self.how.seconds if seconds is None else seconds)
+
+    def _facts(self) -> tuple[list[Told], list[Any]]:
+        with self._lock:
+            if self._told is None:
+                self._told = self._start()
+            return self._told
+
+    def _start(self) -> tuple[list[Told], list[Any]]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "graft.plugins.isolation.remote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
+            )  # fmt: skip
+        self._connection = Connection(ours.detach())
+        self._connection.send(Opening(sys.path, self.how.memory, self.source))
+        told: tuple[list[Told], list[Any]] = self._answer("its import", self.how.load_seconds)
+        return told
+
+    def _answer(self, doing: str, seconds: float) -> Any:
+        assert self._connection is not None
+        try:
+            if not self._connection.poll(seconds or None):
+                raise self._lost(doing, late=seconds)
+            fine, value = self._connection.recv()
+        except (OSError, EOFError):
+            raise self._lost(doing) from None
+        except (pickle.UnpicklingError, AttributeError, ImportError) as error:
+            self._end()
+            raise PluginError(
+                f"plugin '{self.source.name}' gave in {doing} what this process cannot read: {error}",
+                plugin=self.source.name,
+            ) from error
+        if fine:
+            return value
+        kind, message, facts, notes = value
+        told = kind(message, **facts)
+        for note in notes:
+            told.add_note(note)
+        raise told
+
+    def _lost(self, doing: str, late: float = 0.0) -> PluginError:
+        """Return what became of the process in what it was doing."""
+        status = self._end()
+        if late:
+            text = f"did not answer within {late:g} s and was stopped"
+        elif status is not None and status < 0:
+            text = f"was killed by {signal.Signals(-status).name}"
+        else:
+            text = f"ended with status {status}"
+        name = self.source.name
+        return PluginError(f"plugin '{name}': its process {text} in {doing}", plugin=name, doing=doing)
+
+    def _end(self) -> int | None:
+        """Drop the process; return how it ended, if by itself."""
+        assert self._process is not None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        try:
+            return self._process.wait(GRACE / 10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(GRACE)
+            return None
+
+    def __del__(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            try:
+                self._process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+class RemoteBackend(Backend):
+    """A backend of a `RemotePlugin`: it states what the other process told, and asks that for all else."""
+
+    def __init__(self, plugin: RemotePlugin, told: Told) -> None:
+        self._plugin = plugin
+        self._told = told
+
+    def _ask(self, doing: str, method: str, *arguments: Any, seconds: float | None = None) -> Any:
+        return self._plugin.ask(doing, method, self.name, *arguments, seconds=seconds)
+
+    @property
+    def patterns(self) -> Sequence[Composite]:
+        """The composites, their checks asked of the other process."""
+        return tuple(
+            Composite(name, pattern, partial(self._check, name) if checked else None)
+            for name, pattern, checked in self._told.patterns
+        )
+
+    def _check(self, name: str, match: Match) -> Reject | None:
+        piece = write_nodes(match.sorted_members(), match.captures)
+        if piece is None:
+            return Reject("no-pattern", "an isolated plugin is not asked for control flow")
+        answer: Reject | None = self._ask(f"the check of '{name}'", "check", name, piece)
+        return answer
+
+    def passes(self) -> Sequence[Any]:
+        """Return no passes; raise PluginError if the backend has some."""
+        if self._ask("passes", "passes"):
+            raise PluginError(
+                f"backend '{self.name}' has passes, which run in the process that compiles; isolate it with "
+                "compile=False",
+                backend=self.name,
+            )
+        return ()
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Return the other process's answer."""
+        piece = write_nodes([node.node], {})
+        if piece is None:
+            return Reject("no-pattern", "an isolated plugin is not asked for control flow")
+        answer: bool | Reject = self._ask(f"supports({node.where})", "ask_node", "supports", piece)
+        return answer
+
+    def yields(self, node: NodeView) -> Yield | None:
+        """Return the other process's answer."""
+        piece = write_nodes([node.node], {})
+        if piece is None:
+            return None
+        answer: Yield | None = self._ask(f"yields({node.where})", "ask_node", "yields", piece)
+        return answer
+
+    def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
+        """Compile a region in the other process."""
+        compiled: Module | CompiledRegion = self._ask(
+            f"compile of region '{region.name}'", "ask_region", "compile", write_region(region), options,
+            seconds=self._plugin.how.load_seconds,
+        )  # fmt: skip
+        modules = (compiled,) if isinstance(compiled, Module) else compiled.modules
+        bound = next((module.bound for module in modules if module.bound), "")
+        if bound:
+            raise PluginError(
+                f"region '{region.name}' was compiled for the process of its plugin alone: {bound}; isolate it with "
+                "compile=False",
+                backend=self.name,
+            )
+        return compiled
+
+    def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
+        """Tune in the other process."""
+        pieces = [write_region(region) for region in regions]
+        limit = self._plugin.how.load_seconds + wish.seconds
+        report: TuneReport | None = self._ask("tune", "tune", pieces, options, wish, seconds=limit)
+        return report
+
+    def rounded(self, region: Region, target: Target) -> Collection[str]:
+        """Return the other process's answer."""
+        question = f"rounded of region '{region.name}'"
+        names: Collection[str] = self._ask(question, "ask_region", "rounded", write_region(region), target)
+        return names
+
+    def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
+        """Return the other process's answer."""
+        question = f"cost of region '{region.name}'"
+        found: Cost | Sequence[Cost] | None = self._ask(question, "ask_region", "cost", write_region(region))
+        return found
+
+    def generates_code(self, machine: Machine) -> bool | str:
+        """Return the other process's answer."""
+        answer: bool | str = self._ask("generates_code", "ask", "generates_code", machine)
+        return answer
+
+    def available(self) -> str | None:
+        """Return the other process's answer."""
+        answer: str | None = self._ask("available", "ask", "available")
+        return answer
+
+    def report(self, module: Module) -> ModuleReport | None:
+        """Return the other process's answer."""
+        answer: ModuleReport | None = self._ask("report", "ask", "report", replace(module, source=None))
+        return answer
+
+    def disassemble(self, module: Module) -> str | None:
+        """Return the other process's answer."""
+        answer: str | None = self._ask("disassemble", "ask", "disassemble", replace(module, source=None))
+        return answer
+
+    def recompile(self, module: Module, text: str) -> Module | None:
+        """Return the other process's answer."""
+        answer: Module | None = self._ask("recompile", "ask", "recompile", module, text)
+        return answer
+
+    def fingerprint(self) -> str:
+        """Return the other process's answer."""
+        return str(self._ask("fingerprint", "ask", "fingerprint"))
+
+    def version(self) -> str:
+        """Return the other process's answer."""
+        return str(self._ask("version", "ask", "version"))
+
+
+def _class_of(told: Told) -> Callable[[RemotePlugin, Told], RemoteBackend]:
+    """Return a class with what the backend states, for statements are read off classes."""
+    attributes: Mapping[str, Any] = {**told.attributes, "__doc__": RemoteBackend.__doc__}
+    kind: type[RemoteBackend] = type("RemoteBackend", (RemoteBackend,), dict(attributes))
+    kind.rules = told.attributes["rules"]  # which making the class has set to its own
+    return kind

@@ -1,0 +1,154 @@
+"""The process of an isolated plugin: it imports the plugin, and answers what a `RemotePlugin` asks of its backends.
+
+``python -m graft.plugins.isolation.remote N`` obeys the socket with descriptor N until its other end is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from graft.core.model.view import NodeView
+from graft.core.reject import Reject
+from graft.errors import GraftError, PluginError
+from graft.partition.region import Region
+from graft.patterns.matching import matches
+from graft.plugins.discovery import PluginSource
+from graft.plugins.fence import FencedBackend, trace_of
+from graft.plugins.isolation.messages import STATED, Opening, Told
+from graft.plugins.isolation.pieces import Nodes, RegionPiece, read_nodes, read_region
+from graft.plugins.manager import Plugin, PluginManager
+
+OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")
+"""What a plugin may bring besides backends, machines and loaders; it would run in the host's process."""
+
+
+class Answers:
+    """The plugin's backends, and a method for everything that is asked of them."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._backends: dict[str, FencedBackend] = {backend.name: backend for backend in plugin.backends}
+        self._machines = plugin.machines
+        self._composites = {
+            name: {one.name: one for one in backend.patterns} for name, backend in self._backends.items()
+        }
+
+    def told(self) -> tuple[list[Told], list[Any]]:
+        """Return what all backends say of themselves, and the plugin's machines."""
+        rows = []
+        for name, backend in self._backends.items():
+            patterns = tuple((one.name, one.pattern, one.check is not None) for one in self._composites[name].values())
+            rows.append(Told({attribute: getattr(backend, attribute) for attribute in STATED}, patterns))
+        return rows, list(self._machines)
+
+    def check(self, backend: str, composite: str, piece: Nodes) -> Reject | None:
+        """Return what the check of a composite says of the nodes that its pattern matched."""
+        nodes = read_nodes(piece)
+        row = self._composites[backend][composite]
+        assert row.check is not None, composite
+        for match in matches(row.pattern, nodes[-1]):
+            names = {name: None if value is None else value.name for name, value in match.captures.items()}
+            if len(match.members) == len(nodes) and names == dict(piece.captures):
+                answer = row.check(match)
+                return answer if isinstance(answer, Reject) else None
+        return Reject("no-pattern", f"{backend}'s process finds no such match of '{composite}'")
+
+    def ask_node(self, backend: str, method: str, piece: Nodes) -> Any:
+        """Return the answer of ``supports`` or ``yields`` about a node."""
+        return getattr(self._backends[backend], method)(NodeView(read_nodes(piece)[-1]))
+
+    def ask_region(self, backend: str, method: str, piece: RegionPiece, *others: Any) -> Any:
+        """Return the answer of ``compile``, ``cost`` or ``rounded`` about a region."""
+        return getattr(self._backends[backend], method)(read_region(piece), *others)
+
+    def tune(self, backend: str, pieces: list[RegionPiece], *others: Any) -> Any:
+        """Return the report of a backend that measured regions."""
+        regions: list[Region] = [read_region(piece) for piece in pieces]
+        return self._backends[backend].tune(regions, *others)
+
+    def ask(self, backend: str, method: str, *arguments: Any) -> Any:
+        """Return the answer of any other method."""
+        return getattr(self._backends[backend], method)(*arguments)
+
+    def passes(self, backend: str) -> int:
+        """Return how many passes a backend has."""
+        return len(self._backends[backend].passes())
+
+
+def open_plugin(source: PluginSource) -> Answers:
+    """Import a plugin; raise PluginError if it fails, or brings what cannot be asked for from another process."""
+    manager = PluginManager(sources=() if source.is_file else (source,))
+    plugin = manager.load_file(source.value) if source.is_file else manager.plugins()[0]
+    if plugin.failure is not None:
+        raise plugin.failure
+    others = [name for name in OTHER_HOOKS if hasattr(plugin.hooks, name)]
+    if others:
+        raise PluginError(
+            f"plugin '{plugin.name}' brings {', '.join(others)}, which run in the process that compiles; "
+            "isolate it with compile=False",
+            plugin=plugin.name,
+        )
+    return Answers(plugin)
+
+
+def portable(error: BaseException) -> GraftError:
+    """Return an exception as one that any process can read: of Graft's own classes, its traceback as a note."""
+    if type(error).__module__ != "graft.errors" or not isinstance(error, GraftError):
+        text = f"{type(error).__name__}: {error}"
+        found: GraftError = PluginError(text)
+    else:
+        facts = {name: fact for name, fact in error.facts.items() if isinstance(fact, str | int | float)}
+        found = type(error)(error.message, **facts)  # type: ignore[arg-type]
+    trace = trace_of(error.__cause__)
+    if trace:
+        found.add_note(trace)
+    return found
+
+
+def answer(connection: Connection, ask: Callable[[], Any]) -> None:
+    """Send an answer, or the error in its place."""
+    try:
+        reply = (True, ask())
+    except Exception as error:
+        told = portable(error)
+        reply = (False, (type(told), told.message, told.facts, getattr(told, "__notes__", [])))
+    try:
+        connection.send(reply)
+    except (TypeError, AttributeError, ValueError) as error:  # what pickle says of objects of no module
+        text = f"its answer cannot be sent to another process: {error}"
+        connection.send((False, (PluginError, text, {}, [])))
+
+
+def main() -> None:
+    """Obey the socket whose descriptor is the first argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)  # what vendors print is no answer of ours
+    connection = Connection(int(sys.argv[1]))
+    opening: Opening = connection.recv()
+    sys.path[:] = opening.path
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if opening.memory is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (opening.memory, opening.memory))
+    answers: list[Answers] = []
+
+    def begin() -> Any:
+        answers.append(open_plugin(opening.source))
+        return answers[0].told()
+
+    answer(connection, begin)
+    while answers:
+        try:
+            method, arguments = connection.recv()
+        except (EOFError, OSError):
+            return
+        answer(connection, partial(getattr(answers[0], method), *arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""How a plugin's code is kept apart from the process that uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graft.errors import ArgumentError, ArtifactError
+from graft.runtime.arguments import Kind
+from graft.runtime.foreign import shown
+
+PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """A plugin in a process of its own, and what becomes of its faults.
+
+    ``compile`` and ``run`` say when: the plugin's own decisions and its compiler, and the modules that it made. A call
+    that takes longer than ``seconds``, or a load or a compilation longer than ``load_seconds``, ends its process; 0
+    stands for any time. ``memory`` is how many bytes the process may have beside those that it shares (None: as many
+    as there are). A call whose process was lost is tried again ``retries`` times, then, with ``fallback``, the region
+    is compiled anew by the built-in compiler and the call goes on; without, or where there is no compiler, it is a
+    RunError. Inputs of the call are those of its caller each time.
+    """
+
+    compile: bool = True
+    run: bool = True
+    seconds: float = 60.0
+    load_seconds: float = 120.0
+    memory: int | None = None
+    retries: int = 1
+    fallback: bool = True
+
+    def __post_init__(self) -> None:
+        numbers = {"seconds": self.seconds, "load_seconds": self.load_seconds, "retries": self.retries}
+        for name, value in (*numbers.items(), ("memory", 1 if self.memory is None else self.memory)):
+            least = 1 if name == "memory" else 0
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= least:
+                raise ArgumentError(f"Isolation: {name} is {shown(value)}; give a number from {least} on")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return dataclasses.asdict(self)
+
+
+Isolations = Mapping[str, "str | Isolation"]
+"""By the name of a plugin or backend: ``"process"``, or `Isolation` with wishes."""
+
+ISOLATION = Kind(
+    'a dict such as {"npu": "process"}, or of graft.Isolation objects',
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(name, str) and (how == PROCESS or isinstance(how, Isolation)) for name, how in value.items())
+    ),
+)
+
+
+def isolations(wanted: Isolations) -> dict[str, Isolation]:
+    """Return what was wanted with ``"process"`` spelled out."""
+    return {name: how if isinstance(how, Isolation) else Isolation() for name, how in wanted.items()}
+
+
+def isolations_of(metadata: Mapping[str, Any]) -> dict[str, Isolation]:
+    """Return what an artifact says of its plugins, by name; raise ArtifactError if it cannot be read."""
+    try:
+        return {str(name): Isolation(**row) for name, row in dict(metadata.get("isolation", {})).items()}
+    except (TypeError, ValueError, ArgumentError) as error:
+        raise ArtifactError(f"the artifact's isolation cannot be read: {error}; compile it again") from error

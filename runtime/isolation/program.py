@@ -1,0 +1,141 @@
+"""A program of which some modules run in processes of their own, and what it does when one is lost."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from graft.errors import ArtifactError, RunError
+from graft.runtime.artifact import check
+from graft.runtime.isolation.connection import Origin, Supervision, WorkerError, isolated
+from graft.runtime.isolation.options import Isolation, Isolations, isolations, isolations_of
+from graft.runtime.loaders import Loader, LoaderRegistry, found_by_name
+from graft.runtime.objects import require_runtime
+from graft.runtime.program import Program, check_threads, native_program
+from graft.runtime.recompilation import recompiler
+
+if TYPE_CHECKING:
+    import graft.runtime._native as _native
+    from graft.runtime.procedure import Module, Procedure, ProgramDescription
+
+T = TypeVar("T")
+
+
+def loaded(
+    description: ProgramDescription,
+    threads: int | None,
+    loaders: Iterable[Loader] = (),
+    isolation: Isolations | None = None,
+) -> Program:
+    """Return a program in this process, but for the modules of plugins that are to be isolated.
+
+    ``isolation`` None stands for what the program's own metadata say. Raises as `Program.from_description` does.
+    """
+    how = isolations_of(description.metadata) if isolation is None else isolations(isolation)
+    how = {plugin: one for plugin, one in how.items() if one.run}
+    if not any(module.plugin in how for module in description.modules):
+        return Program.from_description(description, threads=threads, loaders=loaders)
+    return IsolatedProgram(description, threads, tuple(loaders), how)
+
+
+class IsolatedProgram(Program):
+    """A program whose isolated modules may be lost: a call is tried again, or goes on with regions compiled anew.
+
+    Counts of both are in ``lost`` and ``replaced``, by the names of modules.
+    """
+
+    def __init__(
+        self,
+        description: ProgramDescription,
+        threads: int | None,
+        loaders: tuple[Loader, ...],
+        how: Mapping[str, Isolation],
+    ) -> None:
+        self._wanted, self._loaders, self._how = threads, loaders, how
+        self._supervision = Supervision()
+        self._lock = threading.Lock()
+        self.lost: dict[str, int] = {}
+        self.replaced: tuple[str, ...] = ()
+        super().__init__(self._load(description), description)
+
+    def _load(self, description: ProgramDescription) -> _native.Program:
+        threads = check_threads(self._wanted)
+        require_runtime(description)
+        registry = LoaderRegistry(self._loaders)
+        apart: dict[str, list[Module]] = {}
+        modules, found = [], {}
+        for module in description.modules:
+            if module.plugin not in self._how:
+                found[module.kind] = registry.resolve(module.kind, module.plugin, module.install)
+                modules.append(module)
+                continue
+            kind = f"{module.kind}, isolated for {module.plugin}"
+            apart.setdefault(kind, []).append(module)
+            modules.append(replace(module, kind=kind))
+        for kind, rows in apart.items():
+            given = next((one for one in self._loaders if one.kind == rows[0].kind), None)
+            if found_by_name(rows[0].plugin):  # then nothing of this process is needed
+                given = None
+            origin = Origin(rows[0].kind, rows[0].plugin, rows[0].install, given)
+            found[kind] = isolated(kind, rows, origin, self._how[rows[0].plugin], threads, self._supervision)
+        return native_program(replace(description, modules=tuple(modules)), found, threads, shared=True)
+
+    def __call__(self, *arrays: Any, outputs_on: str | None = None, **named: Any) -> Any:
+        """Run the program as `Program` does; a call that loses a process is tried again."""
+        return self._tried(lambda: super(IsolatedProgram, self).__call__(*arrays, outputs_on=outputs_on, **named))
+
+    def run(self, inputs: Mapping[str, Any], outputs_on: str | None = None) -> dict[str, Any]:
+        """Run the program as `Program` does; a call that loses a process is tried again."""
+        return self._tried(lambda: super(IsolatedProgram, self).run(inputs, outputs_on))
+
+    def timed(self, *arrays: Any) -> tuple[Procedure, list[int]]:
+        """Run the program as `Program` does; a call that loses a process is tried again."""
+        return self._tried(lambda: super(IsolatedProgram, self).timed(*arrays))
+
+    def _tried(self, call: Callable[[], T]) -> T:
+        losses: dict[str, int] = {}
+        while True:
+            native = self._native
+            try:
+                return call()
+            except RunError as error:
+                lost = error.__cause__
+                if not isinstance(lost, WorkerError):
+                    raise
+                module, how = str(lost.facts["module"]), self._how[str(lost.facts["plugin"])]
+                losses[module] = losses.get(module, 0) + 1
+                if not self._may_go_on(module, how, losses[module], native, lost):
+                    raise
+
+    def _may_go_on(self, module: str, how: Isolation, losses: int, native: _native.Program, lost: WorkerError) -> bool:
+        """Return whether the call is to be tried again; replace the module first if it was tried often enough."""
+        with self._lock:
+            self.lost[module] = self.lost.get(module, 0) + 1
+            if losses <= how.retries:
+                warnings.warn(f"{lost.message}; the call is tried again", RuntimeWarning, stacklevel=5)
+                return True
+            if native is not self._native:  # another call has replaced it
+                return True
+            return how.fallback and self._replace(module, lost)
+
+    def _replace(self, name: str, lost: WorkerError) -> bool:
+        numbers = [number for number, module in enumerate(self.description.modules) if module.name == name]
+        recompile = recompiler()
+        if recompile is None or not numbers:
+            return False
+        try:
+            check(self.description)
+            description = recompile(self.description, numbers, self._wanted)
+            native = self._load(description)
+        except ArtifactError as error:
+            lost.add_note(f"and it cannot be compiled anew: {error.message}")
+            return False
+        warnings.warn(
+            f"{lost.message}; '{name}' is compiled anew by the built-in compiler", RuntimeWarning, stacklevel=6
+        )
+        self.replaced += (name,)
+        self._native, self.description = native, description
+        return True

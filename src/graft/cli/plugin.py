@@ -1,0 +1,120 @@
+"""`graft plugin`: a new plugin as a project, and the test of one that is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graft.cli.common import ExitCode, State, common_options
+from graft.cli.output import keep_clear, print_json
+
+if TYPE_CHECKING:
+    from graft.testkit.conformance.outcome import Result
+    from graft.testkit.conformance.suite import Suite
+
+KINDS = ("json", "c-source", "native", "rewrite", "tensor-ir")
+
+
+@click.group()
+@common_options
+def command() -> None:
+    """Write a new plugin, or hold one to the levels of conformance."""
+
+
+@command.command("new")
+@click.argument("name")
+@click.option(
+    "--kind", type=click.Choice(KINDS), default="json", show_default=True,
+    help="What the backend is: an engine for JSON graphs, calls of C functions, a native loader, rules that rewrite "
+    "the model, or a target of the tensor IR.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False),
+    help="The project's folder; graft-NAME by default.",
+)  # fmt: skip
+@common_options
+@click.pass_obj
+def new(state: State, name: str, kind: str, output: Path | None) -> None:
+    """Write the project of a plugin with the backend NAME, which passes its own tests as it is."""
+    from graft.testkit.scaffold.project import write_project
+
+    folder = output or Path(f"graft-{name}")
+    files = write_project(name, kind, folder)
+    if state.json:
+        print_json({"folder": str(folder), "kind": kind, "files": files})
+        return
+    for file in files:
+        click.echo(folder / file)
+    click.echo(f"\nnext: pip install -e '{folder}[test]' && pytest {folder}")
+
+
+@command.command("test")
+@click.argument("name")
+@click.option("--level", type=int, default=3, show_default=True, help="The highest level, 0 to 6.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="The file of expected failures.")
+@click.option("--model", "models", type=click.Path(path_type=Path), multiple=True, help="A model of your own, as ONNX.")
+@click.option("--only", multiple=True, metavar="LEVEL[/SUBJECT]", help="What to run, as in 1/Relu; else everything.")
+@click.option("--seeds", type=int, default=60, show_default=True, help="The number of random models of level 3.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Write the models of failures here.")
+@click.option("--case-seconds", type=float, help="The time that a case gets; 120 s, 900 s from level 4 on by default.")
+@click.option("--in-process", is_flag=True, help="Run here, as a debugger wants it: a crash ends the command.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write the scorecard as a page.")
+@click.option("--badge", type=click.Path(path_type=Path), help="Write the badge as SVG.")
+@common_options
+@click.pass_obj
+def test(
+    state: State,
+    name: str,
+    level: int,
+    ledger: Path | None,
+    models: tuple[Path, ...],
+    only: tuple[str, ...],
+    seeds: int,
+    keep: Path | None,
+    case_seconds: float | None,
+    in_process: bool,
+    html: Path | None,
+    badge: Path | None,
+) -> int:
+    """Hold the backend NAME to the levels of conformance, and print its scorecard; exit 1 if it fails.
+
+    Levels: 0 registers, 1 operators, 2 composites, 3 random models, 4 artifacts, 5 robustness, 6 real models.
+    """
+    from graft.testkit.conformance.apart import ApartSuite
+    from graft.testkit.conformance.api import suite_of
+    from graft.testkit.conformance.scorecard import Scorecard
+
+    for output in (html, badge):
+        if output is not None:
+            keep_clear(output)
+    arguments: dict[str, Any] = {
+        "name": name, "level": level, "xfail": ledger, "models": models, "plugin_files": tuple(state.plugin_files),
+        "seeds": seeds, "keep": keep,
+    }  # fmt: skip
+    if in_process:
+        state.manager().backends([name])  # raises, with the nearest name, where there is none
+    suite: Suite | ApartSuite = suite_of(**arguments) if in_process else ApartSuite(arguments, case_seconds)
+    for _, _, results in suite.run_all(only):
+        if not state.json:
+            _tell(results, state.verbose)
+    scorecard = Scorecard(name, level, tuple(suite.results))
+    for path, text in ((html, scorecard.html), (badge, scorecard.badge)):
+        if path is not None:
+            from graft.runtime.files import write
+
+            write(path, text(), "scorecard")
+    if state.json:
+        print_json(scorecard.to_json())
+    else:
+        click.echo(scorecard.text(), nl=False)
+    return ExitCode.OK if scorecard.ok else ExitCode.FAILURE
+
+
+def _tell(results: list[Result], verbose: bool) -> None:
+    """Say what fails while the suite goes on."""
+    from graft.testkit.conformance.suite import bad
+
+    for one in results if verbose else bad(results):
+        click.echo(f"{one.verdict}: {one.name}{': ' if one.text else ''}{one.text}", err=True)

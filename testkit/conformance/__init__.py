@@ -1,0 +1,1 @@
+"""Levels of conformance, each a file: what a backend claims is held against the reference."""

@@ -1,0 +1,127 @@
+"""`conformance`: a class of tests for pytest, one for each subject of each level."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graft.errors import GraftError
+from graft.runtime.arguments import WHOLE, Kind, takes
+from graft.testkit.conformance.kit import Kit
+from graft.testkit.conformance.ledger import Given, read
+from graft.testkit.conformance.outcome import Trial
+from graft.testkit.conformance.suite import Suite, bad
+
+Model = str | os.PathLike[str] | onnx.ModelProto
+NAME = Kind("the name of a backend, as in 'npu'", lambda value: isinstance(value, str) and bool(value))
+LEDGER = Kind(
+    "the path of a ledger, or reasons by the name of a case",
+    lambda value: (
+        value is None
+        or (isinstance(value, str) and bool(value) and "\0" not in value)
+        or isinstance(value, os.PathLike)
+        or (isinstance(value, dict) and all(isinstance(one, str) for pair in value.items() for one in pair))
+    ),
+)
+MODELS = Kind(
+    "a list of ONNX models, as paths or ModelProtos",
+    lambda value: (
+        isinstance(value, list | tuple)
+        and all(isinstance(one, onnx.ModelProto | os.PathLike) or (isinstance(one, str) and one) for one in value)
+    ),
+)
+FILES = Kind(
+    "a list of paths of Python files",
+    lambda value: isinstance(value, list | tuple) and all(isinstance(one, str | os.PathLike) for one in value),
+)
+
+
+@takes(name=NAME, level=WHOLE, xfail=LEDGER, models=MODELS, plugin_files=FILES, seeds=WHOLE)
+def conformance(
+    name: str,
+    *,
+    level: int = 3,
+    xfail: Given = None,
+    models: Sequence[Model] = (),
+    plugin_files: Sequence[str | os.PathLike[str]] = (),
+    seeds: int = 60,
+) -> type:
+    """Return a class of tests that hold the backend ``name`` to a level of conformance, and to those below it.
+
+        from graft.testkit import conformance
+
+        TestNpu = conformance("npu", level=3, xfail="ledger.txt")
+
+    ``xfail`` is the ledger of expected failures: a file (a relative path is beside the file that calls), or reasons by
+    the name of a case. It is strict: an entry that passes is a failure. ``models`` are yours: they join the random
+    models, ``seeds`` in number, and show composites that the kit cannot write a model of. ``plugin_files`` are plugins
+    that are not installed. Raises GraftError for a level or a ledger that is none; what is wrong with the backend is
+    for the tests to say.
+    """
+    import pytest
+
+    from graft.testkit.pytest_plugin import PROPERTY
+
+    suite = suite_of(
+        name, level=level, xfail=_beside_caller(xfail), models=models, plugin_files=plugin_files, seeds=seeds
+    )
+
+    @pytest.mark.parametrize(("level", "subject"), suite.groups())
+    def test(self: object, level: int, subject: str, record_property: Any) -> None:
+        results = suite.run(level, subject)
+        record_property(PROPERTY, {"backend": name, "results": [asdict(one) for one in results]})
+        wrong = bad(results)
+        if wrong:
+            lines = [f"{one.name}: {one.text}" for one in wrong]
+            pytest.fail(f"{len(wrong)} of {len(results)} cases of {name}:\n" + "\n".join(lines), pytrace=False)
+        if all(one.verdict == "not-claimed" for one in results):
+            pytest.skip(f"{name} claims nothing of it")
+
+    return type(f"Test{name.title().replace('_', '').replace('-', '')}", (), {"test": test, "__doc__": name})
+
+
+def _beside_caller(given: Given) -> Given:
+    """Return a ledger's path, a relative one from the folder of the file that calls Graft."""
+    if given is None or isinstance(given, Mapping) or Path(given).is_absolute():
+        return given
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("graft."):
+        frame = frame.f_back
+    return Path(str(frame.f_globals.get("__file__", "."))).parent / given
+
+
+def suite_of(
+    name: str,
+    *,
+    level: int = 3,
+    xfail: Given = None,
+    models: Sequence[Model] = (),
+    plugin_files: Sequence[str | os.PathLike[str]] = (),
+    seeds: int = 60,
+    keep: Path | None = None,
+) -> Suite:
+    """Return the suite that `conformance` makes tests of."""
+    kit = Kit(name, tuple(os.fspath(one) for one in plugin_files), tuple(_trial(one) for one in models), seeds)
+    return Suite(kit, level, read(xfail), keep)
+
+
+def _trial(model: Model) -> Trial:
+    """Return a vendor's model with inputs drawn for it."""
+    from graft.core.model.load import load
+    from graft.core.model.sample_inputs import sample_inputs
+
+    if not isinstance(model, onnx.ModelProto):
+        path = os.fspath(model)
+        try:
+            model = onnx.load(path)
+        except (OSError, ValueError) as error:
+            raise GraftError(f"model '{path}' cannot be read: {error}; give the path of an ONNX file") from error
+    feeds: dict[str, np.ndarray] = sample_inputs(load(model))
+    return Trial(model, feeds)

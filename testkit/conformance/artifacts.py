@@ -1,0 +1,151 @@
+"""Level 4: an artifact loads where there is no compiler, says what is missing, and has the same bytes each time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graft.errors import GraftError
+from graft.runtime.artifact import read
+from graft.runtime.files import write
+from graft.runtime.foreign import one_line
+from graft.runtime.program import Program
+from graft.testkit.conformance import processes
+from graft.testkit.conformance.differences import unlike
+from graft.testkit.conformance.kit import REFERENCE, Kit
+from graft.testkit.conformance.outcome import Case, Failure, NotClaimed, Trial
+from graft.testkit.conformance.samples import samples
+
+OWN_KINDS = ("native", "c_source")
+"""Modules that the runtime itself loads, plugin or none."""
+
+
+def subjects(kit: Kit) -> list[str]:
+    """Return the checks."""
+    return list(CHECKS)
+
+
+def cases(kit: Kit, subject: str) -> Iterator[Case]:
+    """Give the check for each of the sample models."""
+    try:
+        found = samples(kit)
+    except NotClaimed:
+        return
+    for number, trial in enumerate(found):
+        yield Case(f"4/{subject}/sample-{number}", partial(CHECKS[subject], kit, trial))
+
+
+def saved(kit: Kit, trial: Trial, folder: Path) -> tuple[Path, Path]:
+    """Compile a model onto the backend and `llvm`, save the program and its inputs, and return both paths.
+
+    Raises NotClaimed where `reference` takes a part: that needs onnx, wherever it runs.
+    """
+    _, program = kit.compiled(trial, ("llvm", REFERENCE))
+    if any(module.plugin == REFERENCE for module in program.description.modules):
+        raise NotClaimed
+    artifact, inputs = folder / "model.graft", folder / "inputs.npz"
+    try:
+        program.save(artifact)
+    except GraftError as error:
+        raise Failure(f"cannot be saved: {one_line(error.message)}", trial) from error
+    feeds: dict[str, Any] = dict(trial.feeds)
+    np.savez(inputs, **feeds)
+    return artifact, inputs
+
+
+def installed(kit: Kit) -> None:
+    """Raise NotClaimed for a plugin that is only a file: no deployed program finds it."""
+    if kit.plugin_files:
+        raise NotClaimed
+
+
+def _deployed(kit: Kit, trial: Trial) -> None:
+    """A process without onnx, LLVM and the compiler loads and runs it."""
+    installed(kit)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        artifact, inputs = saved(kit, trial, folder)
+        processes.run("deployed", artifact, inputs, folder / "results.npz")
+        with np.load(folder / "results.npz") as results:
+            text = unlike(dict(results), kit.reference(trial), trial.rtol, trial.atol)
+    if text:
+        raise Failure(f"without the compiler: {text}", trial)
+
+
+def _missing(kit: Kit, trial: Trial) -> None:
+    """Where the plugin is missing, the error names its kind and the plugin."""
+    installed(kit)
+    with tempfile.TemporaryDirectory() as place:
+        artifact, _ = saved(kit, trial, Path(place))
+        modules = [one for one in read(artifact).modules if one.kind not in OWN_KINDS and one.plugin]
+        if not modules or any(module.plugin in _own(kit) for module in modules):
+            raise NotClaimed
+        said = processes.run("missing", artifact, modules[0].plugin).strip()
+    if not (modules[0].kind in said and modules[0].plugin in said):
+        raise Failure(f"where the plugin is missing, the error does not name it: '{said}'", trial)
+
+
+def _own(kit: Kit) -> frozenset[str]:
+    """Return Graft's own plugins, which are never missing."""
+    return frozenset(source.name for source in kit.manager.sources() if source.is_own)
+
+
+def _other_version(kit: Kit, trial: Trial) -> None:
+    """Modules of a kind that no version of the plugin knows are refused by name."""
+    with tempfile.TemporaryDirectory() as place:
+        artifact, _ = saved(kit, trial, Path(place))
+        description = read(artifact)
+    modules = [replace(one, kind=f"{one.kind}:of-another-version") for one in description.modules]
+    if all(one.kind.startswith(OWN_KINDS) for one in description.modules):
+        raise NotClaimed
+    try:
+        Program.from_description(replace(description, modules=tuple(modules)), threads=1)
+    except GraftError as error:
+        if "of-another-version" not in error.message:
+            raise Failure(f"a module of another version: {one_line(error.message)}", trial) from error
+    else:
+        raise Failure("a module of another version is loaded as if it were of this one", trial)
+
+
+def _reproducible(kit: Kit, trial: Trial) -> None:
+    """Two processes, with other hash seeds, write the same bytes."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write(folder / "model.onnx", trial.proto.SerializeToString(), "model")
+        files = ":".join(kit.plugin_files)
+        for number in ("1", "2"):
+            artifact = folder / f"{number}.graft"
+            processes.run("compiled", kit.name, files, folder / "model.onnx", artifact, PYTHONHASHSEED=number)
+        same = (folder / "1.graft").read_bytes() == (folder / "2.graft").read_bytes()
+    if not same:
+        raise Failure("two processes compile one model to other bytes", trial)
+
+
+def _in_process(kit: Kit, trial: Trial) -> None:
+    """What is loaded in the same process gives the bits of what was saved."""
+    _, program = kit.compiled(trial)
+    with tempfile.TemporaryDirectory() as place:
+        artifact, _ = saved(kit, trial, Path(place))
+        description = read(artifact)
+        loaded = Program.from_description(
+            description, threads=2, loaders=kit.manager.loaders_for(description.modules, [kit.backend])
+        )
+        feeds = dict(trial.feeds)
+        text = unlike(loaded.run(feeds), program.run(feeds), 1e-6, 1e-6)
+    if text:
+        raise Failure(f"loaded from a file: {text}", trial)
+
+
+CHECKS: dict[str, Callable[[Kit, Trial], None]] = {
+    "saved": _in_process,
+    "without-compiler": _deployed,
+    "missing-library": _missing,
+    "other-version": _other_version,
+    "reproducible": _reproducible,
+}

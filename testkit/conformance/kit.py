@@ -1,0 +1,212 @@
+"""A backend under test: it compiles models, runs them as no caller would, and is compared with the reference."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graft.compiler.api import compile_model, program_of
+from graft.compiler.api import plan as graft_plan
+from graft.compiler.request import Request
+from graft.errors import GraftError
+from graft.partition.plan import Plan
+from graft.partition.policy import Policy
+from graft.plugins.backend import Backend
+from graft.plugins.fence import FencedBackend
+from graft.plugins.manager import PluginManager
+from graft.runtime.files import make_folder, write, writing
+from graft.runtime.foreign import one_line, said
+from graft.runtime.program import Program
+from graft.testkit.conformance.differences import unlike
+from graft.testkit.conformance.outcome import Failure, NotClaimed, Trial
+
+REFERENCE = "reference"
+THREADS = 2
+SCRIBBLE = 0x3B
+"""The byte that the inputs of a finished call are overwritten with: whoever kept a pointer reads it."""
+
+Outputs = dict[str, np.ndarray]
+
+
+@dataclass(slots=True)
+class Kit:
+    """The backend called ``name`` of the installed plugins, or of files of ``plugin_files``.
+
+    ``models`` are the vendor's own, beside those that the kit makes.
+    """
+
+    name: str
+    plugin_files: tuple[str, ...] = ()
+    models: tuple[Trial, ...] = ()
+    seeds: int = 60
+    """The number of random models of level 3."""
+    _manager: PluginManager | None = field(default=None, repr=False)
+
+    @property
+    def manager(self) -> PluginManager:
+        """The plugin manager."""
+        if self._manager is None:
+            self._manager = PluginManager()
+            for path in self.plugin_files:
+                self._manager.load_file(path)
+        return self._manager
+
+    @property
+    def backend(self) -> Backend:
+        """The backend, fenced; raises GraftError if there is none of this name."""
+        return self.manager.backends([self.name])[0]
+
+    def may_take(self, operator: str) -> bool:
+        """Whether the backend may take an operator by itself.
+
+        False where neither its rules nor its patterns name it, and no pass of its own makes another of it.
+        """
+        from graft.patterns.walk import root_operators
+
+        own = self.backend.backend if isinstance(self.backend, FencedBackend) else self.backend
+        if type(own).supports is not Backend.supports or type(own).passes is not Backend.passes:
+            return True
+        named = {str(rule.what).removeprefix("ai.onnx::") for rule in own.rules if rule.is_operator}
+        for row in self.backend.patterns:
+            roots = root_operators(row.pattern)
+            if roots is None:
+                return True
+            named |= {name for _, name in roots}
+        return operator.rpartition("::")[2] in named or operator in named
+
+    def claims(self, trial: Trial) -> frozenset[str]:
+        """Return the names of the nodes that the backend would take of a model; none where it cannot be planned."""
+        names = [self.name, *(one for one in (REFERENCE,) if one != self.name)]
+        try:
+            placements = graft_plan(trial.proto, names, manager=self.manager).placements
+        except GraftError:
+            return frozenset()
+        return frozenset(row.node for row in placements if row.backend == self.name)
+
+    def compiled(
+        self, trial: Trial, others: Sequence[str] = (REFERENCE,), policy: Policy | None = None
+    ) -> tuple[Plan, Program]:
+        """Compile a model onto the backend, and onto ``others`` what it leaves, strictly.
+
+        Raises NotClaimed if it takes nothing of the model, or if nobody could compile that; Failure if it fails.
+        """
+        names = [self.name, *(one for one in others if one != self.name)]
+        request = Request(names, threads=THREADS, strict=True, cache=False, policy=policy, manager=self.manager)
+        load = partial(program_of, threads=THREADS, backends=names, manager=self.manager)
+        try:
+            compiled = compile_model(trial.proto, request)
+            if all(row.backend != self.name for row in compiled.plan.placements):
+                raise NotClaimed
+            return compiled.plan, load(compiled.description)
+        except GraftError as error:
+            self._computed(trial)
+            raise Failure(f"cannot be compiled: {one_line(error.message)}", trial) from error
+
+    def reference(self, trial: Trial) -> Mapping[str, np.ndarray]:
+        """Return what is right: as the trial says, or as the reference backend computes it; NotClaimed if it cannot."""
+        return self._computed(trial) if trial.expected is None else trial.expected
+
+    def _computed(self, trial: Trial) -> Outputs:
+        try:
+            request = Request([REFERENCE], threads=1, strict=True, cache=False, manager=self.manager)
+            program = program_of(compile_model(trial.proto, request).description, 1, [REFERENCE], self.manager)
+            with np.errstate(all="ignore"):
+                return program.run(dict(trial.feeds))
+        except GraftError as error:
+            raise NotClaimed from error
+
+    def attempt(self, trial: Trial, others: Sequence[str] = (REFERENCE,), policy: Policy | None = None) -> Plan:
+        """Compile and run a model on the backend; raise Failure for a wrong result, or for bad manners.
+
+        Bad manners are: to change inputs, to keep pointers to the memory of a call, to print.
+        """
+        with silent() as printed:
+            plan, program = self.compiled(trial, others, policy)
+            expected = self.reference(trial)
+            try:
+                with np.errstate(all="ignore"):
+                    self._run_twice(program, trial, expected)
+            except GraftError as error:
+                raise Failure(f"fails when it runs: {one_line(error.message)}", trial) from error
+            del program
+        if printed:
+            raise Failure(f"prints to the standard output: {one_line(printed[0])}", trial)
+        return plan
+
+    def _run_twice(self, program: Program, trial: Trial, expected: Mapping[str, np.ndarray]) -> None:
+        first, second = ({name: np.array(array) for name, array in trial.feeds.items()} for _ in range(2))
+        once = program.run(first)
+        for name, array in first.items():
+            if array.tobytes() != np.asarray(trial.feeds[name]).tobytes():
+                raise Failure(f"changes its input '{name}'", trial)
+        if text := unlike(once, expected, trial.rtol, trial.atol):
+            raise Failure(text, trial)
+        kept = {name: np.array(array) for name, array in once.items()}
+        for array in first.values():
+            scribble(array)
+        again = program.run(second)
+        if text := unlike(again, expected, trial.rtol, trial.atol):
+            raise Failure(f"a second call is wrong though the first was right: {text}", trial)
+        if any(array.tobytes() != kept[name].tobytes() for name, array in once.items()):
+            raise Failure("a second call changes the results of the first", trial)
+
+
+def scribble(array: np.ndarray) -> None:
+    """Overwrite an array's bytes."""
+    if array.dtype.kind != "O" and array.size:
+        array.reshape(-1).view(np.uint8)[...] = SCRIBBLE if array.dtype.kind != "b" else 0
+
+
+@contextmanager
+def silent() -> Iterator[list[str]]:
+    """Keep the standard output shut, Python's and the process's; what was printed is in the list afterwards."""
+    printed: list[str] = []
+    words = io.StringIO()
+    sys.stdout.flush()
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        try:
+            with redirect_stdout(words):
+                yield printed
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+        file.seek(0)
+        text = words.getvalue() + file.read().decode(errors="replace")
+        if text:
+            printed.append(text)
+
+
+def reproduction(kit: Kit, failure: Failure, folder: Path) -> None:
+    """Write what shows a failure: ``model.onnx``, ``inputs.npz``, and a script of a few lines."""
+    if failure.trial is None:
+        return
+    make_folder(folder, "what shows a failure")
+    write(folder / "model.onnx", failure.trial.proto.SerializeToString(), "model")
+    arrays: dict[str, Any] = dict(failure.trial.feeds)
+    with writing(folder / "inputs.npz", "inputs") as file:
+        np.savez(file, **arrays)
+    text = (
+        f"# {one_line(failure.text)}\n"
+        "import graft, numpy\n"
+        f'report = graft.verify("model.onnx", ["{kit.name}", "{REFERENCE}"], inputs=dict(numpy.load("inputs.npz")), '
+        "per_region=True)\n"
+        "print(report)\n"
+    )
+    write(folder / "reproduce.py", text, "reproduction")
+
+
+def fault(error: BaseException) -> str:
+    """Return what an exception that is no error of Graft's says, with its type."""
+    return f"raises {type(error).__name__}, which is no GraftError: {one_line(said(error))}"

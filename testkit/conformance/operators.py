@@ -1,0 +1,44 @@
+"""Level 1: every claimed operator against the reference, over shapes, attributes, types and special values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import onnx
+
+from graft.testkit.conformance.drawn import operator_trials
+from graft.testkit.conformance.kit import Kit
+from graft.testkit.conformance.onnx_cases import by_operator
+from graft.testkit.conformance.outcome import Case
+from graft.testkit.conformance.variants import variants
+
+DRAWN = 6
+"""The models that are drawn of each row of the random models' table."""
+
+
+def subjects(kit: Kit) -> list[str]:
+    """Return ONNX's operators, those of other domains with the domain in front."""
+    schemas = {(one.domain, one.name) for one in onnx.defs.get_all_schemas() if not one.deprecated}
+    return sorted(f"{domain}::{name}" if domain else name for domain, name in schemas)
+
+
+def cases(kit: Kit, subject: str) -> Iterator[Case]:
+    """Give the operator's cases: ONNX's node tests, each in all its variants, and drawn models of it alone.
+
+    Of a test that the backend takes nothing of there are variants only if it is the operator's first. What a plan does
+    not give to the backend is no case: most operators are not most backends'.
+    """
+    if not kit.may_take(subject):
+        return
+    for number, (name, trial) in enumerate(by_operator().get(subject, {}).items()):
+        title = f"1/{subject}/{name.removeprefix('test_')}"
+        claimed = bool(kit.claims(trial))
+        if claimed:
+            yield Case(title, partial(kit.attempt, trial))
+        for variant, other in variants(trial) if claimed or number == 0 else ():
+            if kit.claims(other):
+                yield Case(f"{title}-{variant}", partial(kit.attempt, other))
+    for number, trial in enumerate(operator_trials(subject, DRAWN)):
+        if kit.claims(trial):
+            yield Case(f"1/{subject}/drawn-{number}", partial(kit.attempt, trial))

@@ -1,0 +1,51 @@
+"""A few models that the backend takes most of, for the checks that are not about results."""
+
+from __future__ import annotations
+
+from graft.testkit.conformance.drawn import draw_model, trial_of
+from graft.testkit.conformance.kit import Kit
+from graft.testkit.conformance.onnx_cases import by_operator
+from graft.testkit.conformance.outcome import Failure, NotClaimed, Trial
+from graft.testkit.conformance.synthesis import Unwritable, instances
+
+WANTED = 3
+SEEDS = 40
+
+_found: dict[tuple[str, tuple[str, ...]], list[Trial]] = {}
+
+
+def samples(kit: Kit) -> list[Trial]:
+    """Return up to `WANTED` models that the backend computes rightly: the vendor's, of composites, drawn ones.
+
+    Raises NotClaimed if it takes nothing at all.
+    """
+    key = (kit.name, kit.plugin_files)
+    if key not in _found:
+        chosen: list[Trial] = []
+        for trial in _candidates(kit):
+            try:
+                kit.attempt(trial)
+            except (Failure, NotClaimed):
+                continue
+            chosen.append(trial)
+            if len(chosen) == WANTED:
+                break
+        _found[key] = chosen
+    if not _found[key]:
+        raise NotClaimed
+    return _found[key]
+
+
+def _candidates(kit: Kit) -> list[Trial]:
+    found = list(kit.models)
+    for row in list(kit.backend.patterns)[:2]:
+        try:
+            found += [trial for _, trial in instances(row.pattern, 2)]
+        except Unwritable:
+            continue
+    drawn = sorted(((len(kit.claims(trial_of(draw_model(seed)))), seed) for seed in range(SEEDS)), reverse=True)
+    found += [trial_of(draw_model(seed)) for claimed, seed in drawn[:5] if claimed]
+    if not found or len(found) < WANTED:
+        rules = [str(rule.what) for rule in kit.backend.rules if rule.is_operator]
+        found += [trial for name in rules or by_operator() for trial in list(by_operator().get(name, {}).values())[:2]]
+    return found

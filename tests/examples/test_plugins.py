@@ -1,0 +1,50 @@
+"""The plugins under examples/plugins: each installs, conforms and passes its own tests in a clean environment."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.testkit.clean import installed, outcome_of
+from tests.testkit.lines import lines_of_code
+
+PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
+NAMES = sorted(path.name for path in PLUGINS.iterdir() if (path / "pyproject.toml").exists())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plugin_says_how_long_it_is(name: str) -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| (\d+) \|", (PLUGINS / name / "README.md").read_text(), re.MULTILINE)
+    sources = {
+        path for path in (PLUGINS / name / f"graft_{name}").rglob("*") if path.suffix in (".py", ".c", ".h", ".def")
+    }
+    named = {PLUGINS / name / f"graft_{name}" / path: int(lines) for path, lines in rows}
+    wanted = {path: count for path in sources if (count := lines_of_code(path)) > 0}
+    assert named == wanted
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plugin_is_a_distribution_like_those_of_the_scaffold(name: str) -> None:
+    about = tomllib.loads((PLUGINS / name / "pyproject.toml").read_text())
+    assert about["project"]["name"] == f"graft-{name}"
+    assert about["project"]["entry-points"]["graft"] == {name: f"graft_{name}.backend"}
+    assert about["project"]["optional-dependencies"]["test"] == ["graft-compiler[testkit]"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plugin_conforms_in_a_clean_environment(name: str, tmp_path: Path) -> None:
+    if name == "ort":
+        pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    project = tmp_path / "project"
+    shutil.copytree(
+        PLUGINS / name, project, ignore=shutil.ignore_patterns("build", "*.egg-info", "*.so", "__pycache__")
+    )
+    python = installed(project, tmp_path / "environment")
+    printed = outcome_of(python, project, "--graft-scorecard", str(tmp_path / "badge.svg"))
+    assert re.search(rf"graft: {name}: level 5 · (\d+)/\1\b", printed), printed
+    assert "level 5" in (tmp_path / "badge.svg").read_text()

@@ -1,0 +1,250 @@
+"""Programs on a CUDA device that is none: results, architectures, and whatever the driver may say."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import graft
+from graft.errors import ArtifactError, GraftError, InputError, RunError
+from tests.plugins.cuda.fake_driver import Driver, Emulated, build
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
+WEIGHTS = ", ".join(str(value / 10) for value in range(24))
+CHAIN = f"""g (float[4,8] x, float[n,8] y) => (float[4,3] z, float[n,8] q) <float[8,3] w = {{{WEIGHTS}}}>
+  {{ a = Relu(x) b = MatMul(a, w) z = Softmax(b) q = Exp(y) }}"""
+EXP = "g (float[n,8] y) => (float[n,8] q) { q = Exp(y) }"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = build(tmp_path_factory.mktemp("driver"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAFT_CUDA_DRIVER", str(path))  # read once in this process
+        yield path
+
+
+@pytest.fixture
+def driver(library: Path) -> Iterator[Driver]:
+    one = Driver(library)
+    one.machine()
+    one.mend()
+    yield one
+    gc.collect()
+    one.machine()
+    one.mend()
+
+
+def compiled(text: str, kind: type[Emulated] = Emulated) -> graft.Program:
+    return graft.compile(onnx.parser.parse_model(HEAD + text), [kind(), "llvm"], strict=True, cache=False)
+
+
+def feeds(rows: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(rows)
+    return rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=(rows, 8)).astype(np.float32)
+
+
+def test_kernels_of_every_shape_give_what_the_processor_gives(driver):
+    program = compiled(CHAIN)
+    other = graft.compile(onnx.parser.parse_model(HEAD + CHAIN), ["llvm"], cache=False)
+    assert program.devices == ("cuda",)
+    for rows in (5, 2, 9, 0):
+        for got, wanted in zip(program(*feeds(rows)), other(*feeds(rows)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_what_a_program_has_on_the_device_is_given_back(driver):
+    program = compiled(CHAIN)
+    program(*feeds())
+    assert driver.count("live") > 0
+    del program
+    gc.collect()
+    assert (driver.count("live"), driver.count("modules"), driver.count("graphs")) == (0, 0, 0)
+
+
+def test_tensors_of_the_device_carry_cudas_code(driver):
+    q = compiled(EXP)(feeds()[1], outputs_on="cuda")
+    assert q.__dlpack_device__() == (2, 0)
+    np.testing.assert_allclose(q.numpy(), np.exp(feeds()[1]), rtol=1e-6)
+
+
+class OfNinety(Emulated):
+    arch, form = "sm_90", "cubin"
+
+
+def test_a_device_of_another_architecture_is_named_with_the_artifacts(driver):
+    with pytest.raises(
+        ArtifactError,
+        match=r"it has code for sm_90 \(cubin\), and device 0, 'Card 0', is sm_80; compile the model with "
+        r"--target sm_80$",
+    ):
+        compiled(EXP, OfNinety)
+    driver.machine(arch=100)  # of another major version: cubins are for one
+    with pytest.raises(ArtifactError, match=r"is sm_100; compile the model with --target sm_100$"):
+        compiled(EXP, OfNinety)
+
+
+@pytest.mark.parametrize("arch", [80, 86, 90, 120])
+def test_ptx_runs_on_later_devices(driver, arch):
+    driver.machine(arch=arch)
+    np.testing.assert_allclose(compiled(EXP)(feeds()[1]), np.exp(feeds()[1]), rtol=1e-6)
+
+
+def test_a_kernel_that_the_driver_refuses_is_quoted(driver):
+    driver.fail("load", 218)
+    with pytest.raises(
+        ArtifactError,
+        match=r"its code for sm_80 \(ptx\) is refused by device 0, 'Card 0' \(sm_80\): cuModuleLoadDataEx: .* "
+        r"\(218\): .*: ptxas fatal: what is this$",
+    ):
+        compiled(EXP)
+
+
+class Greedy(Emulated):
+    shared = 100_000
+
+
+def test_a_kernel_that_exceeds_shared_memory_is_refused_with_the_numbers(driver):
+    driver.machine(shared=99_000)
+    with pytest.raises(
+        ArtifactError,
+        match=r"kernel '.*' \(node '.*'\) needs 100000 bytes of shared memory and \d+ threads for a block, and "
+        r"device 0, 'Card 0', has at most 99000 bytes and 1024 threads$",
+    ):
+        compiled(EXP, Greedy)
+
+
+def test_out_of_device_memory_is_a_memory_error_and_the_program_stays_usable(driver):
+    program, (x, y) = compiled(CHAIN), feeds()
+    driver.fail("allocate", 2)
+    with pytest.raises(
+        MemoryError,
+        match=r"^device 'cuda': \d+ bytes for an? (arena|input|output): cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY "
+        r"\(2\): out of memory$",
+    ):
+        program(x, y)
+    np.testing.assert_allclose(program(x, y)[1], np.exp(y), rtol=1e-6)
+
+
+def test_a_failed_launch_says_kernel_node_and_geometry(driver):
+    program = compiled(EXP)
+    driver.fail("launch", 1)
+    with pytest.raises(
+        RunError,
+        match=r"kernel '.*exp.*' \(node '.*', grid \[\d+,\d+,\d+\], block \[\d+,\d+,\d+\], \d+ bytes of shared "
+        r"memory\): cuLaunchKernel: CUDA_ERROR_OTHER \(1\): something else$",
+    ):
+        program(feeds()[1])
+    np.testing.assert_allclose(program(feeds()[1]), np.exp(feeds()[1]), rtol=1e-6)
+
+
+def test_a_sticky_error_names_the_last_launch_and_stays(driver):
+    program = compiled(EXP)
+    driver.fail("synchronize", 700)
+    with pytest.raises(
+        RunError,
+        match=r"cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS \(700\): an illegal memory access was "
+        r"encountered; the device is unusable for this process, start it anew; what was launched last: "
+        r"kernel '.*exp.*' \(node ",
+    ):
+        program(feeds()[1])
+    with pytest.raises(RunError, match="the device is unusable for this process"):
+        program(feeds()[1])
+
+
+def test_a_tensor_of_the_device_is_refused_where_the_program_knows_none(driver):
+    q = compiled(EXP)(feeds()[1], outputs_on="cuda")
+    other = graft.compile(onnx.parser.parse_model(HEAD + EXP), ["llvm"], cache=False)
+    with pytest.raises(InputError, match=r"^input 'y' is on device type 2, not in main memory$"):
+        other(q)
+
+
+# ---- What is missing ------------------------------------------------------------------------------------------------
+
+PROBE = """
+import ctypes, sys
+from graft.plugins.cuda.module import device_fault
+if sys.argv[2:]:
+    ctypes.CDLL(sys.argv[1]).fake_machine(*map(int, sys.argv[2:]))
+print(device_fault())
+"""
+
+
+def probed(path: str | Path, *machine: int) -> str:
+    """Ask for the device in a process of its own, for a driver is opened once."""
+    environment = {**os.environ, "GRAFT_CUDA_DRIVER": str(path)}
+    arguments = [sys.executable, "-c", PROBE, str(path), *map(str, machine)]
+    return subprocess.run(arguments, env=environment, capture_output=True, check=True, text=True).stdout.strip()
+
+
+def test_what_is_missing_is_said(library):
+    none = probed("/nowhere/libcuda.so.1")
+    assert none.startswith("there is no NVIDIA driver: /nowhere/libcuda.so.1: cannot open shared object file")
+    assert probed(library, 1, 11020, 80, 1) == (
+        "the NVIDIA driver is one of CUDA 11.2, and at least 11.4 is needed; update it"
+    )
+    assert probed(library, 0, 12000, 80, 1) == (
+        "the NVIDIA driver does not start: cuInit: CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected"
+    )
+    assert probed(library, 1, 12000, 80, 1) == ""
+
+
+def test_a_damaged_module_is_refused(driver):
+    program = compiled(EXP)
+    (module,) = program.description.modules
+    for data, fault in (
+        (b"GRAFTCU2" + module.data[8:], "its bytes are none of kind 'cuda'"),
+        (module.data[:40], "its header is damaged"),
+        (
+            module.data.replace(b'"format":1', b'"format":2', 1),
+            "it is of another version of Graft; compile the model again",
+        ),
+        (module.data.replace(b'"block":[', b'"block":[-', 1)[: len(module.data)], "its header is damaged"),
+    ):
+        damaged = replace(program.description, modules=(replace(module, data=data),))
+        with pytest.raises(GraftError, match=fault):
+            graft.Program.from_description(damaged)
+
+
+# ---- Graphs -----------------------------------------------------------------------------------------------------
+
+
+def test_launches_are_recorded_once_for_each_binding_of_shapes(driver):
+    program = compiled(CHAIN)
+    for rows in (5, 2, 5, 2, 5, 2):
+        x, y = feeds(rows)
+        np.testing.assert_allclose(program(x, y)[1], np.exp(y), rtol=1e-6)
+    launches, graphs = driver.count("launches"), driver.count("graph_launches")
+    for rows in (5, 2):
+        program(*feeds(rows))
+    assert (driver.count("launches"), driver.count("graph_launches")) == (launches, graphs + 2)
+
+
+def test_where_nothing_can_be_recorded_calls_are_launched_one_by_one(driver):
+    program, (x, y) = compiled(CHAIN), feeds()
+    driver.fail("capture", 1)
+    graphs = driver.count("graph_launches")
+    for _ in range(4):
+        np.testing.assert_allclose(program(x, y)[1], np.exp(y), rtol=1e-6)
+    assert driver.count("graph_launches") == graphs
+
+
+def test_a_graph_that_fails_names_its_first_node(driver):
+    program, (x, y) = compiled(CHAIN), feeds()
+    for _ in range(3):
+        program(x, y)
+    driver.fail("launch", 1)
+    with pytest.raises(
+        RunError, match=r"^node '.*: device 'cuda': cuGraphLaunch: CUDA_ERROR_OTHER \(1\): something else$"
+    ):
+        program(x, y)
+    np.testing.assert_allclose(program(x, y)[1], np.exp(y), rtol=1e-6)

@@ -1,0 +1,99 @@
+"""The emulator: threads, blocks and barriers as a device has them, and what it finds wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graft.core.machine.target import Target
+from graft.core.tensor_ir.parser import parse_function
+from graft.errors import GraftError
+from graft.plugins.cuda import emulator_module
+from graft.plugins.cuda.backend import CudaEmulator
+from graft.plugins.cuda.machines import SM_80
+
+X = np.arange(64, dtype=np.float32)
+REVERSED = """
+function reverse(x: float32[64]) -> (y: float32[64]) {
+  parallel b < 2 bind "block.x" {
+    allocate tile: float32[32] in shared
+    parallel t < 32 bind "thread.x" {
+      tile[t] = x[b * 32 + t]
+      barrier "block"
+      y[b * 32 + t] = tile[31 - t]
+    }
+  }
+}
+"""
+
+
+def run(text: str, *inputs: np.ndarray) -> np.ndarray:
+    module = CudaEmulator().emit([parse_function(text)], Target(SM_80))
+    (function,) = emulator_module.load("", module.data, {}).values()
+    return function(list(inputs))[0]
+
+
+def test_threads_of_a_block_exchange_what_is_in_shared_memory() -> None:
+    np.testing.assert_array_equal(run(REVERSED, X), X.reshape(2, 32)[:, ::-1].reshape(-1))
+
+
+def test_the_order_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(REVERSED, X)
+    monkeypatch.setenv("GRAFT_EMULATOR_REVERSED", "1")
+    np.testing.assert_array_equal(run(REVERSED, X), expected)
+
+
+def test_accesses_that_no_barrier_orders_are_found() -> None:
+    with pytest.raises(GraftError) as caught:
+        run(REVERSED.replace('      barrier "block"\n', ""), X)
+    assert str(caught.value) == (
+        "kernel 'reverse': block (0, 0, 0), thread (16, 0, 0): it writes byte 64 of shared memory, which thread 15 "
+        "reads, and nothing orders the two"
+    )
+
+
+def test_blocks_that_write_one_element_are_found() -> None:
+    with pytest.raises(GraftError) as caught:
+        run(REVERSED.replace("y[b * 32 + t]", "y[t]"), X)
+    assert str(caught.value) == (
+        "kernel 'reverse': block (1, 0, 0), thread (0, 0, 0): it writes byte 0 of device memory, which thread 0 "
+        "writes, and nothing orders the two"
+    )
+
+
+def test_what_is_outside_of_a_buffer_is_found() -> None:
+    with pytest.raises(GraftError) as caught:
+        run(REVERSED.replace("x[b * 32 + t]", "x[b * 32 + t + 1000000]"), X)
+    assert str(caught.value) == (
+        "kernel 'reverse': block (0, 0, 0), thread (0, 0, 0): it reads 4 bytes outside of all buffers"
+    )
+
+
+def test_a_barrier_that_some_threads_miss_is_found() -> None:
+    text = REVERSED.replace('      barrier "block"\n', '      if t < 31 {\n        barrier "block"\n      }\n')
+    with pytest.raises(GraftError) as caught:
+        run(text.replace("tile[31 - t]", "tile[t]"), X)
+    assert str(caught.value) == (
+        "kernel 'reverse': block (0, 0, 0), thread (0, 0, 0): it waits at a barrier that other threads of its block "
+        "never reach"
+    )
+
+
+def test_a_barrier_of_a_warp_orders_its_own_threads() -> None:
+    own = REVERSED.replace('barrier "block"', 'barrier "warp"')
+    np.testing.assert_array_equal(run(own, X), X.reshape(2, 32)[:, ::-1].reshape(-1))
+
+
+def test_a_barrier_of_a_warp_orders_no_other_warp() -> None:
+    text = REVERSED.replace('barrier "block"', 'barrier "warp"').replace("32", "64").replace("31", "63")
+    with pytest.raises(GraftError, match="nothing orders the two"):
+        run(text.replace("b < 2", "b < 1"), X)
+
+
+def test_copies_are_there_when_they_were_waited_for() -> None:
+    text = REVERSED.replace(
+        "tile[t] = x[b * 32 + t]", "call copy_async(tile[t], x[b * 32 + t], 4)\n      call commit_copies()"
+    )
+    waited = text.replace('barrier "block"', 'call wait_copies(0)\n      barrier "block"')
+    np.testing.assert_array_equal(run(waited, X), X.reshape(2, 32)[:, ::-1].reshape(-1))
+    assert np.isnan(run(text, X)).all()

@@ -1,0 +1,67 @@
+"""Every operator of the table by blocks and threads, on ONNX's own cases; the emulator watches what they touch."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graft.core.machine.target import host_target
+from graft.core.model.view import ValueView
+from graft.core.operators.all import OPERATORS
+from graft.core.tensor_ir.ir import Function
+from graft.partition.region import REGION_DOMAIN, Region
+from graft.plugins.backend import CompiledRegion
+from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.plugins.cuda.backend import CudaEmulator
+from tests.core.operators.node_cases import Case, all_cases, make_constant, node_of
+from tests.plugins.cuda.emulated import EmulatedImage
+from tests.plugins.llvm.execute import execute
+
+BACKEND = CudaEmulator()
+
+
+def by_operator() -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for name, case in all_cases().items():
+        names.setdefault(case.model.graph.node[0].op_type, []).append(name)
+    return names
+
+
+def planned(case: Case, name: str) -> tuple[RegionKernels, list[np.ndarray]] | None:
+    """The kernels of a case and their inputs; None if it is refused."""
+    view = node_of(case.model, case.inputs, case.outputs)
+    arrays = dict(zip([value.name for value in case.model.graph.input], case.inputs, strict=True))
+    answer = BACKEND.supports(view)
+    if answer is not True and answer.code == "constant-required":
+        make_constant(view, arrays)
+        answer = BACKEND.supports(view)
+    if answer is not True:
+        return None
+    graph = view.node.graph
+    inputs = [ValueView(value) for value in graph.inputs if value.const_value is None]
+    function = ir.Function(REGION_DOMAIN, name, graph=graph, attributes=[])
+    region = Region(name, "cuda", function, {}, tuple(inputs), tuple(ValueView(value) for value in graph.outputs))
+    kernels = RegionKernels(region, OPERATORS, BACKEND.machine(host_target()), choices=BACKEND)
+    return kernels, [arrays[value.name] for value in inputs]
+
+
+@pytest.mark.parametrize("operator", sorted(by_operator()))
+def test_an_operator_on_a_device_gives_what_onnx_expects(operator: str) -> None:
+    functions: list[Function] = []
+    found = []
+    for number, name in enumerate(by_operator()[operator]):
+        case = all_cases()[name]
+        known = planned(case, f"r{number}")
+        if known is not None:
+            functions += known[0].functions
+            found.append((case, *known))
+    if not found:
+        pytest.skip(f"{operator}: every case is refused")
+    module = BACKEND.emit(functions, BACKEND.machine(host_target())) if functions else None
+    for case, kernels, inputs in found:
+        compiled = CompiledRegion(() if module is None else (module,), kernels.procedure(), kernels.constants)
+        for result, expected in zip(execute(compiled, inputs, EmulatedImage), case.outputs, strict=True):
+            assert result.dtype == expected.dtype
+            given, wanted = result.astype(np.float64), expected.astype(np.float64)
+            np.testing.assert_allclose(given, wanted, rtol=case.rtol, atol=case.atol, err_msg=case.name)

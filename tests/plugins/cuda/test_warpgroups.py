@@ -1,0 +1,164 @@
+"""Products by warpgroups: what descriptors say lies where fills put it, and nothing reads what no fence lets it see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from graft.core.machine.target import Target
+from graft.core.schedule.parameters import BlockTileParameters, Parameters
+from graft.core.tensor_ir.ir import CallExtern
+from graft.errors import GraftError
+from graft.plugins.cuda import ptx
+from graft.plugins.cuda.backend import CudaBackend
+from graft.plugins.cuda.kernel_emitter import KernelEmitter
+from graft.plugins.cuda.kernel_text import kernel_text
+from graft.plugins.cuda.launches import launches_of
+from graft.plugins.cuda.machines import SM_90, SM_90A
+from graft.plugins.cuda.ptx import assembled, assembler, ptx_of
+from graft.plugins.cuda.strategies.tiles import Problem, chosen
+from tests.plugins.cuda.graphs import Ran, graph, node, ran, scheduled
+
+RANDOM = np.random.default_rng(11)
+SMALL = BlockTileParameters(64, 64, 64, 64, "warpgroup")
+WIDE = BlockTileParameters(128, 256, 64, 256, "warpgroup", stages=2)
+TALL = BlockTileParameters(256, 128, 128, 128, "warpgroup", stages=2)
+SPLIT = replace(SMALL, splits=2)
+
+
+@pytest.fixture
+def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Parameters], None]:
+    """Let every kernel have some parameters, as if tuning had found them."""
+
+    def take(parameters: Parameters) -> None:
+        own = CudaBackend.schedule
+        monkeypatch.setattr(
+            CudaBackend, "schedule", lambda self, kernel, target, _: own(self, kernel, target, parameters)
+        )
+
+    return take
+
+
+def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
+    if np.dtype(dtype).kind == "f":
+        return RANDOM.standard_normal(shape).astype(dtype)
+    return RANDOM.integers(0, 100, shape).astype(dtype)
+
+
+def gemm(rows: int, terms: int, columns: int, dtype: str, **turned: int) -> onnx.ModelProto:
+    left = [terms, rows] if turned.get("transA") else [rows, terms]
+    right = (columns, terms) if turned.get("transB") else (terms, columns)
+    weights = {"w": numbers(*right, dtype=dtype), "b": numbers(columns, dtype=dtype)}
+    return graph([node("Gemm", "x w b", "a", **turned), node("Relu", "a")], {"x": (dtype, left)}, weights)
+
+
+def integers(left: str) -> onnx.ModelProto:
+    weights = RANDOM.integers(-127, 127, (160, 72)).astype(np.int8)
+    return graph([node("MatMulInteger", "x w")], {"x": (left, [70, 160])}, {"w": weights})
+
+
+def convolution() -> onnx.ModelProto:
+    weights = {"w": numbers(24, 16, 3, 3)}
+    return graph([node("Conv", "x w", pads=[1, 1, 1, 1])], {"x": ("float32", [1, 16, 9, 9])}, weights)
+
+
+def given(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    (value,) = model.graph.input
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    return {"x": numbers(*(one.dim_value for one in value.type.tensor_type.shape.dim), dtype=str(dtype))}
+
+
+def run(model: onnx.ModelProto, **wishes: Any) -> Ran:
+    return ran(model, given(model), target="sm_90a", **wishes)
+
+
+CASES = {
+    "weights by columns": (gemm(70, 128, 200, "float16"), SMALL, "wgmma_float16", 1e-3),
+    "weights by columns, several patterns": (gemm(130, 128, 300, "float16"), WIDE, "wgmma_float16", 1e-3),
+    "weights by terms": (gemm(130, 128, 96, "float16", transB=1), TALL, "wgmma_float16", 1e-3),
+    "both turned": (gemm(128, 192, 64, "float16", transA=1), SMALL, "wgmma_float16", 1e-3),
+    "a rest of everything": (gemm(37, 45, 66, "float16"), SMALL, "wgmma_float16", 1e-3),
+    "terms among blocks": (gemm(64, 1024, 64, "float16"), SPLIT, "wgmma_float16", 1e-3),
+    "unsigned by signed": (integers("uint8"), SMALL, "wgmma_uint8_int8", 0),
+    "signed": (integers("int8"), SMALL, "wgmma_int8", 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_warpgroup_computes_what_the_reference_does(name: str, by: Callable[[Parameters], None]) -> None:
+    model, parameters, instruction, tolerance = CASES[name]
+    by(parameters)
+    found = run(model)
+    assert found.error <= tolerance
+    assert found.schedules[0]["instruction"] == instruction
+
+
+ROUNDED = {"bf16": ("wgmma_bfloat16", 2.0**-7), "fp16": ("wgmma_float16", 2.0**-9), "tf32": ("wgmma_tf32", 2.0**-8)}
+
+
+@pytest.mark.parametrize("precision", ROUNDED)
+def test_a_convolution_by_warpgroups_is_rounded_as_was_wished(precision: str, by: Callable[[Parameters], None]) -> None:
+    by(SMALL)
+    instruction, tolerance = ROUNDED[precision]
+    found = run(convolution(), precision=precision)
+    assert 1e-5 < found.error < tolerance
+    assert found.schedules[0]["instruction"] == instruction
+
+
+def test_the_emulator_finds_factors_that_no_fence_lets_a_warpgroup_see(
+    by: Callable[[Parameters], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by(SMALL)
+    own = KernelEmitter.called
+
+    def without(self: KernelEmitter, call: CallExtern) -> None:
+        if call.name != "fence_async":
+            own(self, call)
+
+    monkeypatch.setattr(KernelEmitter, "called", without)
+    with pytest.raises(GraftError, match="of shared memory, which thread 0 writes without a fence for it"):
+        run(gemm(64, 64, 64, "float16"))
+
+
+def test_large_products_are_for_warpgroups_and_small_ones_for_warps() -> None:
+    def instruction(*extents: int) -> str:
+        return chosen(Problem(*extents, 1, 2, {"mma_float16": True, "wgmma_float16": True}), SM_90A).instruction
+
+    assert instruction(4096, 4096, 4096) == "wgmma_float16"
+    assert instruction(16, 64, 64) == "mma_float16"
+
+
+def test_only_the_row_that_is_named_for_it_has_instructions_of_warpgroups() -> None:
+    assert SM_90A.has("wgmma_bfloat16") and not SM_90.has("wgmma_bfloat16")
+    both = Target(SM_90, devices=(SM_90A,))
+    assert CudaBackend().machine(both).machine is SM_90, "code for both has what both have"
+
+
+ASSEMBLED = {
+    "product_of_float16": (gemm(4096, 4096, 4096, "float16"), "float32"),
+    "product_bf16": (gemm(1024, 1024, 1024, "float32"), "bf16"),
+    "product_tf32": (gemm(1024, 1024, 1024, "float32"), "tf32"),
+    "product_of_bytes": (
+        graph([node("MatMulInteger", "x w")], {"x": ("uint8", [1024, 1024])}, {"w": np.ones((1024, 1024), np.int8)}),
+        "float32",
+    ),
+}
+VERSIONS = "llvmlite 0.50.0, LLVM 22.1.0, ptxas 12.9.86"
+
+
+@pytest.mark.skipif(assembler() is None, reason=f"ptxas is not installed: {ptx.INSTALL}")
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_a_kernel_of_warpgroups_is_assembled_and_spills_nothing(name: str, golden: Callable[[str, str], None]) -> None:
+    (function,) = scheduled(*ASSEMBLED[name], target="sm_90a")
+    texts = [kernel_text(one, function, Target(SM_90A)) for one in launches_of(function).launches]
+    code = ptx_of(texts, SM_90A, name)
+    assert "wgmma.mma_async" in code
+    ((_, used), *rest) = assembled(code, SM_90A, name)[1].items()
+    assert not rest and used.spilled == used.stack == 0
+    if ptx.versions() == VERSIONS:
+        golden(f"cuda/warpgroup_{name}.txt", f"sm_90a {used.registers} registers, {texts[0].shared} bytes shared\n")

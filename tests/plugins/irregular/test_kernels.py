@@ -1,0 +1,249 @@
+"""The kernels of irregular operators: what NumPy, ml_dtypes and onnx.reference give, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+import graft
+from graft.errors import GraftError, UnsupportedError
+
+FLOATS = {
+    TensorProto.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
+    TensorProto.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
+    TensorProto.FLOAT8E5M2: ml_dtypes.float8_e5m2,
+    TensorProto.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
+    TensorProto.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
+    TensorProto.BFLOAT16: ml_dtypes.bfloat16,
+}
+INTEGERS = {
+    TensorProto.INT4: ml_dtypes.int4,
+    TensorProto.UINT4: ml_dtypes.uint4,
+    TensorProto.INT2: ml_dtypes.int2,
+    TensorProto.UINT2: ml_dtypes.uint2,
+}
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 13, opset_import: ["" : 25, "ai.onnx.ml" : 4]>\n{text}')
+
+
+def run(text: str, *inputs: Any) -> Any:
+    return graft.compile(model_of(text), backends=["irregular"])(*inputs)
+
+
+def cast(array: np.ndarray, source: int, target: int, **attributes: Any) -> np.ndarray:
+    node = helper.make_node("Cast", ["x"], ["y"], to=target, **attributes)
+    values = [helper.make_tensor_value_info(name, kind, array.shape) for name, kind in (("x", source), ("y", target))]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    model = helper.make_model(graph, ir_version=13, opset_imports=[helper.make_opsetid("", 25)])
+    return graft.compile(model, backends=["irregular"])(array)
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    return array.view(np.uint8 if array.itemsize == 1 else np.uint16)
+
+
+# ---- Narrow types ----
+
+
+@pytest.mark.parametrize("target", FLOATS, ids=TensorProto.DataType.Name)
+def test_every_float16_is_rounded_as_ml_dtypes_rounds_it(target: int) -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    numbers = ~np.isnan(every)
+    result = cast(every, TensorProto.FLOAT16, target, saturate=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = every.astype(FLOATS[target])
+    np.testing.assert_array_equal(bits(result[numbers]), bits(expected[numbers]))
+    if target != TensorProto.FLOAT4E2M1:  # which has no NaN
+        assert np.isnan(result[~numbers].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("source", FLOATS, ids=TensorProto.DataType.Name)
+def test_every_code_of_a_narrow_float_is_the_number_it_stands_for(source: int) -> None:
+    kind = np.dtype(FLOATS[source])
+    codes = 16 if source == TensorProto.FLOAT4E2M1 else 1 << 8 * kind.itemsize
+    every = np.arange(codes, dtype=np.uint8 if kind.itemsize == 1 else np.uint16).view(kind)
+    np.testing.assert_array_equal(cast(every, source, TensorProto.FLOAT), every.astype(np.float32))
+
+
+def test_a_saturated_cast_ends_at_the_largest_number() -> None:
+    given = np.array([1e9, -1e9, np.inf, -np.inf], np.float32)
+    result = cast(given, TensorProto.FLOAT, TensorProto.FLOAT8E5M2)
+    np.testing.assert_array_equal(result.astype(np.float32), [57344, -57344, 57344, -57344])
+
+
+@pytest.mark.parametrize("target", INTEGERS, ids=TensorProto.DataType.Name)
+def test_integers_of_a_few_bits_wrap(target: int) -> None:
+    given = np.arange(-20, 20, dtype=np.int32)
+    result = cast(given, TensorProto.INT32, target)
+    np.testing.assert_array_equal(result.astype(np.int32), given.astype(INTEGERS[target]).astype(np.int32))
+
+
+def test_scales_of_blocks_dequantise_their_blocks() -> None:
+    text = """g (int4[2,5] x, float[2,3] s, int4[2,3] z) => (float[2,5] y) {
+      y = DequantizeLinear <axis = 1, block_size = 2> (x, s, z) }"""
+    x = np.arange(-5, 5).reshape(2, 5).astype(ml_dtypes.int4)
+    s, z = np.float32([[1, 2, 3], [0.5, 4, 8]]), np.array([[1, 0, -1], [2, -2, 0]]).astype(ml_dtypes.int4)
+    places = np.array([0, 0, 1, 1, 2])
+    expected = (x.astype(np.float32) - z.astype(np.float32)[:, places]) * s[:, places]
+    np.testing.assert_array_equal(run(text, x, s, z), expected)
+
+
+def test_a_cast_to_text_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="Cast of float32 to string writes or reads numbers as text"):
+        run("g (float[2] x) => (string[2] y) { y = Cast <to = 8> (x) }", np.float32([1, 2]))
+
+
+# ---- What data decide the size of ----
+
+
+def test_nan_is_one_unique_value_and_the_last() -> None:
+    x = np.float32([np.nan, 2, -0.0, np.nan, 0.0, -1])
+    y, first, inverse, counts = run(
+        "g (float[6] x) => (float[a] y, int64[b] f, int64[c] i, int64[d] n) { y, f, i, n = Unique (x) }", x
+    )
+    np.testing.assert_array_equal(y, [-1, 0, 2, np.nan])
+    np.testing.assert_array_equal(first, [5, 2, 1, 0])
+    np.testing.assert_array_equal(inverse, [3, 2, 1, 3, 1, 0])
+    np.testing.assert_array_equal(counts, [1, 2, 1, 2])
+
+
+def test_slices_that_are_not_sorted_stay_in_the_order_in_which_they_come() -> None:
+    x = np.array([[3, 1, 3, 0], [0, 2, 0, 9]], np.int64)
+    text = "g (int64[2,4] x) => (int64[2,a] y, int64[b] f) { y, f = Unique <axis = -1, sorted = 0> (x) }"
+    y, first = run(text, x)
+    np.testing.assert_array_equal(y, x[:, [0, 1, 3]])
+    np.testing.assert_array_equal(first, [0, 1, 3])
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 0), (3, 4, 2)])
+def test_places_of_what_is_not_zero(shape: tuple[int, ...]) -> None:
+    x = np.asarray(np.random.default_rng(1).integers(-1, 2, shape) * -1.0, np.float32)
+    kind = f"float[{','.join(map(str, shape))}]" if shape else "float"
+    found = run(f"g ({kind} x) => (int64[{len(shape)},n] y) {{ y = NonZero (x) }}", x)
+    expected = np.array(np.nonzero(x)) if shape else np.zeros((0, int(x != 0)), np.int64)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_condition_that_chooses_behind_the_end_is_an_error() -> None:
+    text = "g (float[2] x, bool[3] c) => (float[n] y) { y = Compress <axis = 0> (x, c) }"
+    np.testing.assert_array_equal(run(text, np.float32([1, 2]), np.array([False, True, False])), [2])
+    with pytest.raises(GraftError, match="node 'y': the condition chooses what is behind the end of the input"):
+        run(text, np.float32([1, 2]), np.array([False, True, True]))
+
+
+def test_of_boxes_with_equal_scores_the_first_one_is_kept() -> None:
+    text = """g (float[1,4,4] b, float[1,1,4] s) => (int64[n,3] y)
+      <int64[1] m = {9}, float[1] o = {0.5}> { y = NonMaxSuppression (b, s, m, o) }"""
+    boxes = np.float32([[[0, 0, 1, 1], [0, 0, 1, 1.1], [5, 5, 6, 6], [0, 0, 1, 1]]])
+    found = run(text, boxes, np.float32([[[0.9, 0.9, np.nan, 0.9]]]))
+    np.testing.assert_array_equal(found, [[0, 0, 0]])
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_are_sampled_about_once_a_pixel(mode: str) -> None:
+    text = f"""g (float[2,3,9,7] x, float[4,4] r, int64[4] b) => (float[4,3,2,3] y) {{
+      y = RoiAlign <output_height = 2, output_width = 3, mode = "{mode}", spatial_scale = 0.5> (x, r, b) }}"""
+    rng = np.random.default_rng(2)
+    x, b = rng.standard_normal((2, 3, 9, 7), dtype=np.float32), np.array([0, 1, 1, 0])
+    r = np.float32([[0, 0, 13, 17], [2, 1, 9, 4], [-4, -4, 40, 40], [3, 3, 3.5, 3.2]])
+    expected = ReferenceEvaluator(model_of(text)).run(None, {"x": x, "r": r, "b": b})[0]
+    np.testing.assert_allclose(run(text, x, r, b), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_determinants_of_singular_and_of_turned_matrices() -> None:
+    x = np.array([[[0, 1], [1, 0]], [[1, 2], [2, 4]], [[3, 1], [4, 2]]], np.float64)
+    np.testing.assert_allclose(run("g (double[3,2,2] x) => (double[3] y) { y = Det (x) }", x), [-1, 0, 2], atol=1e-15)
+
+
+# ---- Random numbers ----
+
+
+def test_seeded_numbers_are_those_of_numpy() -> None:
+    uniform = run("g () => (float[5] y) { y = RandomUniform <shape = [5], low = -1.0, high = 3.0, seed = 7.0> () }")
+    expected = np.random.RandomState(7).uniform(-1, 3, 5).astype(np.float32)
+    np.testing.assert_array_equal(uniform, expected)
+    normal = run("g () => (double[5] y) { y = RandomNormal <shape = [5], dtype = 11, seed = 7.0> () }")
+    np.testing.assert_allclose(normal, np.random.RandomState(7).randn(5), rtol=1e-14)
+
+
+def test_numbers_without_a_seed_differ_from_run_to_run() -> None:
+    program = graft.compile(model_of("g () => (float[9] y) { y = RandomNormal <shape = [9]> () }"))
+    assert not np.array_equal(program(), program())
+
+
+def test_draws_of_classes_come_as_often_as_their_chances_say() -> None:
+    text = "g (float[1,3] x) => (int32[1,20000] y) { y = Multinomial <sample_size = 20000, seed = 3.0> (x) }"
+    counts = np.bincount(run(text, np.log(np.float32([[0.2, 0.5, 0.3]])))[0], minlength=3) / 20000
+    np.testing.assert_allclose(counts, [0.2, 0.5, 0.3], atol=0.02)
+
+
+# ---- Texts ----
+
+
+def texts(*values: str) -> np.ndarray:
+    return np.array(values, object)
+
+
+def test_text_is_split_at_the_white_space_of_unicode() -> None:
+    parts, counts = run(
+        "g (string[3] x) => (string[3,n] y, int64[3] z) { y, z = StringSplit <maxsplit = 1> (x) }",
+        texts(" a\u2003b  c ", "", "\u00e4"),
+    )
+    assert parts.tolist() == [["a", "b  c "], ["", ""], ["\u00e4", ""]]
+    assert counts.tolist() == [2, 0, 1]
+
+
+def test_cases_are_those_of_unicode() -> None:
+    text = 'g (string[3] x) => (string[n] y) { y = StringNormalizer <case_change_action = "UPPER"> (x) }'
+    assert run(text, texts("stra\u00dfe", "\u0438", "a")).tolist() == ["STRASSE", "\u0418", "A"]
+
+
+def test_stop_words_that_are_all_leave_an_empty_text() -> None:
+    text = 'g (string[1,2] x) => (string[1,n] y) { y = StringNormalizer <stopwords = ["AB"]> (x) }'
+    assert run(text, texts("ab", "aB").reshape(1, 2)).tolist() == [[""]]
+
+
+def test_labels_that_are_not_known_get_the_default() -> None:
+    text = """g (float[4] x) => (string[4] y) {
+      y = ai.onnx.ml.LabelEncoder <keys_floats = [1.0, 2.0, nan], values_strings = ["a", "b", "n"]> (x) }"""
+    text = text.replace("nan", "3.0")
+    assert run(text, np.float32([2, 1, 5, 3])).tolist() == ["b", "a", "_Unused", "n"]
+
+
+# ---- Sequences ----
+
+
+def test_a_position_outside_of_a_sequence_is_an_error() -> None:
+    text = "g (float[2] x, int64 i) => (float[2] y) { s = SequenceConstruct (x, x)  y = SequenceAt (s, i) }"
+    np.testing.assert_array_equal(run(text, np.float32([1, 2]), np.array(-2)), [1, 2])
+    with pytest.raises(GraftError, match="node 'y': the position is outside of the sequence"):
+        run(text, np.float32([1, 2]), np.array(2))
+
+
+def test_the_parts_of_a_tensor_go_together_again() -> None:
+    text = """g (float[2,5] x, int64[3] n) => (float[2,5] y) {
+      s = SplitToSequence <axis = 1> (x, n)
+      y = ConcatFromSequence <axis = -1> (s)
+    }"""
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    np.testing.assert_array_equal(run(text, x, np.array([1, 0, 4])), x)
+    with pytest.raises(GraftError, match="node 's': the parts are together not as long as the axis"):
+        run(text, x, np.array([1, 0, 3]))
+
+
+def test_a_sequence_grows_in_a_loop() -> None:
+    text = """g (int64 n, float[2] x) => (seq(float[2]) y) <bool c = {1}> {
+      s = SequenceEmpty ()
+      y = Loop (n, c, s) <body = b (int64 i, bool go, seq(float[2]) q) => (bool more, seq(float[2]) p) {
+        more = Identity (go)  f = CastLike (i, x)  v = Add (x, f)  p = SequenceInsert (q, v) }>
+    }"""
+    result = graft.compile(model_of(text), backends=["llvm", "irregular"])(np.array(3), np.float32([1, 2]))
+    np.testing.assert_array_equal(result, [[1, 2], [2, 3], [3, 4]])

@@ -1,0 +1,57 @@
+"""Random models in every way to compile them, against `onnx.reference` and ONNX Runtime."""
+
+from __future__ import annotations
+
+import pytest
+
+from graft.core.operators.all import OPERATORS
+from graft.plugins.onednn.checks import CHECKS
+from graft.plugins.onednn.eltwise import BINARY
+from graft.testkit.models.check import check, way_of
+from graft.testkit.models.model import random_model
+from graft.testkit.models.run import smallest
+
+MODELS = 1000
+GROUP = 10
+EVERY_NTH = 20
+"""The share of the groups that runs in every test run; all are ``make test-conformance``."""
+UNDRAWN = {
+    "GlobalLpPool": "onnx.reference has no GlobalLpPool",
+    "Upsample": "the importer replaces it",
+    "BitCast": "newer than the opset of the models",
+    "CumProd": "newer than the opset of the models",
+    "TensorScatter": "newer than the opset of the models",
+    **dict.fromkeys(
+        ("AffineGrid", "Col2Im", "DFT", "DeformConv", "GridSample", "MaxUnpool", "STFT"),
+        "the generator has no row of it",
+    ),
+    "MeanVarianceNormalization": "no seed below MODELS draws it",
+}
+
+
+def report(seed: int) -> str | None:
+    """Return what goes wrong with a model in the way that its seed draws, with the smallest model that shows it."""
+    model = random_model(seed)
+    if (finding := check(model, way_of(seed))) is None:
+        return None
+    return f"{finding}\n{smallest(model, finding)}"
+
+
+@pytest.mark.filterwarnings("ignore")  # NumPy's of numbers that models are meant to have
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(group, marks=[] if group % EVERY_NTH == 0 else pytest.mark.conformance)
+        for group in range(MODELS // GROUP)
+    ],
+)
+def test_a_random_model_means_the_same_whichever_way_it_is_compiled(group: int) -> None:
+    for seed in range(group * GROUP, (group + 1) * GROUP):
+        assert (text := report(seed)) is None, text
+
+
+@pytest.mark.conformance
+def test_random_models_have_every_operator_that_backends_compute() -> None:
+    drawn = {name for seed in range(MODELS) for name in random_model(seed).operators}
+    lowered = {operator.name for operator in OPERATORS if not operator.domain and operator.lower is not None}
+    assert (lowered | set(CHECKS) | set(BINARY)) - drawn == set(UNDRAWN)

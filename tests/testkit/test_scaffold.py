@@ -1,0 +1,76 @@
+"""A project of each kind: it is written whole, it is short, and it passes its own tests in a clean environment."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from graft.errors import GraftError
+from graft.testkit.scaffold.project import KINDS, contents, write_project
+from tests.testkit.clean import installed, outcome_of
+from tests.testkit.lines import python_lines
+
+COMMON = {
+    ".github/workflows/ci.yml", ".gitignore", "README.md", "pyproject.toml", "graft_npu9/__init__.py",
+    "graft_npu9/backend.py", "tests/ledger.txt", "tests/test_conformance.py",
+}  # fmt: skip
+
+
+def test_a_first_backend_has_ten_lines() -> None:
+    assert python_lines(contents("npu9", "json")["graft_npu9/backend.py"]) == 10
+
+
+def test_the_test_of_a_project_has_three_lines() -> None:
+    assert contents("npu9", "json")["tests/test_conformance.py"].count("\n") == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_project_is_whole(kind: str) -> None:
+    project = contents("npu9", kind)
+    assert project.keys() >= COMMON
+    about = tomllib.loads(project["pyproject.toml"])
+    assert about["project"]["entry-points"]["graft"] == {"npu9": "graft_npu9.backend"}
+    assert about["tool"]["graft"] == {"template": 1, "kind": kind}
+    for path, text in project.items():
+        assert not re.search(r"@(name|package|class|dashed|kind)@", path + text), path
+        if path.endswith(".py"):
+            compile(text, path, "exec")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("Npu", "json", "'Npu' is no name of a backend; give lower-case letters, digits and '_', as in npu"),
+        ("import", "json", "'import' is no name of a backend; give lower-case letters, digits and '_', as in npu"),
+        ("llvm", "json", "'llvm' is a backend of Graft's own; give another name"),
+        (
+            "npu",
+            "fpga",
+            "there is no kind of backend 'fpga'; give one of json, c-source, native, rewrite, tensor-ir",
+        ),
+    ],
+)
+def test_what_cannot_be_a_project_is_told(name: str, kind: str, said: str) -> None:
+    with pytest.raises(GraftError) as caught:
+        contents(name, kind)
+    assert caught.value.message == said
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    with pytest.raises(GraftError, match="is there already; give a new folder with --output"):
+        write_project("npu9", "json", tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["file"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_project_passes_its_own_tests_as_it_is(kind: str, tmp_path: Path) -> None:
+    write_project("npu9", kind, tmp_path / "project")
+    python = installed(tmp_path / "project", tmp_path / "environment")
+    printed = outcome_of(python, tmp_path / "project")
+    assert re.search(r"graft: npu9: level 3 · (\d+)/\1\b", printed), printed

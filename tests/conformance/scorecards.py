@@ -1,8 +1,8 @@
 """The scorecards of the backends in the tree: ``python -m tests.conformance.scorecards [NAME[/LEVEL] ...]``.
 
 Groups run one after another, and what they find is kept in build/scorecards: a run that is cut off goes on where it
-was, and the page docs/scorecards.md is made of all that is there. ``--again`` forgets what was kept, ``--sample`` runs
-what CI runs, ``--page`` runs nothing.
+was, and the page docs/scorecards.md is made of all that is there; a backend of which nothing is there keeps the
+section that the page has. ``--again`` forgets what was kept, ``--sample`` runs what CI runs, ``--page`` runs nothing.
 """
 
 from __future__ import annotations
@@ -80,15 +80,16 @@ def seconds() -> float:
 
 def page() -> str:
     """Return the page: a scorecard for each backend, of all that was kept."""
-    return HEAD + "".join(f"\n{section(name)}" for name in BACKENDS)
+    written = {part.split(":")[0]: f"## {part}" for part in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]}
+    return HEAD + "".join(f"\n{section(name, written.get(name))}" for name in BACKENDS)
 
 
-def section(name: str) -> str:
-    """Return a backend's scorecard, with how much of its groups was run and how long that took."""
+def section(name: str, written: str | None) -> str:
+    """Return a backend's scorecard, with how much of its groups was run and how long that took, or what is written."""
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((KEPT / name).glob("*.json"))]
     results: list[dict[str, Any]] = [row for one in kept for row in one["results"]]
     if not kept:
-        return f"## {name}: not run\n"
+        return f"{written.rstrip()}\n" if written else f"## {name}: not run\n"
     levels = {Result(**row).level for row in results}
     card = Scorecard(name, max(levels, default=0), tuple(sorted((Result(**row) for row in results), key=str)))
     known = len(groups(name))

@@ -2,6 +2,7 @@
 
 import re
 import struct
+import zlib
 from importlib.resources import files
 from typing import assert_never
 
@@ -228,7 +229,6 @@ class Writer:
 
 
 def encode(functions):
-    """Return a module: the version of the language, the number of its instructions, the functions."""
-    return struct.pack("<3q", VERSION, len(OPCODES), len(functions)) + b"".join(
-        Writer(one).words() for one in functions
-    )
+    """Return a module: the version of the language, how many instructions and functions, a checksum, the functions."""
+    body = b"".join(Writer(one).words() for one in functions)
+    return struct.pack("<4q", VERSION, len(OPCODES), len(functions), zlib.crc32(body)) + body

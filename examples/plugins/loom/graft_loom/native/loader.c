@@ -4,9 +4,23 @@
 
 #include "loom.h"
 
+enum { HEAD = 4 };
+
+/* CRC-32 as zlib's: a jump that is damaged and lands in the code could loop for ever. */
+static uint32_t checksum(const unsigned char *bytes, size_t size) {
+  uint32_t rest = ~UINT32_C(0);
+  for (size_t i = 0; i < size; ++i) {
+    rest ^= bytes[i];
+    for (int bit = 0; bit < 8; ++bit) rest = rest >> 1 ^ (rest & 1 ? UINT32_C(0xEDB88320) : 0);
+  }
+  return ~rest;
+}
+
 /* Reads the functions behind the header; what is wrong, NULL if nothing is. */
 static const char *read_functions(LoomProgram *program, int64_t size) {
-  int64_t at = 3;
+  int64_t at = HEAD;
+  if (program->words[3] != checksum((const unsigned char *)(program->words + at), sizeof(int64_t) * (size_t)(size - at)))
+    return "its checksum is another";
   for (int64_t i = 0; i < program->count; ++i) {
     LoomFunction *function = &program->functions[i];
     if (size - at < 6) return "it ends within a function";
@@ -35,8 +49,8 @@ static void unload(void *user, void *module) {
 
 static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **module) {
   const int64_t size = (int64_t)(source->size / sizeof(int64_t));
-  int64_t head[3] = {0};
-  if (size >= 3) memcpy(head, source->data, sizeof head);
+  int64_t head[HEAD] = {0};
+  if (size >= HEAD) memcpy(head, source->data, sizeof head);
   if (head[0] != LOOM_VERSION || head[1] != LOOM_OPCODES || head[2] < 0 || head[2] > size)
     return host->fail(host, "module '%s' is no program of loom version %d with %d instructions", source->name,
                       LOOM_VERSION, LOOM_OPCODES);

@@ -1,4 +1,4 @@
-"""What a function asks of a machine beside what its statements name: the memories of its parameters, and vectors.
+"""What a statement or a function asks of a machine that it lacks: levels, memories, vectors.
 
 Vectors that are computed may be wider than a register, for emitters cut them; those that are read or written at one
 time may not.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graft.core.machine.machine import REGISTER, Machine
-from graft.core.tensor_ir.ir import Buffer, Function, Load, Statement, Store
+from graft.core.tensor_ir.ir import Allocate, Barrier, Buffer, For, Function, Issue, Load, Statement, Store, level_of
 from graft.core.tensor_ir.printer import print_expression, print_statement
 from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
 from graft.core.types import element_bits
@@ -28,6 +28,22 @@ def machine_faults(function: Function, machine: Machine) -> Iterator[tuple[str, 
         for node in walk_expressions(*statement_expressions(statement)):
             if isinstance(node, Load):
                 yield from _vector_fault(node.buffer, node.type.lanes, machine, node)
+
+
+def machine_fault(statement: Statement, machine: Machine) -> str | None:
+    """Return what a statement asks of a machine that it lacks, None if it has all."""
+    match statement:
+        case For(binding=binding) if binding:
+            kind, name, known = "level", level_of(binding), [level.name for level in machine.levels]
+        case Barrier(name) | Issue(name):
+            kind, known = "level", [level.name for level in machine.levels]
+        case Allocate(buffer):
+            kind, name, known = "memory", buffer.memory, list(machine.places)
+        case _:
+            return None
+    if name in known:
+        return None
+    return f"no {kind} '{name}' on the machine '{machine.name}', which has {', '.join(known) or 'none'}"
 
 
 def _memory_fault(buffer: Buffer, machine: Machine, place: str) -> Iterator[tuple[str, str]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from graft.core.tensor_ir.anchors import STRUCTURES
 from graft.core.tensor_ir.ir import (
@@ -48,19 +46,10 @@ from graft.core.tensor_ir.ir import (
     UnaryOperator,
     Variable,
 )
+from graft.core.tensor_ir.tokens import TokenReader, plain
 from graft.core.types import BOOL, INT64, Type, parse_type
-from graft.errors import GraftError
 from graft.runtime.dtypes import ELEMENT_TYPES
 
-_TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<name>custom\[[A-Za-z_0-9]+\][0-9]+(?:x[0-9]+)?|[A-Za-z_][A-Za-z0-9_.]*|`[^`]*`)
-    |(?P<number>-?(?:inf|[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?))
-    |(?P<string>"(?:[^"\\]|\\.)*")
-    |(?P<symbol>->|<<|>>|<=|>=|==|!=|[-+*/%&|^<>=()\[\]{},;:])
-    )""",
-    re.VERBOSE,
-)
 _PRECEDENCE: dict[str, tuple[str, int]] = {
     "|": ("or", 1), "^": ("xor", 2), "&": ("and", 3), "==": ("eq", 4), "!=": ("ne", 4), "<": ("lt", 5),
     "<=": ("le", 5), ">": ("gt", 5), ">=": ("ge", 5), "<<": ("shl", 6), ">>": ("shr", 6), "+": ("add", 7),
@@ -69,7 +58,6 @@ _PRECEDENCE: dict[str, tuple[str, int]] = {
 _TYPE = re.compile(rf"(?:{'|'.join(ELEMENT_TYPES)}|custom\[\w+\][0-9]+)(?:x[0-9]+)?")
 _LOOP_KINDS = get_args(LoopKind)
 _UNARY = get_args(UnaryOperator)
-_Item = TypeVar("_Item")
 
 
 def parse_function(text: str) -> Function:
@@ -88,97 +76,14 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
     return stages
 
 
-class _Parser:
+class _Parser(TokenReader):
     """Recursive descent with precedence climbing for infix operators."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens: list[tuple[str, str, int]] = []
-        self.position = 0
+        super().__init__(text)
         self.variables: dict[str, Variable] = {}
         self.buffers: dict[str, Buffer] = {}
         self.carried: Variable | None = None
-        place = 0
-        stripped = text.rstrip()
-        while place < len(stripped):
-            match = _TOKEN.match(stripped, place)
-            if match is None:
-                raise self.error("unexpected character", place)
-            kind = match.lastgroup or ""
-            self.tokens.append((kind, match[kind], match.start(kind)))
-            place = match.end()
-
-    def error(self, what: str, place: int | None = None) -> GraftError:
-        """Return the error of the current token, or of a place in the text."""
-        if place is None:
-            place = self.tokens[self.position][2] if self.position < len(self.tokens) else len(self.text)
-        line = self.text.count("\n", 0, place) + 1
-        column = place - (self.text.rfind("\n", 0, place) + 1) + 1
-        found = repr(self.text[place : place + 20].split("\n")[0]) if place < len(self.text) else "the end of the text"
-        return GraftError(f"tensor IR, line {line}, column {column}: {what}, found {found}", line=line, column=column)
-
-    # ---- Tokens
-
-    def peek(self, offset: int = 0) -> str:
-        """Return the text of a token ahead, "" at the end."""
-        place = self.position + offset
-        return self.tokens[place][1] if place < len(self.tokens) else ""
-
-    def accept(self, text: str) -> bool:
-        """Step over a token if it is ``text``."""
-        if self.peek() != text:
-            return False
-        self.position += 1
-        return True
-
-    def expect(self, text: str) -> None:
-        """Step over the token ``text``, which must be next."""
-        if not self.accept(text):
-            raise self.error(f"expected '{text}'")
-
-    def take(self, kind: str) -> str:
-        """Step over a token of a kind and return its text."""
-        if self.position >= len(self.tokens) or self.tokens[self.position][0] != kind:
-            raise self.error(f"expected a {kind}")
-        self.position += 1
-        return self.tokens[self.position - 1][1]
-
-    def end(self) -> None:
-        """Check that everything was read."""
-        if self.position < len(self.tokens):
-            raise self.error("expected the end of the text")
-
-    def name(self) -> str:
-        """Read a name, plain or in backquotes."""
-        return _plain(self.take("name"))
-
-    def integer(self) -> int:
-        """Read an integer."""
-        text = self.take("number")
-        if not re.fullmatch(r"-?[0-9]+", text):
-            raise self.error("expected an integer")
-        return int(text)
-
-    def string(self) -> str:
-        """Read a string."""
-        return str(json.loads(self.take("string")))
-
-    def strings(self) -> tuple[str, ...]:
-        """Read strings with commas between."""
-        return tuple(self.many(self.string))
-
-    def many(self, item: Callable[[], _Item], closing: str = "") -> list[_Item]:
-        """Read items with commas between, up to a closing token if one is given."""
-        items: list[_Item] = []
-        if closing and self.peek() == closing:
-            self.position += 1
-            return items
-        items.append(item())
-        while self.accept(","):
-            items.append(item())
-        if closing:
-            self.expect(closing)
-        return items
 
     # ---- Functions and stages
 
@@ -218,7 +123,7 @@ class _Parser:
     def extent(self) -> Expression:
         """Read an extent, in which an unknown name is a new symbol."""
         if self.tokens[self.position][0] == "name" and self.peek(1) not in ("(", "["):
-            self.variables.setdefault(_plain(self.peek()), Variable(_plain(self.peek())))
+            self.variables.setdefault(plain(self.peek()), Variable(plain(self.peek())))
         return self.expression()
 
     def stages(self) -> tuple[Stage, ...]:
@@ -234,7 +139,7 @@ class _Parser:
     def stage(self) -> Stage:
         """Read one stage."""
         self.expect("stage")
-        carried = self.buffers.get(_plain(self.peek()))
+        carried = self.buffers.get(plain(self.peek()))
         buffer = self.buffer()
         if carried is not None:
             buffer = self.buffers[carried.name] = carried
@@ -302,7 +207,7 @@ class _Parser:
             return name, tuple(self.many(self.integer, "]"))
         if self.peek() in STRUCTURES:
             return name, self.structure()
-        return name, json.loads(self.take("string")) if self.peek()[:1] == '"' else self.integer()
+        return name, self.string() if self.peek()[:1] == '"' else self.integer()
 
     def axis(self) -> Axis:
         """Read a reduction axis."""
@@ -473,7 +378,7 @@ class _Parser:
             case "shuffle":
                 return self._shuffle()
             case "intrinsic":
-                name = json.loads(self.take("string"))
+                name = self.string()
                 arguments = self.many(self.expression, ")") if self.accept(",") else []
                 if not arguments and self.peek() == ")":
                     self.position += 1
@@ -528,10 +433,6 @@ class _Parser:
         lanes = tuple(self.many(self.integer, "]"))
         self.expect(")")
         return Shuffle(vectors, lanes)
-
-
-def _plain(text: str) -> str:
-    return str(json.loads(f'"{text[1:-1]}"')) if text.startswith("`") else text
 
 
 def _sequence(statements: list[Statement]) -> Statement:

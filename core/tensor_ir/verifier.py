@@ -42,7 +42,7 @@ from graft.core.tensor_ir.ir import (
     access_lanes,
     level_of,
 )
-from graft.core.tensor_ir.machine_check import machine_faults
+from graft.core.tensor_ir.machine_check import machine_fault, machine_faults
 from graft.core.tensor_ir.ordered_stages import (
     carried_dimension,
     order_axes,
@@ -113,22 +113,6 @@ def _with_known_position(stage: Stage, loop: Sequence[Stage]) -> Stage:
 
 def _same_bytes(left: Buffer, right: Buffer) -> bool:
     return left.shape == right.shape and element_bits(left.dtype) == element_bits(right.dtype)
-
-
-def machine_fault(statement: Statement, machine: Machine) -> str | None:
-    """Return what a statement asks of a machine that it lacks, None if it has all."""
-    match statement:
-        case For(binding=binding) if binding:
-            kind, name, known = "level", level_of(binding), [level.name for level in machine.levels]
-        case Barrier(name) | Issue(name):
-            kind, known = "level", [level.name for level in machine.levels]
-        case Allocate(buffer):
-            kind, name, known = "memory", buffer.memory, list(machine.places)
-        case _:
-            return None
-    if name in known:
-        return None
-    return f"no {kind} '{name}' on the machine '{machine.name}', which has {', '.join(known) or 'none'}"
 
 
 @dataclass(frozen=True, slots=True)

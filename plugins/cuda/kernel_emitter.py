@@ -23,8 +23,8 @@ from graft.core.tensor_ir.ir import (
     Statement,
     level_of,
 )
+from graft.core.tensor_ir.machine_check import machine_fault
 from graft.core.tensor_ir.vector_math import expansion
-from graft.core.tensor_ir.verifier import machine_fault
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError

@@ -29,7 +29,7 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Variable,
 )
-from graft.core.tensor_ir.verifier import machine_fault
+from graft.core.tensor_ir.machine_check import machine_fault
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, used

@@ -5,6 +5,10 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from graft.patterns import Pattern
+from graft.patterns.match import Match
+from graft.patterns.matching import match
+
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.acme" : 1]>'
 
 
@@ -20,3 +24,13 @@ def graph_of(body: str, inputs: str = "float[2,3] x", outputs: str = "float[2,3]
 def root(graph: ir.Graph) -> ir.Node:
     """Return the last node."""
     return list(graph)[-1]
+
+
+def names(found: Match | None) -> list[str] | None:
+    """Return the names of the nodes of a match, None without one."""
+    return None if found is None else [node.name for node in found.nodes]
+
+
+def hits(pattern: Pattern, body: str, **more: str) -> list[str] | None:
+    """Return the names of the nodes that a pattern matches at the last node of a graph, None without a match."""
+    return names(match(pattern, root(graph_of(body, **more))))

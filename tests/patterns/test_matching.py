@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -12,35 +10,22 @@ from graft.core.model.view import ValueView
 from graft.core.operators.table import Operator, OperatorTable
 from graft.errors import PatternError
 from graft.patterns import (
-    Pattern,
     absent,
-    dominates,
     is_composite,
     is_constant,
     is_if,
     is_input,
     is_op,
     is_region,
-    outputs,
-    repeat,
     wildcard,
 )
 from graft.patterns.backtracking import StepLimitError
-from graft.patterns.match import Match
 from graft.patterns.matching import extract, match, matches
 from graft.runtime.extents import Symbol
-from tests.patterns.graphs import graph_of, root
+from tests.patterns.graphs import graph_of, hits, names, root
 
 ROWS = {"inputs": "float[seq,8] x", "outputs": "float[seq,8] y"}
 CHAIN = "a = Relu(x)\ny = Exp(a)"
-
-
-def names(found: Match | None) -> list[str] | None:
-    return None if found is None else [node.name for node in found.nodes]
-
-
-def hits(pattern: Pattern, body: str, **more: str) -> list[str] | None:
-    return names(match(pattern, root(graph_of(body, **more))))
 
 
 def test_an_operator_matches_by_any_of_its_names_and_its_domain() -> None:
@@ -327,87 +312,6 @@ def test_one_name_stands_for_one_value() -> None:
     assert hits(pattern, "a = Exp(x)\ny = Mul(x, a)") is None
 
 
-def test_several_roots_share_their_inputs() -> None:
-    shared = is_op("Relu")(wildcard())
-    pair = outputs(is_op("Exp")(shared), is_op("Tanh")(shared))
-    graph = graph_of("a = Relu(x)\nt = Tanh(a)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
-    assert names(match(pair, root(graph))) == ["a", "t", "y"]
-    other = graph_of("a = Relu(x)\nb = Relu(x)\nt = Tanh(b)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
-    assert match(pair, root(other)) is None
-
-
-def test_roots_without_anything_in_common_are_searched_in_the_graph() -> None:
-    pair = outputs(is_op("Exp")(wildcard()), is_op("Tanh")(wildcard()))
-    graph = graph_of("t = Tanh(x)\na = Relu(x)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
-    found = match(pair, root(graph))
-    assert found is not None
-    assert {node.name for node in found.nodes} == {"t", "y"}
-
-
-def test_used_by_and_only_used_by_look_at_users() -> None:
-    relu, exp, sub = is_op("Relu"), is_op("Exp"), is_op("Sub")
-    body = "a = Relu(x)\nb = Exp(a)\ny = Sub(b, a)"
-    assert hits(relu ^ sub, body) == ["a", "y"]
-    assert hits(relu >> sub, body) is None
-    assert hits(exp >> sub, body) == ["b", "y"]
-    assert hits(relu.used_by(sub, 1), body) == ["a", "y"]
-    assert hits(relu.used_by(sub, 0), body) is None
-    assert hits(is_op("Relu") ^ is_op("Exp") >> is_op("Sub"), body) == ["a", "b", "y"]
-    assert hits(is_op("Relu") >> is_op("Exp") >> is_op("Sub"), body) is None
-    assert hits((relu ^ sub) & (relu ^ exp), body) == ["a", "b", "y"]
-
-
-def test_a_value_that_forks_to_several_consumers() -> None:
-    pattern = is_op("Relu").fork_to(is_op("Exp"), is_op("Tanh"))
-    graph = graph_of("a = Relu(x)\nt = Tanh(a)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
-    found = match(pattern, root(graph))
-    assert found is not None
-    assert {node.name for node in found.nodes} == {"a", "t", "y"}
-    apart = graph_of("a = Relu(x)\nt = Tanh(x)\ny = Exp(a)", outputs="float[2,3] y, float[2,3] t")
-    assert match(pattern, root(apart)) is None
-
-
-def test_a_dominator_takes_everything_between_parent_and_child() -> None:
-    pattern = dominates(is_op("Conv"), is_op("Relu", "Exp", "Mul"), is_op("Sub"))
-    conv = {"inputs": "float[1,1,2,3] x, float[1,1,1,1] w", "outputs": "float[1,1,2,3] y"}
-    body = "c = Conv(x, w)\na = Relu(c)\nb = Exp(c)\nm = Mul(a, b)\ny = Sub(m, a)"
-    found = hits(pattern, body, **conv)
-    assert found is not None
-    assert set(found) == {"c", "a", "b", "m", "y"}
-    assert hits(pattern, body.replace("Mul", "Add"), **conv) is None
-    leaking = {**conv, "outputs": "float[1,1,2,3] y, float[1,1,2,3] a"}
-    assert hits(pattern, body, **leaking) is None
-    assert hits(pattern, "c = Conv(x, w)\nd = Conv(x, w)\ny = Sub(c, d)", **conv) is None
-    assert hits(is_op("Conv").dominates(is_op("Sub")), body, **conv) is not None
-
-
-def test_recursive_patterns_match_chains_of_any_length() -> None:
-    chain = repeat(lambda inner: is_op("Relu")(inner), is_input().named("start"))
-    for length in range(4):
-        body = "".join(f"v{i + 1} = Relu(v{i})\n" for i in range(length)) + f"y = Exp(v{length})"
-        found = match(is_op("Exp")(chain), root(graph_of(body, inputs="float[2,3] v0")))
-        assert found is not None
-        assert len(found.nodes) == length + 1
-        assert found["start"].name == "v0"
-    assert hits(is_op("Exp")(chain), "a = Tanh(x)\ny = Exp(a)") is None
-
-
-def test_repeats_have_a_least_number_and_capture_every_round() -> None:
-    step_twice = repeat(lambda inner: inner + is_constant().named("bias"), is_input(), least=1)
-    graph = graph_of("a = Add(x, b1)\ny = Add(a, b2)", more="<float b1 = {1}, float b2 = {2}>")
-    found = match(step_twice, root(graph))
-    assert found is not None
-    assert [value.name for value in found.all("bias")] == ["b2", "b1"]
-    assert match(repeat(lambda inner: is_op("Relu")(inner), wildcard(), least=3), root(graph_of(CHAIN))) is None
-
-
-def test_a_wildcard_is_redirected_once() -> None:
-    alias = wildcard().redirect_to(is_op("Relu"))
-    with pytest.raises(PatternError) as caught:
-        alias.redirect_to(is_op("Exp"))
-    assert str(caught.value) == "this wildcard is already redirected; use a new wildcard() for another pattern"
-
-
 def test_branches_of_control_flow_have_patterns() -> None:
     body = """y = If(c) <
       then_branch = then_graph () => (float[2,3] t) { t = Relu(x) },
@@ -462,92 +366,11 @@ def test_a_pattern_without_end_is_stopped() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
-        (is_op("Cnov"), "the pattern names an unknown operator 'Cnov'; did you mean 'Conv'?"),
-        (is_op("Conv").has_attr(stride=2), "Conv has no attribute 'stride'; did you mean 'strides'?"),
-        (is_op("Relu")(wildcard(), wildcard()), "the pattern gives Relu 2 inputs, it has at most 1"),
-        (is_op("Relu")[1], "the pattern asks for output 1 of Relu, which has at most 1"),
-    ],
-)
-def test_a_pattern_that_can_never_match_is_an_error(pattern: Pattern, message: str) -> None:
-    with pytest.raises(PatternError) as caught:
-        match(pattern, root(graph_of(CHAIN)))
-    assert str(caught.value) == message
-
-
-def test_a_recursive_pattern_without_an_operator_is_an_error() -> None:
-    alias = wildcard()
-    alias.redirect_to(alias | is_op("Relu"))
-    with pytest.raises(PatternError) as caught:
-        match(alias, root(graph_of(CHAIN)))
-    assert str(caught.value) == "a recursive pattern leads to itself without an operator in between; it never ends"
-
-
-def test_mistakes_in_building_a_pattern_are_errors() -> None:
-    for build, message in (
-        (lambda: is_op(), "is_op takes one or more operator names, got ()"),
-        (lambda: is_op("Relu")(wildcard())(wildcard()), "the pattern of Relu already has arguments; call it once"),
-        (
-            lambda: is_op("Add")(..., wildcard()),
-            "'...' stands for the inputs that follow, so it can only be the last argument",
-        ),
-        (
-            lambda: is_op("Add")(wildcard(), 2.0),  # type: ignore[arg-type]
-            "an argument of the pattern of Add is 2.0, not a pattern; "
-            "write wildcard() for any value, is_constant(2.0) for a number, absent() for none",
-        ),
-        (lambda: is_op("Split")[-1], "outputs are counted from 0, got -1"),
-    ):
-        with pytest.raises(PatternError) as caught:
-            build()
-        assert str(caught.value) == message
-
-
 def test_constants_of_several_numbers_match_element_by_element() -> None:
     graph = graph_of("y = Mul(x, c)", more="<float[3] c = {1, 2, 3}>")
     assert match(is_op("Mul")(wildcard(), is_constant([1, 2, 3])), root(graph)) is not None
     assert match(is_op("Mul")(wildcard(), is_constant([1, 2])), root(graph)) is None
     assert match(is_op("Mul")(wildcard(), is_constant(where=lambda c: bool(np.all(c > 0)))), root(graph)) is not None
-
-
-def test_patterns_of_one_match_that_are_outputs_are_several_values() -> None:
-    x = wildcard()
-    products = outputs(*(is_op("MatMul")(x, is_constant()) for _ in range(3)))
-    weights = {
-        "inputs": "float[3,3] x",
-        "more": "<float[3,3] w, float[3,3] v, float[3,3] u>",
-        "outputs": "float[3,3] y",
-    }
-    weights["more"] = "<" + ", ".join(f"float[1,1] {name} = {{1}}" for name in "wvu") + ">"
-    assert hits(products, "y = MatMul(x, w)", **weights) is None
-    three = "a = MatMul(x, w)\nb = MatMul(x, v)\ny = MatMul(x, u)"
-    assert sorted(hits(products, three, **weights) or []) == ["a", "b", "y"]
-
-
-def test_every_arm_below_a_dominator_comes_from_the_parent() -> None:
-    pattern = dominates(is_op("Conv"), is_op("Relu", "Exp", "Add"), is_op("Add"))
-    given = {"inputs": "float[1,1,3,3] x, float[1,1,2,2] w, float[1,1,2,2] z", "outputs": "float[1,1,2,2] y"}
-    constants = {"more": "<float[1] one = {1}>"}
-    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, c)", **given) is not None
-    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, z)", **given) is None
-    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ne = Exp(z)\ny = Add(r, e)", **given) is None
-    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, one)", **given, **constants) is not None
-    assert hits(pattern, "c = Conv(x, w)\nr = Relu(c)\ne = Exp(one)\ny = Add(r, e)", **given, **constants) is None
-
-
-def test_long_chains_repeat_without_recursion() -> None:
-    body = "".join(f"v{i + 1} = Relu(v{i})\n" for i in range(3000)) + "y = Exp(v3000)"
-    chain = repeat(lambda inner: is_op("Relu")(inner), is_input().named("start"))
-    node = root(graph_of(body, inputs="float[2,3] v0"))
-    found = match(is_op("Exp")(chain), node)
-    assert found is not None
-    assert len(found.members) == 3001
-    assert dominates(is_op("Relu"), wildcard(), is_op("Exp")) is not None
-    long = match(dominates(is_input(), is_op("Relu"), is_op("Exp")), node)
-    assert long is not None
-    assert len(long.members) == 3001
 
 
 def test_a_sum_of_many_finds_its_terms_without_trying_all_orders() -> None:
@@ -591,48 +414,3 @@ def test_predicates_may_answer_with_numpy_booleans() -> None:
     pattern = is_op("Mul")(wildcard().where(lambda x: np.bool_(True)), is_constant(where=lambda c: (c > 0).all()))
     assert match(pattern, root(graph), check=lambda found: np.True_) is not None
     assert match(pattern, root(graph), check=lambda found: np.False_) is None
-
-
-def big(value: object) -> bool:
-    raise KeyError("size")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
-        (
-            is_op("Mul")(wildcard().where(big), wildcard()),
-            "the predicate 'big' of a pattern raised KeyError for 'x': 'size'",
-        ),
-        (
-            is_op("Mul")(wildcard(), is_constant(where=big)),
-            "the predicate 'big' of a pattern raised KeyError for constant 'c': 'size'",
-        ),
-    ],
-)
-def test_predicates_that_fail_are_named(pattern: Pattern, message: str) -> None:
-    with pytest.raises(PatternError) as caught:
-        match(pattern, root(graph_of("y = Mul(x, c)", more="<float[3] c = {1, 2, 3}>")))
-    assert str(caught.value) == message
-    assert isinstance(caught.value.__cause__, KeyError)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda p: p.has_dtype("FLOAT"), "has_dtype: 'FLOAT' is not an element type; did you mean 'float32'?"),
-        (lambda p: p.has_dtype("flaot16"), "has_dtype: 'flaot16' is not an element type; did you mean 'float16'?"),
-        (lambda p: p.has_shape((1, 3)), "has_shape takes the dimensions one by one; write has_shape(1, 3)"),
-        (
-            lambda p: p.has_shape(1.5),
-            "has_shape: 1.5 is not a dimension; write a number, a name, an expression of names, None for any "
-            "or ... for several",
-        ),
-        (lambda p: p.has_rank("3"), "has_rank takes one or more numbers, as in has_rank(3, 4), got '3'"),
-        (lambda p: p.where(3), "where takes a function of a value, got 3"),
-    ],
-)
-def test_demands_that_can_never_hold_are_errors(build: Callable[[Pattern], Pattern], message: str) -> None:
-    with pytest.raises(PatternError) as caught:
-        build(wildcard())
-    assert str(caught.value) == message

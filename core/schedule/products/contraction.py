@@ -83,8 +83,8 @@ class ContractionScheduler(Factors):
         outer = {axis: self.parts.shape[axis] for axis in self.parts.outer}
         if self.mode in ("in place", "packed before"):
             return nest("outer", outer, "parallel", self._blocks)
-        width = self.tile.columns if self.mode == "packed by panel" else self.padded
-        self.buffer = scratch("panels", self.kind.dtype, width * self.parts.terms)
+        width, count = (self.tile.columns, 1) if self.mode == "packed by panel" else (self.padded, self.panels)
+        self.buffer = scratch("panels", self.kind.dtype, width * self.parts.terms + count * self.spill)
         if self.starts.of_right is not None:
             self.starts.columns = scratch("column_sums", "int32", width)
         match self.mode:

@@ -86,6 +86,8 @@ class Factors:
         self.mode: Mode = "in place"
         self.buffer: Buffer | None = None
         """The panels that are filled at run time."""
+        self.spill = 0
+        """So many elements behind each panel may be written while it is filled."""
         self.copied_rows: Buffer | None = None
         """The rows of the left factor at a better distance, if they are copied at run time."""
         self.starts = Starts(sums, parts.multiply.turned)
@@ -218,7 +220,8 @@ class Factors:
 
     def panel_place(self, panel: Panel, offset: Expression | int, lanes: int = 0) -> Expression:
         """Return the index in the buffer of the vector ``offset`` elements into the current row of a panel."""
-        begin = b.index(0) if self.mode == "packed by panel" else b.multiply(panel.begin, self.parts.terms)
+        before = b.add(b.multiply(panel.begin, self.parts.terms), b.multiply(panel.number, self.spill))
+        begin = b.index(0) if self.mode == "packed by panel" else before
         row = b.add(begin, b.multiply(self.parts.term(), panel.vectors * self.tile.lanes))
         return ramp(b.add(row, offset), lanes or self.tile.lanes)
 

@@ -39,7 +39,19 @@ from graft.core.schedule.strategies.winograd_cost import direct_cycles
 from graft.core.schedule.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import Window, weakened
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Load, Reduction, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.ir import (
+    Block,
+    Buffer,
+    Expression,
+    For,
+    If,
+    Load,
+    Reduction,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
 from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, substitute
 
@@ -164,6 +176,8 @@ class _PatchScheduler(ContractionScheduler):
         self.flat = flat
         self.row_length = flat.extents[-1]
         self.row_count = math.prod(flat.extents[:-1])
+        if self.row_length % self.tile.columns:
+            self.spill = -(-min(self.row_length, self.tile.columns) // self.tile.lanes) * self.tile.lanes
 
     def must_pack(self) -> bool:
         """A patch is always copied."""
@@ -171,28 +185,49 @@ class _PatchScheduler(ContractionScheduler):
 
     def pack(self, outer: Outer, panel: Panel) -> Statement:
         """Return the loops that fill a panel: for each window position and channel, the runs of pixels in it."""
+        width, length = panel.vectors * self.tile.lanes, self.row_length
+        row, column = Variable("row"), Variable("column")
+        body = self._run(outer, panel, row, column)
+        if length % width:
+            runs = self._runs(outer, panel, row, column)
+            body = If(b.less_equal(b.add(column, width), length), body, runs) if width <= length else runs
+        return bind([(row, b.divide(panel.begin, length)), (column, b.modulo(panel.begin, length))], body)
+
+    def _run(self, outer: Outer, panel: Panel, row: Expression, column: Expression) -> Statement:
+        """Return the loops that fill a panel whose pixels are all of one row."""
+        assert self.buffer is not None
+        stores: list[Statement] = []
+        for vector in range(panel.vectors):
+            start = vector * self.tile.lanes
+            value = self.patch(outer, row, b.add(column, start), None)
+            stores.append(Store(self.buffer, (self.panel_place(panel, start),), value))
+        return self.over_depth(Block(tuple(stores)))
+
+    def _runs(self, outer: Outer, panel: Panel, row: Expression, column: Expression) -> Statement:
+        """Return the loops that fill a panel with pixels of several rows.
+
+        Whole vectors are stored, since a mask makes a store many times as slow on some processors: what is behind the
+        end of a run is replaced by the next run, behind the last by the next term, and behind the last term is room.
+        """
         assert self.buffer is not None
         lanes, width, length = self.tile.lanes, panel.vectors * self.tile.lanes, self.row_length
-        row, column = Variable("row"), Variable("column")
-        runs = 1 if length % width == 0 else -(-(width - 1) // length) + 1
         limits: list[tuple[Variable, Expression]] = []
         stores: list[Statement] = []
-        for run in range(min(runs, self.row_count)):
-            first = column if run == 0 else b.index(0)
-            offset = b.index(0) if run == 0 else b.subtract(b.index(run * length), column)
-            limit = Variable(f"limit{run}")
-            limits.append((limit, self._limit(b.add(row, run), first, offset, width)))
-            for start in range(0, min(length, width), lanes):
-                mask = None if runs == 1 else b.less(ramp(start, lanes), wide(limit, lanes))
-                value = self.patch(outer, b.add(row, run), b.add(first, start), mask)
-                place = self.panel_place(panel, b.add(offset, start))
-                stores.append(Store(self.buffer, (place,), value, mask))
         if panel.cut:
             # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
             last = self.panel_place(panel, width - lanes)
-            stores.insert(0, Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
-        places = [(row, b.divide(panel.begin, length)), (column, b.modulo(panel.begin, length))]
-        return bind([*places, *(limits if runs > 1 else ())], self.over_depth(Block(tuple(stores))))
+            stores.append(Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
+        for run in range(min(-(-(width - 1) // length) + 1, self.row_count)):
+            first = column if run == 0 else b.index(0)
+            offset = b.index(0) if run == 0 else b.minimum(b.subtract(b.index(run * length), column), b.index(width))
+            limit, place = Variable(f"limit{run}"), Variable(f"offset{run}")
+            limits += [(limit, self._limit(b.add(row, run), first, offset, width)), (place, offset)]
+            for start in range(0, min(length, width), lanes):
+                value = self.patch(
+                    outer, b.add(row, run), b.add(first, start), b.less(ramp(start, lanes), wide(limit, lanes))
+                )
+                stores.append(Store(self.buffer, (self.panel_place(panel, b.add(place, start)),), value))
+        return bind(limits, self.over_depth(Block(tuple(stores))))
 
     def _limit(self, row: Expression, first: Expression, offset: Expression, width: int) -> Expression:
         """Return how many pixels of a run lie in its row, in the panel and in the image."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
+from graft.core.schedule.parameters import PACKINGS, ContractionParameters, Packing
 from graft.core.schedule.products import contraction
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.ir import Constant, Store
@@ -90,6 +91,22 @@ def test_what_lies_behind_the_last_pixel_is_cleared() -> None:
     ]
     assert store.value == Constant(0.0, FLOAT32.with_lanes(16))
     check(kernel, arrays)
+
+
+@pytest.mark.parametrize("width", [3, 5, 12, 19])
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_panels_of_several_rows_are_filled_by_whole_vectors(packing: Packing, width: int, target: Target) -> None:
+    plain = replace(target, without=frozenset({"winograd"}))
+    kernel, arrays = convolution((2, 2, 4, width), (6, 2, 3, 3), pads=[1, 1, 1, 1])
+    found = schedule(kernel, plain, ContractionParameters(packing=packing, columns="pixels"))
+    stores = [
+        one for one in walk_statements(found.function.body) if isinstance(one, Store) and one.buffer.name == "panels"
+    ]
+    assert stores
+    assert all(one.mask is None for one in stores)
+    (result,), (expected,) = outputs_of(kernel, found, arrays)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize(

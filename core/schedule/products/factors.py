@@ -10,6 +10,7 @@ from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.unswitch import unswitched
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import ContractionParameters, Packing
 from graft.core.schedule.products.blocking import Blocking, Columns, Panel, Range, choose_blocking, wanted_tasks
@@ -202,10 +203,11 @@ class Factors:
         count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
         return rows.around(Block((For(row, count, "parallel", copy), body)))
 
-    def over_depth(self, body: Statement) -> Statement:
-        """Return the loops of the reduction around ``body``."""
+    def over_depth(self, body: Statement, *, is_masked: bool = False) -> Statement:
+        """Return the loops of the reduction around ``body``; masks of loads are looked at before the innermost."""
         for loop in reversed(self.parts.depth):
-            body = For(loop.variable, b.index(loop.extent), "serial", body)
+            around = For(loop.variable, b.index(loop.extent), "serial", body)
+            body = unswitched(around) if is_masked and loop is self.parts.depth[-1] else around
         return instantiate(body, {})  # the sums have loops over the same terms
 
     def pack(self, outer: Outer, panel: Panel) -> Statement:

@@ -201,7 +201,7 @@ class _PatchScheduler(ContractionScheduler):
             start = vector * self.tile.lanes
             value = self.patch(outer, row, b.add(column, start), None)
             stores.append(Store(self.buffer, (self.panel_place(panel, start),), value))
-        return self.over_depth(Block(tuple(stores)))
+        return self.over_depth(Block(tuple(stores)), is_masked=True)
 
     def _runs(self, outer: Outer, panel: Panel, row: Expression, column: Expression) -> Statement:
         """Return the loops that fill a panel with pixels of several rows.

@@ -163,6 +163,13 @@ class Request:
                 raise PlanError(
                     f"isolation names '{name}', which is none of the backends {', '.join(plugin_of)}", backend=name
                 )
+            plugin = plugin_of.get(name, name)
+            if plugin != name and how.compile:  # it was imported here before anybody knew whose the backend is
+                raise PlanError(
+                    f"isolation names backend '{name}' of plugin '{plugin}'; name the plugin, '{plugin}', which is "
+                    "then imported in a process of its own",
+                    backend=name,
+                )
             found[plugin_of.get(name, name)] = how
         return found
 

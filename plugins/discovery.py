@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from graft import __version__
 from graft.plugins.hooks import PROJECT
+from graft.runtime.plugin_files import import_file
 
 DISTRIBUTION = "graft-compiler"
 BUILT_IN = {
@@ -70,7 +69,7 @@ class PluginSource:
         if self.damage:
             raise ImportError(self.damage)
         if self.is_file:
-            return _load_file(Path(self.value), f"graft_plugin_{self.name}")
+            return import_file(Path(self.value))
         if EntryPoint.pattern.match(self.value) is None:
             raise ImportError(f"'{self.value}' is not an entry point; write my_package.npu or my_package.npu:Npu")
         return EntryPoint(self.name, self.value, PROJECT).load()
@@ -116,17 +115,3 @@ def clashes(sources: Iterable[PluginSource]) -> dict[str, list[PluginSource]]:
     for source in sources:
         by_name.setdefault(source.name, []).append(source)
     return {name: claims for name, claims in by_name.items() if len(claims) > 1}
-
-
-def _load_file(path: Path, module_name: str) -> object:
-    specification = importlib.util.spec_from_file_location(module_name, path)
-    if specification is None or specification.loader is None:
-        raise ImportError(f"'{path.name}' is not a Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[module_name] = module  # dataclasses and pickling look a class's module up there
-    try:
-        specification.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[module_name]
-        raise
-    return module

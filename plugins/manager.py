@@ -30,6 +30,8 @@ from graft.plugins.statement import statement_of
 from graft.plugins.time_limit import IMPORT_SECONDS, time_limit
 from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
+from graft.runtime.loaders import PluginFile
+from graft.runtime.plugin_files import name_of
 
 if TYPE_CHECKING:
     from graft.core.machine.machine import Machine
@@ -111,7 +113,7 @@ class PluginManager:
         path = Path(path)
         if not path.is_file():
             raise PluginError(f"no plugin file '{path}'; give the path of a Python file", plugin=path.stem)
-        plugin = Plugin(PluginSource(path.stem, str(path), is_file=True), named=True)
+        plugin = Plugin(PluginSource(name_of(path), str(path.absolute()), is_file=True), named=True)
         self._load()
         self._load_one(plugin)
         if plugin.failure is not None:
@@ -395,7 +397,16 @@ class PluginManager:
             own = backend.backend if isinstance(backend, FencedBackend) else backend
             found |= {loader.kind: loader for loader in loaders_of(own, backend.name)}
         kinds = {module.kind for module in modules}
-        return [loader for kind, loader in found.items() if kind in kinds]
+        files = self.files({module.plugin for module in modules})
+        return [*files, *(loader for kind, loader in found.items() if kind in kinds)]
+
+    def files(self, plugins: Collection[str]) -> list[PluginFile]:
+        """Return those of some plugins that are files: other processes find them by these."""
+        return [
+            PluginFile(plugin.name, plugin.source.value)
+            for plugin in self._plugins
+            if plugin.source.is_file and plugin.name in plugins
+        ]
 
 
 def _admit_datatypes(owner: str, datatypes: list[Any]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ import numpy as np
 from graft.errors import ArtifactError, PluginError
 from graft.runtime.arguments import Kind
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
+from graft.runtime.plugin_files import import_file
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,6 +61,14 @@ class PythonLoader:
 Loader = NativeLoader | PythonLoader
 
 
+@dataclass(frozen=True, slots=True)
+class PluginFile:
+    """A plugin that is a file and has no entry point: its loaders are found by importing it, in other processes too."""
+
+    plugin: str
+    path: str
+
+
 def fault_of_loader(loader: object) -> str:
     """Return what is wrong with something that ought to be a loader, "" if nothing is."""
     if not isinstance(loader, NativeLoader | PythonLoader):
@@ -76,18 +87,25 @@ def fault_of_loader(loader: object) -> str:
 
 
 LOADERS = Kind(
-    "a list of NativeLoader or PythonLoader objects",
-    lambda value: isinstance(value, list | tuple) and all(fault_of_loader(one) == "" for one in value),
+    "a list of NativeLoader, PythonLoader or PluginFile objects",
+    lambda value: (
+        isinstance(value, list | tuple)
+        and all(isinstance(one, PluginFile) or fault_of_loader(one) == "" for one in value)
+    ),
 )
 
 
 class LoaderRegistry:
-    """Loaders by kind, each with its owner's name."""
+    """Loaders by kind, each with its owner's name, and the files of plugins that bring more."""
 
-    def __init__(self, loaders: Iterable[Loader] = ()) -> None:
+    def __init__(self, loaders: Iterable[Loader | PluginFile] = ()) -> None:
         self._loaders: dict[str, tuple[Loader, str]] = {}
+        self._files: dict[str, PluginFile] = {}
         for loader in loaders:
-            self.add(loader)
+            if isinstance(loader, PluginFile):
+                self._files[loader.plugin] = loader
+            else:
+                self.add(loader)
 
     def add(self, loader: Loader, owner: str = "the caller") -> None:
         """Register a loader; raise PluginError if it is none, or if its kind is taken, naming both owners."""
@@ -104,26 +122,33 @@ class LoaderRegistry:
     def resolve(self, kind: str, plugin: str = "", install: str = "") -> Loader | None:
         """Return the loader for ``kind``, or None for the kinds that the runtime loads itself.
 
-        A registered loader comes first, then the entry point ``plugin`` of group ``graft``. Raises ArtifactError that
-        names kind, plugin and the line that installs it.
+        A registered loader comes first, then the file of ``plugin``, then its entry point of group ``graft``. Raises
+        ArtifactError that names kind, plugin and the line that installs it.
         """
         if kind in self._loaders:
             return self._loaders[kind][0]
         if kind == NATIVE:
             return None
-        entry = _entry_point(kind, plugin)
+        load = self._import_of(kind, plugin)
         if kind == C_SOURCE:
-            if entry is not None:  # opens the vendor's libraries where only it finds them
-                _loaders_of_plugin(entry, kind, plugin, install)
+            if load is not None:  # opens the vendor's libraries where only it finds them
+                _loaders_of_plugin(load, kind, plugin, install)
             return None
-        if entry is None:
+        if load is None:
             raise _missing(kind, plugin, install, "")
-        for loader in _loaders_of_plugin(entry, kind, plugin, install):
+        for loader in _loaders_of_plugin(load, kind, plugin, install):
             if loader.kind not in self._loaders:
                 self.add(loader, f"plugin '{plugin}'")
         if kind not in self._loaders:
             raise _missing(kind, plugin, install, "; it is installed, but its version has no such loader")
         return self._loaders[kind][0]
+
+    def _import_of(self, kind: str, plugin: str) -> Callable[[], Any] | None:
+        """Return what imports a plugin, None where it is neither a file nor installed."""
+        if plugin in self._files:
+            return partial(import_file, Path(self._files[plugin].path))
+        entry = _entry_point(kind, plugin)
+        return None if entry is None else entry.load
 
 
 def _missing(kind: str, plugin: str, install: str, reason: str) -> ArtifactError:
@@ -160,10 +185,10 @@ def found_by_name(plugin: str) -> bool:
     return _entry_point("", plugin) is not None
 
 
-def _loaders_of_plugin(entry: EntryPoint, kind: str, plugin: str, install: str) -> list[Loader]:
-    """Return what the plugin offers; whatever it raises becomes an ArtifactError that names it."""
+def _loaders_of_plugin(load: Callable[[], Any], kind: str, plugin: str, install: str) -> list[Loader]:
+    """Return what the plugin that is imported offers; what it raises becomes an ArtifactError that names it."""
     try:
-        found = [loader for function in _providers(entry.load()) for loader in function()]
+        found = [loader for function in _providers(load()) for loader in function()]
         for fault in filter(None, map(fault_of_loader, found)):
             raise TypeError(fault)
         return found

@@ -13,7 +13,7 @@ from graft.runtime.artifact import check, read
 from graft.runtime.isolation.connection import WorkerError
 from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.isolation.program import loaded
-from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, Loader
+from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, Loader, PluginFile
 from graft.runtime.procedure import Procedure, ProgramDescription
 from graft.runtime.program import Program
 from graft.runtime.recompilation import recompiler
@@ -25,7 +25,7 @@ def load(
     *,
     threads: int | None = None,
     strict: bool = False,
-    loaders: Iterable[Loader] = (),
+    loaders: Iterable[Loader | PluginFile] = (),
     isolation: Isolations | None = None,
 ) -> Program:
     """Return the program in an artifact, ready to run; ``threads`` is None for as many as the process may use.
@@ -55,7 +55,9 @@ def load(
         return loaded(recompile(description, failed, threads), threads, given, isolation)
 
 
-def _failing(description: ProgramDescription, loaders: tuple[Loader, ...], isolation: Isolations | None) -> list[int]:
+def _failing(
+    description: ProgramDescription, loaders: tuple[Loader | PluginFile, ...], isolation: Isolations | None
+) -> list[int]:
     """Return the numbers of the modules that cannot be loaded, each tried by itself, but for those of many calls."""
     nothing = Procedure("main", (), (), (), ())
     failed = []

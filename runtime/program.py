@@ -29,7 +29,7 @@ from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.devices import call_text
 from graft.runtime.foreign import shown
-from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader
+from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader, PluginFile
 from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import pack, packed_of, unpack
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
@@ -62,7 +62,7 @@ class Program:
         loaders=LOADERS,
     )  # fmt: skip
     def from_description(
-        cls, description: ProgramDescription, threads: int | None = None, loaders: Iterable[Loader] = ()
+        cls, description: ProgramDescription, threads: int | None = None, loaders: Iterable[Loader | PluginFile] = ()
     ) -> Program:
         """Load a program in this process; ``threads`` is None for as many as the process may use.
 

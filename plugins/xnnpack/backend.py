@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graft.plugins.c_source_backend import CSourceBackend
 from graft.plugins.xnnpack import library
+from graft.plugins.xnnpack.limits import LIMITED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,12 +25,14 @@ class XnnpackBackend(CSourceBackend):
     """Operators in float32 by XNNPACK; the model for a library whose operators are made once and run often.
 
     A call makes its operator, which packs the weights, in its first run and keeps it. Between calls of a region images
-    lie with channels last, as XNNPACK has them; at its borders they are turned.
+    lie with channels last, as XNNPACK has them; at its borders they are turned. XNNPACK takes subnormal numbers for
+    zeros, and limits almost every result, if only by infinities: its maxima and minima take NaN for a number.
     """
 
     name: ClassVar[str] = "xnnpack"
     priority: ClassVar[int] = 35
     by_default: ClassVar[bool] = False
+    loses_nan: ClassVar[frozenset[str]] = LIMITED
     headers: ClassVar[tuple[str, ...]] = ("xnnpack.h", "stdlib.h", "string.h")
     libraries: ClassVar[tuple[str, ...]] = (library.NAME,)
     install: ClassVar[str] = library.INSTALL

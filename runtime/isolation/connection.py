@@ -25,7 +25,7 @@ from graft.runtime.isolation.messages import pair, receive, send
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.isolation.package import Package, write
 from graft.runtime.isolation.supervisor import stop
-from graft.runtime.loaders import Loader, PythonLoader
+from graft.runtime.loaders import Loader, PluginFile, PythonLoader
 from graft.runtime.procedure import Module
 
 GRACE = 5.0
@@ -125,6 +125,7 @@ class Supervision:
                 self._process.wait(GRACE)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+                self._process.wait(GRACE)
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Origin:
     kind: str
     plugin: str
     install: str
-    given: Loader | None
+    given: Loader | PluginFile | None
 
 
 class Connection:

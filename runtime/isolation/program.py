@@ -12,7 +12,7 @@ from graft.errors import ArtifactError, RunError
 from graft.runtime.artifact import check
 from graft.runtime.isolation.connection import Origin, Supervision, WorkerError, isolated
 from graft.runtime.isolation.options import Isolation, Isolations, isolations, isolations_of
-from graft.runtime.loaders import Loader, LoaderRegistry, found_by_name
+from graft.runtime.loaders import Loader, LoaderRegistry, PluginFile, found_by_name
 from graft.runtime.objects import require_runtime
 from graft.runtime.program import Program, check_threads, native_program
 from graft.runtime.recompilation import recompiler
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def loaded(
     description: ProgramDescription,
     threads: int | None,
-    loaders: Iterable[Loader] = (),
+    loaders: Iterable[Loader | PluginFile] = (),
     isolation: Isolations | None = None,
 ) -> Program:
     """Return a program in this process, but for the modules of plugins that are to be isolated.
@@ -51,7 +51,7 @@ class IsolatedProgram(Program):
         self,
         description: ProgramDescription,
         threads: int | None,
-        loaders: tuple[Loader, ...],
+        loaders: tuple[Loader | PluginFile, ...],
         how: Mapping[str, Isolation],
     ) -> None:
         self._wanted, self._loaders, self._how = threads, loaders, how
@@ -76,12 +76,20 @@ class IsolatedProgram(Program):
             apart.setdefault(kind, []).append(module)
             modules.append(replace(module, kind=kind))
         for kind, rows in apart.items():
-            given = next((one for one in self._loaders if one.kind == rows[0].kind), None)
-            if found_by_name(rows[0].plugin):  # then nothing of this process is needed
-                given = None
+            given = self._given(rows[0])
             origin = Origin(rows[0].kind, rows[0].plugin, rows[0].install, given)
             found[kind] = isolated(kind, rows, origin, self._how[rows[0].plugin], threads, self._supervision)
         return native_program(replace(description, modules=tuple(modules)), found, threads, shared=True)
+
+    def _given(self, module: Module) -> Loader | PluginFile | None:
+        """Return what another process finds a module's loader by; None where the plugin's name is enough."""
+        for one in self._loaders:
+            if isinstance(one, PluginFile) and one.plugin == module.plugin:
+                return one
+        if found_by_name(module.plugin):
+            return None
+        kinds = (one for one in self._loaders if not isinstance(one, PluginFile) and one.kind == module.kind)
+        return next(kinds, None)
 
     def __call__(self, *arrays: Any, outputs_on: str | None = None, **named: Any) -> Any:
         """Run the program as `Program` does; a call that loses a process is tried again."""

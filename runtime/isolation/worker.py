@@ -15,7 +15,7 @@ import graft.runtime._native as _native
 from graft.runtime.foreign import kind_of, said
 from graft.runtime.isolation.messages import receive, send
 from graft.runtime.isolation.package import Package, read
-from graft.runtime.loaders import Loader, LoaderRegistry, NativeLoader
+from graft.runtime.loaders import Loader, LoaderRegistry, NativeLoader, PluginFile
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
 
 STATUS_GONE = 70
@@ -87,8 +87,7 @@ def _program_of(package: Package) -> Any:
 
 def _loader_of(facts: dict[str, Any]) -> Loader | None:
     """Return the module's loader; None for kinds that the runtime loads itself."""
-    given = facts["loader"]
-    if given is None:
-        return LoaderRegistry().resolve(facts["kind"], facts["plugin"], facts["install"])
-    loader: Loader = pickle.loads(b64decode(given))  # what the host itself pickled
-    return loader
+    # What the host itself pickled: its loader, or the file of the plugin, or nothing.
+    given: Loader | PluginFile | None = pickle.loads(b64decode(facts["loader"])) if facts["loader"] else None
+    registry = LoaderRegistry(() if given is None else (given,))
+    return registry.resolve(facts["kind"], facts["plugin"], facts["install"])

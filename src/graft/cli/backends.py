@@ -11,6 +11,7 @@ import click
 
 from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import print_json, print_table
+from graft.runtime.plugin_files import name_of
 
 if TYPE_CHECKING:
     from graft.plugins.discovery import PluginSource
@@ -33,7 +34,7 @@ def list_backends(state: State) -> None:
     """List the installed plugins from their metadata, without importing any."""
     from graft.plugins.discovery import PluginSource, clashes, discover
 
-    files = (PluginSource(Path(path).stem, path, is_file=True) for path in state.plugin_files)
+    files = (PluginSource(name_of(Path(path)), path, is_file=True) for path in state.plugin_files)
     sources = [*discover(), *files]
     refused = clashes(sources)
     rows = [

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from graft.cli.common import State, is_artifact, names_or_none
+from graft.runtime.plugin_files import name_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from graft.core.model.dimensions import Wish
-    from graft.runtime.loaders import Loader
+    from graft.runtime.loaders import Loader, PluginFile
     from graft.runtime.program import Program
 
 Shapes = Sequence[tuple[str, tuple[int, ...]]]
@@ -96,9 +97,10 @@ def feeds_of(
 def load_artifact(state: State, path: Path, threads: int | None, strict: bool = False) -> Program:
     """Return the program of an artifact; the loaders of ``--plugin`` files take part."""
     runtime = import_module("graft.runtime")
-    loaders: list[Loader] = []
+    loaders: list[Loader | PluginFile] = []
     if state.plugin_files:
-        loaders += state.manager().module_loaders({Path(file).stem for file in state.plugin_files}).values()
+        names = {name_of(Path(file)) for file in state.plugin_files}
+        loaders += [*state.manager().files(names), *state.manager().module_loaders(names).values()]
     program: Program = runtime.load(
         path, threads=threads, strict=strict, loaders=loaders, isolation=dict(state.isolation) or None
     )

@@ -121,7 +121,7 @@ def partitioned(model: Source, request: Request) -> Partitioned:
 
 def estimator_for(backends: Sequence[Backend], options: CompileOptions) -> Estimator:
     """Return the model of what regions cost here, with as many threads as the program will have."""
-    return Roofline(backends, OPERATORS, options.threads)
+    return Roofline(backends, OPERATORS, options.threads, options.target)
 
 
 def times_for(

@@ -17,9 +17,9 @@ class BackendLike(Protocol):
 
     It may have more members: ``control_flow = True`` says that it takes If, Loop and Scan whole, ``packed = True`` that
     it takes strings, sequences and optionals, ``fallback = True`` that it is there to take what others leave,
-    ``cost(region)`` prices a region for placement by cost, ``yields(node)`` says what it takes only in passing, and
-    ``fuses = True`` that it takes over what others yield, ``loses_nan`` which operators it computes otherwise than ONNX
-    says where a NaN comes; ``device`` is the memory that its regions compute in.
+    ``cost(region)`` and ``cost_on(region, target)`` price a region for placement by cost, ``yields(node)`` says what it
+    takes only in passing, and ``fuses = True`` that it takes over what others yield, ``loses_nan`` which operators it
+    computes otherwise than ONNX says where a NaN comes; ``device`` is the memory that its regions compute in.
     """
 
     @property

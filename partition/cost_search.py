@@ -9,13 +9,12 @@ another one counts as cheaper only by more than a margin, for a model knows a ve
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import onnx_ir as ir
 
-from graft.core.reject import Reject
 from graft.partition.backend_like import MAIN_MEMORY, memory_of
 from graft.partition.costs import value_bytes
 from graft.partition.estimators import Estimator
@@ -23,6 +22,7 @@ from graft.partition.plan import Plan
 from graft.partition.problem import Partitioned, Problem, Row
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.partition.region_structure import structure
+from graft.partition.totals import MOVED, Least, Totals
 
 BEAM = 3
 """How many plans are developed further at a time."""
@@ -71,20 +71,39 @@ class Priced:
     trusted: bool = False
 
 
-def cheapest(problem: Problem, estimator: Estimator, times: PlanTimes | None = None) -> Partitioned:
-    """Return the cheapest partitioning that is found within ``problem.policy.search_budget`` plans.
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The partitioning that a search found, and what it was compared with; None where there was nothing to compare."""
+
+    result: Partitioned
+    totals: Totals | None
+
+
+def cheapest(problem: Problem, estimator: Estimator, times: PlanTimes | None = None) -> Chosen:
+    """Return the cheapest partitioning that is found within ``problem.policy.search_budget`` plans, and its rivals.
 
     With ``times``, recorded times decide where the plan of the fallback backends has one; with the placement
     ``measured`` they are taken first.
     """
     if not set(problem.names) - set(problem.fallbacks):
-        return problem.solve()
-    pool = _Search(problem, estimator).run()
-    if times is None:
-        return pool[0].result
-    if problem.policy.placement == "measured":
+        return Chosen(problem.solve(), None)
+    search = _Search(problem, estimator)
+    pool = search.run()
+    if times is not None and problem.policy.placement == "measured":
         times.measure([entry.result for entry in _baseline_first(pool)])
-    return _fastest(pool, times).result
+    known = [] if times is None else _recorded(pool, times)
+    best = pool[0] if not known else min(known, key=_believed)[0]
+    return Chosen(best.result, _totals(best, search, {entry.choice: seconds for entry, seconds in known}, pool))
+
+
+def _totals(best: Priced, search: _Search, known: Mapping[Choice, float], pool: Sequence[Priced]) -> Totals:
+    """Return the chosen plan's time beside those of others, by the model, and measured where that decided."""
+    measured = Least()
+    for entry in pool:
+        if entry.choice in known:
+            measured.add(entry.result.plan, known[entry.choice])
+    margin = search.estimator.margin
+    return Totals(best.seconds, search.least.seconds, known.get(best.choice), measured.seconds, margin)
 
 
 def faster(problem: Problem, greedy: Partitioned, estimator: Estimator, times: PlanTimes | None) -> str:
@@ -114,6 +133,7 @@ class _Search:
     problem: Problem
     estimator: Estimator
     looked_at: int = 0
+    least: Least = field(default_factory=Least)
     _known: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def run(self) -> list[Priced]:
@@ -174,17 +194,19 @@ class _Search:
     def priced(self, choice: Choice, trusted: bool = False) -> Priced:
         """Partition as a choice says and price the result; operators that nobody takes are beyond price."""
         self.looked_at += 1
-        reasons = dict.fromkeys(choice.refused, Reject("cost", "another placement is cheaper as a whole"))
-        result = self.problem.solve(reasons, choice.dropped)
-        return Priced(choice, result, self.seconds(result), trusted)
+        result = self.problem.solve(dict.fromkeys(choice.refused, MOVED), choice.dropped)
+        seconds = self.seconds(result)
+        self.least.add(result.plan, seconds)
+        return Priced(choice, result, seconds, trusted)
 
     def seconds(self, result: Partitioned) -> float:
         """Return the price of a partitioning."""
         if result.plan.unplaced:
             return math.inf
         typical = self.problem.work.typical
-        moved = sum(self.estimator.copy_seconds(value_bytes(value, typical)) for value in handed_over(result.model))
         memories = {one.name: device for one in self.problem.backends if (device := memory_of(one)) != MAIN_MEMORY}
+        values = handed_over(result.model, memories)
+        moved = sum(self.estimator.copy_seconds(value_bytes(value, typical)) for value in values)
         moved += sum(
             self.estimator.transfer_seconds(value_bytes(value, typical))
             for value in (transferred(result.model, memories) if memories else ())
@@ -198,8 +220,12 @@ class _Search:
         return self._known[key]
 
 
-def handed_over(model: ir.Model) -> Iterator[ir.Value]:
-    """Yield the values that pass between regions of different backends, once for every backend that reads one."""
+def handed_over(model: ir.Model, memories: Collection[str] = ()) -> Iterator[ir.Value]:
+    """Yield the values that pass between regions of different backends, once for every backend that reads one.
+
+    ``memories`` names backends that do not compute in main memory: what one of them reads or makes is read and written
+    by its kernels, or `transferred`.
+    """
     seen: set[tuple[ir.Value, str]] = set()
     for graph in model.graphs():
         for call in graph:
@@ -208,7 +234,8 @@ def handed_over(model: ir.Model) -> Iterator[ir.Value]:
             backend = call.metadata_props["Compiler"]
             for value in call.inputs:
                 producer = None if value is None else value.producer()
-                if value is None or producer is None or producer.metadata_props.get("Compiler") in (None, backend):
+                maker = None if producer is None else producer.metadata_props.get("Compiler")
+                if value is None or maker in (None, backend) or maker in memories or backend in memories:
                     continue
                 if (value, backend) not in seen:
                     seen.add((value, backend))
@@ -240,12 +267,16 @@ def _baseline_first(pool: Sequence[Priced]) -> list[Priced]:
     return sorted(pool, key=lambda entry: not entry.trusted)
 
 
-def _fastest(pool: Sequence[Priced], times: PlanTimes) -> Priced:
-    """Return the plan with the smallest recorded time; the cheapest by the model where its rivals have none."""
+def _recorded(pool: Sequence[Priced], times: PlanTimes) -> list[tuple[Priced, float]]:
+    """Return the plans with recorded times, none unless the fallback backends' has one and a rival, too."""
     known = [(entry, seconds) for entry in pool if (seconds := times.recorded(entry.result)) is not None]
-    if not any(entry.trusted for entry, _ in known) or len(known) < 2:
-        return pool[0]
-    return min(known, key=lambda pair: pair[1] if pair[0].trusted else pair[1] / (1 - NOISE))[0]
+    return known if any(entry.trusted for entry, _ in known) and len(known) > 1 else []
+
+
+def _believed(known: tuple[Priced, float]) -> float:
+    """Return a recorded time by which plans are compared: who is not trusted must be faster by more than noise."""
+    entry, seconds = known
+    return seconds if entry.trusted else seconds / (1 - NOISE)
 
 
 def _single_backends(problem: Problem, plan: Plan) -> Iterator[Choice]:

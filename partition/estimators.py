@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from graft.core.machine.target import Target
 from graft.core.operators.table import Cost, OperatorTable
 from graft.partition.backend_like import BackendLike
 from graft.partition.costs import Work, kernel_cost
@@ -46,12 +47,15 @@ class Roofline:
     """Operations or bytes, whichever takes longer (Williams et al., 2009), kernel by kernel.
 
     A backend says by ``cost(region)`` which kernels it makes of a region. One that does not is taken to compute every
-    operator by itself. The rates count for every backend alike and are those of one thread.
+    operator by itself. The rates count for every backend alike and are those of one
+    thread; what a backend computes on a device it tells in seconds.
     """
 
     backends: Sequence[BackendLike]
     operators: OperatorTable
     threads: int = 1
+    target: Target | None = None
+    """What code is for: backends whose device is among the target's price their kernels by it (`Backend.cost_on`)."""
     flops_per_second: float = 1e11
     bytes_per_second: float = 1e10
     margin: float = 0.15
@@ -61,14 +65,20 @@ class Roofline:
 
     def region_seconds(self, region: Region) -> float:
         """Return the time of a region's kernels one after another."""
-        own = next(
-            (getattr(backend, "cost", None) for backend in self.backends if backend.name == region.backend), None
-        )
-        costs = own(region) if own is not None else None
+        costs = self._said(region)
         if costs is None:
             costs = self._unknown(region)
         kernels = [costs] if isinstance(costs, Cost) else costs
         return sum(map(self._kernel, kernels)) + CALL_SECONDS
+
+    def _said(self, region: Region) -> Cost | Sequence[Cost] | None:
+        """Return what a region's backend says of it."""
+        backend = next((one for one in self.backends if one.name == region.backend), None)
+        on_target: Callable[[Region, Target], Cost | Sequence[Cost] | None] | None = getattr(backend, "cost_on", None)
+        if on_target is not None and self.target is not None:
+            return on_target(region, self.target)
+        own: Callable[[Region], Cost | Sequence[Cost] | None] | None = getattr(backend, "cost", None)
+        return None if own is None else own(region)
 
     def copy_seconds(self, size: int) -> float:
         """Return the time of writing and reading the bytes once."""

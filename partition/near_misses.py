@@ -20,6 +20,7 @@ from graft.partition.graph import IndexedGraph, is_call
 from graft.partition.merge_composite import NO_PATTERN, fused_use, root_nodes
 from graft.partition.partition_graph import GraphCuts
 from graft.partition.plan import Placement, Plan
+from graft.partition.totals import MOVED
 from graft.patterns.backtracking import StepLimitError
 from graft.patterns.composite import Composite
 from graft.patterns.explain import Explanation, nearest
@@ -73,8 +74,7 @@ def _row(row: Placement, said: Mapping[str, Alone], by_cost: bool) -> Placement:
         if row.node not in own.takes:
             reasons[backend] = own.rejects.get(row.node, reject)
         elif reject.code == NO_PATTERN:
-            moved = Reject(COST, "another placement is cheaper as a whole")
-            reasons[backend] = moved if by_cost else lost_to(row.backend) if row.backend else reject
+            reasons[backend] = MOVED if by_cost else lost_to(row.backend) if row.backend else reject
     return replace(row, reasons=reasons) if reasons != dict(row.reasons) else row
 
 

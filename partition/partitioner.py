@@ -22,6 +22,7 @@ from graft.partition.placement_constraints import plan_refusals, require_pins, r
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.problem import Partitioned, Problem
+from graft.partition.totals import Totals
 from graft.patterns.language import Pattern
 from graft.patterns.validate import validate
 
@@ -59,6 +60,7 @@ def partition(
         _validate(backend.name, tuple((row.name, row.pattern) for row in backend.patterns))
     with collection_paused():
         wanted = {} if plan is None else plan_refusals(plan, fingerprint(model), names)
+        totals: Totals | None = None
         problem = Problem(model, tuple(backends), policy, {**wanted, **(refusals or {})}, operators)
         if plan is not None:
             result = problem.solve(dropped=plan.dropped)
@@ -73,9 +75,12 @@ def partition(
                     "placement 'measured' needs times of plans; pass times=graft.compiler.plan_times.times_here(...)"
                 )
             prices = estimator or Roofline(problem.backends, problem.operators)
-            result = cheapest(problem, prices, None if policy.placement == "model" else times)
+            found = cheapest(problem, prices, None if policy.placement == "model" else times)
+            result, totals = found.result, found.totals
         by_cost = plan is None and policy.placement not in (None, "greedy")
         result = problem.with_true_reasons(result, by_cost=by_cost)
+        if totals is not None:
+            result = replace(result, plan=totals.explained(result.plan))
     require_pins(result.plan, policy)
     if plan is not None and not refusals:
         require_plan(result.plan, plan)

@@ -177,6 +177,14 @@ class Backend:
         """
         return None
 
+    def cost_on(self, region: Region, target: Target) -> Cost | Sequence[Cost] | None:
+        """Return the cost of a region in code for a target: `cost`, unless the backend's device is among the target's.
+
+        What a device computes is no work of the processor: it is told in ``seconds``, without operations and bytes.
+        Copies over the bus are added where values pass between ``device`` and another memory.
+        """
+        return self.cost(region)
+
     def report(self, module: Module) -> ModuleReport | None:
         """Return what there is to tell of a module after it was compiled; None for nothing."""
         return None

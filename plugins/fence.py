@@ -294,10 +294,16 @@ class FencedBackend(Backend):
 
     def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
         """Return the backend's estimate."""
+        return self._cost(f"cost of region '{region.name}'", lambda: self.backend.cost(region))
+
+    def cost_on(self, region: Region, target: Target) -> Cost | Sequence[Cost] | None:
+        """Return the backend's estimate."""
+        return self._cost(f"cost_on of region '{region.name}'", lambda: self.backend.cost_on(region, target))
+
+    def _cost(self, question: str, ask: Callable[[], object]) -> Cost | Sequence[Cost] | None:
         from graft.core.operators.table import Cost
 
-        question = f"cost of region '{region.name}'"
-        answer: object = self._call(question, lambda: self.backend.cost(region))
+        answer = self._call(question, ask)
         several = answer if isinstance(answer, tuple | list) else () if answer is None else (answer,)
         if not all(isinstance(one, Cost) for one in several):
             raise self._fault(question, answer, "a Cost, one for each kernel, or None")

@@ -14,6 +14,7 @@ from graft.plugins.codegen.lowerings import Lowerings
 from graft.plugins.codegen.region_layout import RegionGraph, between_transposes
 
 if TYPE_CHECKING:
+    from graft.core.model.view import NodeView
     from graft.partition.region import Region
 
 
@@ -22,6 +23,13 @@ def region_costs(
 ) -> Sequence[Cost]:
     """Return one cost for each kernel; only what survives fusion is read and written, views cost nothing."""
     work = Work(table, region.typical)
+    return [kernel_cost(nodes, work) for nodes in kernel_nodes(region, table, without, limits)]
+
+
+def kernel_nodes(
+    region: Region, table: OperatorTable, without: Collection[str], limits: FusionLimits
+) -> Sequence[Sequence[NodeView]]:
+    """Return the nodes of each kernel."""
     nodes, outputs = region.nodes(), {output.value for output in region.outputs}
     layouts = (
         {}
@@ -29,4 +37,4 @@ def region_costs(
         else between_transposes(RegionGraph(nodes, outputs, Lowerings(table), Target(GENERIC)))
     )
     groups = fuse(nodes, outputs, table, without, layouts, limits)
-    return [kernel_cost(group.nodes, work) for group in groups if not group.is_view]
+    return [group.nodes for group in groups if not group.is_view]

@@ -10,12 +10,13 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import PRECISIONS, Precision, Target
 from graft.core.schedule.strategy import StrategyTable
 from graft.errors import TuningError
-from graft.plugins.cuda.machines import ARCH, SM_80
+from graft.plugins.cuda.machines import SM_80, devices_of, weakest_of
 from graft.plugins.tensor_ir_backend import TensorIrBackend
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
     from graft.core.machine.target import CompileOptions
+    from graft.core.operators.table import Cost
     from graft.core.tensor_ir.ir import Function
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 UNCHECKED = frozenset({"index-checks", "horizontal", "winograd"})
 """A kernel cannot end a program: what indices read and write is kept inside of the tensors instead. Products side by
 side and transformed convolutions are forms that the strategies for processors have."""
+
+SLOWER = 1000
+"""How many times longer the emulator takes than code for the processor."""
 
 
 class CudaBackend(TensorIrBackend):
@@ -60,17 +64,26 @@ class CudaBackend(TensorIrBackend):
 
     def machine(self, target: Target) -> Target:
         """Return the device with the least shared memory, then with the fewest instructions, of the target's."""
-        (first, *_) = sorted(self.devices(target), key=_abilities)
-        return replace(target, machine=first, without=target.without | UNCHECKED)
-
-    def devices(self, target: Target) -> tuple[Machine, ...]:
-        """Return the devices that code is generated for."""
-        named = (target.machine, *target.devices)
-        return tuple(dict.fromkeys(one for one in named if one.arch == ARCH)) or (SM_80,)
+        return replace(target, machine=weakest_of(target), without=target.without | UNCHECKED)
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True: for devices, and for programs on any processor that has one beside it."""
         return True
+
+    def cost(self, region: Region) -> Sequence[Cost]:
+        """Return the seconds of each kernel on the device of `sm_80`."""
+        return self.cost_on(region, Target(SM_80))
+
+    def cost_on(self, region: Region, target: Target) -> Sequence[Cost]:
+        """Return the seconds of each kernel on the device of the target."""
+        from graft.partition.costs import Work
+        from graft.plugins.codegen.region_cost import kernel_nodes
+        from graft.plugins.cuda.cost import DeviceCost, generated
+
+        target = self._machine(target, target.threads)
+        kernels = kernel_nodes(region, self._table, target.without, self.fusion)
+        cost = DeviceCost(target.machine, target.precision, generated(target.machine), self._table)
+        return cost.kernels(kernels, Work(self._table, region.typical))
 
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
         """Measure candidates on the device; raise TuningError where none is."""
@@ -104,7 +117,7 @@ class CudaBackend(TensorIrBackend):
         name = ", ".join(function.name for function in functions)
         images: list[Image] = []
         rows: list[FunctionRow] = []
-        for machine in self.devices(target):
+        for machine in devices_of(target):
             texts, rows = _texts(functions, replace(target, machine=machine), is_emulated=False)
             ptx = ptx_of(texts, machine, name)
             if assembles():
@@ -133,6 +146,13 @@ class CudaEmulator(CudaBackend):
         except CompileError as error:
             return error.message
         return super().available()
+
+    def cost_on(self, region: Region, target: Target) -> Sequence[Cost]:
+        """Return the costs of kernels on one processor, which plays each thread of each block."""
+        from graft.plugins.codegen.region_cost import region_costs
+
+        costs = region_costs(region, self._table, self._machine(target, 1).without, self.fusion)
+        return [replace(one, flops=SLOWER * one.flops, bytes=SLOWER * one.bytes) for one in costs]
 
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
         """Measure nothing: how long the emulator takes says nothing of a device."""
@@ -180,8 +200,3 @@ def _texts(
         texts += own
         rows.append(function_row(launches, shared))
     return texts, rows
-
-
-def _abilities(machine: Machine) -> tuple[int, int]:
-    memory = machine.memory("shared")
-    return 0 if memory is None else memory.bytes, len(machine.instructions)

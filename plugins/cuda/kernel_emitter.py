@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
@@ -21,6 +20,7 @@ from graft.core.tensor_ir.ir import (
     Pop,
     Push,
     Statement,
+    Variable,
     level_of,
 )
 from graft.core.tensor_ir.machine_check import machine_fault
@@ -32,14 +32,13 @@ from graft.plugins.codegen.emit_analysis import element_count
 from graft.plugins.codegen.llvm_ir import memory
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, memory_type
 from graft.plugins.codegen.llvm_ir.statement import StatementEmitter
+from graft.plugins.cuda.alignment import ALIGNED, Multiples
 from graft.plugins.cuda.device_text import DeviceText
 from graft.plugins.cuda.launches import Launch
 from graft.plugins.cuda.warpgroups import LINE_BYTES, STEP_BYTES, GroupProduct, descriptor
 
 DESCRIBED = 0x3FFFF
 """Bits of an address in shared memory that a matrix descriptor has."""
-ALIGNED = 16
-"""Bytes of the widest access, and what is promised of pointers where it may be used."""
 
 
 class KernelEmitter(StatementEmitter):
@@ -51,6 +50,7 @@ class KernelEmitter(StatementEmitter):
         self.is_aligned = False
         self.shared_bytes = 0
         self._shared_now = 0
+        self.multiples = Multiples()
         self._units: dict[tuple[str, str], Value] = {}
         self._words: dict[tuple[str, ...], list[str]] = {}
         self._private: set[Buffer] = set()
@@ -258,9 +258,13 @@ class KernelEmitter(StatementEmitter):
         """Return the alignment of an element: of own memory, and of parameters where their pointers were looked at."""
         size = element_bits(buffer.dtype) // 8
         is_known = buffer.memory != "host" or self.is_aligned
-        return (
-            gcd(ALIGNED, *(size * factor for factor in (*offset.terms.values(), offset.constant))) if is_known else size
-        )
+        return self.multiples.alignment(size, offset.terms, offset.constant) if is_known else size
+
+    def bound(self, variable: Variable, value: Expression) -> None:
+        """Bind a variable, and remember what an index is a multiple of."""
+        super().bound(variable, value)
+        if value.type == INT64 and (form := memory.linear(self, value)) is not None:
+            self.multiples.bind(self.variables[variable].text, form.terms, form.constant)
 
     def _check(self, statement: Statement) -> None:
         fault = machine_fault(statement, self.machine)

@@ -12,9 +12,10 @@ from graft.core.types import INT64, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value
 from graft.plugins.codegen.llvm_ir.statement import identifier
+from graft.plugins.cuda.alignment import ALIGNED
 from graft.plugins.cuda.device_text import Emulated, Ptx
 from graft.plugins.cuda.emulation import entry, host_like, watched
-from graft.plugins.cuda.kernel_emitter import ALIGNED, KernelEmitter, expanded, has_vectors
+from graft.plugins.cuda.kernel_emitter import KernelEmitter, expanded, has_vectors
 from graft.plugins.cuda.launches import Launch
 
 

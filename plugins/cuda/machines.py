@@ -6,10 +6,14 @@ ISA. What a block may have of shared memory is what it may ask for beyond the st
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from graft.core.machine.instructions import ROUNDINGS
 from graft.core.machine.machine import KIB, MIB, Costs, Instruction, Level, Machine, Memory
+
+if TYPE_CHECKING:
+    from graft.core.machine.target import Target
 
 ARCH = "nvptx64"
 WARP = 32
@@ -66,7 +70,7 @@ _OWN = (
 )
 
 
-def _device(name: str, isa: str, shared: int, l2: int, bandwidth: float) -> Machine:
+def _device(name: str, isa: str, shared: int, l2: int, bandwidth: float, fused: int) -> Machine:
     """Return a row; ``bandwidth`` is of the device's memory, in bytes per cycle of all its blocks together."""
     return Machine(
         name, ARCH, name, frozenset({isa}), vectors=(32, 64, 128), registers=255,
@@ -78,20 +82,61 @@ def _device(name: str, isa: str, shared: int, l2: int, bandwidth: float) -> Mach
             Memory("host", line=128, bandwidth=bandwidth),
         ),
         levels=(Level("block"), Level("warp", BLOCK // WARP), Level("thread", BLOCK)),
-        instructions=(*_OWN, *MMA), costs=Costs(fused=128, loads=32, latency=4, task=0),
+        instructions=(*_OWN, *MMA), costs=Costs(fused=fused, loads=32, latency=4, task=0),
     )  # fmt: skip
 
 
-SM_80 = _device("sm_80", "ptx72", 163 * KIB, 40 * MIB, bandwidth=1103)
+SM_80 = _device("sm_80", "ptx72", 163 * KIB, 40 * MIB, bandwidth=1103, fused=64)
 """A100: 108 multiprocessors at 1.41 GHz, 1555 GB/s."""
-SM_90 = _device("sm_90", "ptx80", 227 * KIB, 50 * MIB, bandwidth=1883)
+SM_90 = _device("sm_90", "ptx80", 227 * KIB, 50 * MIB, bandwidth=1883, fused=128)
 """H100: 132 multiprocessors at 1.78 GHz, 3350 GB/s."""
 SM_90A = replace(
     SM_90, name="sm_90a", cpu="sm_90a", features=frozenset({"ptx84"}), instructions=(*SM_90.instructions, *WGMMA)
 )
 """The same with what only devices of compute capability 9.0 have: named, never chosen."""
 DEVICES = (SM_80, SM_90, SM_90A)
-MULTIPROCESSORS = {"sm_80": 108, "sm_90": 132, "sm_90a": 132}
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast the device of a row is, beside what its `Machine` says per cycle.
+
+    ``tensor`` are the multiply-adds of 16-bit factors of a multiprocessor's cycle by `mma.sync`, ``best`` those by the
+    device's fastest instruction, which NVIDIA's libraries use; ``double`` those of float64 outside of them.
+    """
+
+    multiprocessors: int
+    hertz: float
+    tensor: int
+    best: int
+    double: int
+
+    @property
+    def cycles_per_second(self) -> float:
+        """The cycles of all multiprocessors."""
+        return self.multiprocessors * self.hertz
+
+
+SPEEDS = {
+    "sm_80": Speed(108, 1.41e9, tensor=1024, best=1024, double=32),
+    "sm_90": Speed(132, 1.78e9, tensor=1024, best=2048, double=64),
+    "sm_90a": Speed(132, 1.78e9, tensor=1024, best=2048, double=64),
+}
+
+
+def devices_of(target: Target) -> tuple[Machine, ...]:
+    """Return the devices of a target, `SM_80` if it names none."""
+    return tuple(dict.fromkeys(one for one in (target.machine, *target.devices) if one.arch == ARCH)) or (SM_80,)
+
+
+def weakest_of(target: Target) -> Machine:
+    """Return the device with the least shared memory, then with the fewest instructions, of the target's."""
+    return min(devices_of(target), key=_abilities)
+
+
+def _abilities(machine: Machine) -> tuple[int, int]:
+    memory = machine.memory("shared")
+    return 0 if memory is None else memory.bytes, len(machine.instructions)
 
 
 def device(name: str) -> Machine:

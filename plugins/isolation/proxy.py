@@ -230,6 +230,12 @@ class RemoteBackend(Backend):
         found: Cost | Sequence[Cost] | None = self._ask(question, "ask_region", "cost", write_region(region))
         return found
 
+    def cost_on(self, region: Region, target: Target) -> Cost | Sequence[Cost] | None:
+        """Return the other process's answer."""
+        question = f"cost_on of region '{region.name}'"
+        found: Cost | Sequence[Cost] | None = self._ask(question, "ask_region", "cost_on", write_region(region), target)
+        return found
+
     def generates_code(self, machine: Machine) -> bool | str:
         """Return the other process's answer."""
         answer: bool | str = self._ask("generates_code", "ask", "generates_code", machine)

@@ -64,7 +64,7 @@ class Answers:
         return getattr(self._backends[backend], method)(NodeView(read_nodes(piece)[-1]))
 
     def ask_region(self, backend: str, method: str, piece: RegionPiece, *others: Any) -> Any:
-        """Return the answer of ``compile``, ``cost`` or ``rounded`` about a region."""
+        """Return the answer of ``compile``, ``cost``, ``cost_on`` or ``rounded`` about a region."""
         return getattr(self._backends[backend], method)(read_region(piece), *others)
 
     def tune(self, backend: str, pieces: list[RegionPiece], *others: Any) -> Any:

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -164,6 +165,13 @@ def test_placement_by_the_model_keeps_a_backend_that_says_it_is_slow_out(graft, 
     arguments = ("plan", model, "-b", "npu,reference", "--plugin", npu, "--place")
     assert graft(*arguments, "greedy").out.startswith("npu 1/3 ops")
     assert graft(*arguments, "model").out.startswith("npu 0/3 ops")
+    said = "another placement is cheaper as a whole: "
+    for output in (graft(*arguments, "model", "--why").out, graft(*arguments, "model", "--explain", "mm").out):
+        assert said in output
+        assert re.search(r" against \d+000 ms with npu here, by the model", output)
+    found = json.loads(graft(*arguments, "model", "--json").out)["nodes"][0]["reasons"]["npu"]
+    assert found[0] == "cost"
+    assert found[1].startswith(said)
 
 
 def test_placement_by_measuring_runs_plans_once_and_remembers(graft, model, npu, tmp_path, monkeypatch):

@@ -346,7 +346,7 @@ def test_a_tensor_outlives_the_names_of_its_program(manager, device):
 def test_a_tensor_of_another_device_is_refused(manager, device):
     z = compiled(manager, CHAIN)(*feeds(), outputs_on="fake")[1]
     program = graft.compile(parsed("g (float[n,8] y) => (float[n,8] q) { q = Exp(y) }"), ["llvm"], cache=False)
-    with pytest.raises(InputError, match=r"^input 'y' is on device type 12, not in main memory$"):
+    with pytest.raises(InputError, match=r"^input 'y' is on device type 12, not in main memory; copy it there$"):
         program(z)
 
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.machine.rows import GENERIC
+from graft.core.machine.target import Precision, Target
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost
 from graft.core.reject import Reject
@@ -65,7 +67,8 @@ def test_a_single_offloaded_operator_is_not_worth_its_copies() -> None:
     assert partition(model, backends).plan["b"].backend == "npu"
     plan = partition(model, backends, policy=MODEL, estimator=prices).plan
     assert plan["b"].backend == "rest"
-    assert plan["b"].reasons["npu"] == Reject("cost", "another placement is cheaper as a whole")
+    text = "another placement is cheaper as a whole: 31000 ms against 72000 ms with npu here, by the model"
+    assert plan["b"].reasons["npu"] == Reject("cost", text)
     assert plan["a"].reasons["npu"] == Reject("no-pattern", "npu has no rule for Exp")
 
 
@@ -235,8 +238,55 @@ def backends_of(result: Partitioned) -> tuple[str, ...]:
 RIVALS = (Costly("npu", Cost(10**10, 0)), Costly("rest", Cost(10**9, 0), fallback=True))
 
 
+def plan_by(mode: PlacementMode, clock: Clock) -> Plan:
+    return partition(small("y = Relu(x)"), RIVALS, policy=Policy(placement=mode), times=clock).plan
+
+
 def placed(mode: PlacementMode, clock: Clock) -> str:
-    return partition(small("y = Relu(x)"), RIVALS, policy=Policy(placement=mode), times=clock).plan["y"].backend
+    return plan_by(mode, clock)["y"].backend
+
+
+@pytest.mark.parametrize(
+    ("mode", "npu", "rest", "text"),
+    [
+        ("model", None, None, "10 ms against 100 ms with npu here, by the model"),
+        ("auto", None, None, "10 ms against 100 ms with npu here, by the model"),
+        ("auto", 3.0, 2.0, "2000 ms against 3000 ms with npu here, as measured here"),
+        ("measured", 3.0, 2.0, "2000 ms against 3000 ms with npu here, as measured here"),
+    ],
+)
+def test_the_reason_of_what_cost_decided_has_both_totals(
+    mode: PlacementMode, npu: float | None, rest: float | None, text: str
+) -> None:
+    times = {(name,): seconds for name, seconds in (("npu", npu), ("rest", rest)) if seconds is not None}
+    clock = Clock({}, times) if mode == "measured" else Clock(times)
+    plan = plan_by(mode, clock)
+    assert plan["y"].reasons["npu"] == Reject("cost", f"another placement is cheaper as a whole: {text}")
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_the_reason_says_which_of_the_totals_was_not_measured() -> None:
+    model = small("a = Relu(x)\nb = Exp(a)\ny = Tanh(b)")
+    rest, second = Costly("rest", Cost(10**9, 0), fallback=True), Costly("second", Cost(10**10, 0))
+    backends = [Costly("npu", Cost(10**11, 0)), second, rest]
+    clock = Clock({("second",): 1.0, ("rest",): 0.5})
+    plan = partition(model, backends, policy=Policy(placement="auto"), times=clock).plan
+    assert plan["b"].reasons["second"].text == (
+        "another placement is cheaper as a whole: 500 ms against 1000 ms with second here, as measured here"
+    )
+    assert plan["b"].reasons["npu"].text == (
+        "another placement is cheaper as a whole: 500 ms as measured here; with npu here it was not measured, by the "
+        "model 10 ms against 1000 ms"
+    )
+
+
+def test_a_gain_within_the_margin_is_said_to_be_one() -> None:
+    npu, rest = Costly("npu", Cost(9 * 10**9, 0)), Costly("rest", Cost(10**10, 0), fallback=True)
+    plan = partition(small("y = Relu(x)"), [npu, rest], policy=MODEL).plan
+    assert plan["y"].reasons["npu"].text == (
+        "another placement is cheaper as a whole: 100 ms against 90 ms with npu here, by the model; "
+        "a gain counts from 15% on"
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,6 +364,38 @@ def test_a_region_on_a_device_has_to_be_worth_its_copies(memory: str) -> None:
     prices = Prices({"gpu.Relu": 1.0, "rest.Relu": 100.0})  # in main memory the copies cost less than that
     plan = partition(model, [gpu, everything()], policy=MODEL, estimator=prices).plan
     assert ("gpu" in {row.backend for row in plan.placements}) == (memory == "cpu")
+
+
+def test_what_passes_between_backends_of_one_device_is_copied_by_nobody() -> None:
+    model = small("a = Exp(x)\nb = Relu(a)\ny = Tanh(b)")
+    result = partition(model, [toy("gpu", "Relu"), toy("library", "Exp"), everything()])
+    assert [value.name for value in handed_over(result.model)] == ["a", "b"]
+    assert [value.name for value in handed_over(result.model, {"gpu": "gpu", "library": "gpu"})] == []
+    memories = {"gpu": "gpu", "library": "gpu"}
+    assert [value.name for value in transferred(result.model, memories)] == ["x", "b"]
+
+
+class Device(Costly):
+    """A backend on a device, whose seconds depend on what code is for."""
+
+    device = "gpu"
+
+    def cost_on(self, region: Region, target: Target) -> list[Cost]:
+        return [Cost(0, 0, 1e-3 if target.precision == "bf16" else 1.0)]
+
+
+def test_a_device_is_priced_by_the_target_and_its_copies() -> None:
+    model = small("y = Relu(x)", "float[1000,1000] x", "float[1000,1000] y")
+    backends = [Device("gpu", Cost(0, 0)), Costly("rest", Cost(10**9, 0), fallback=True)]
+
+    def placed_for(precision: Precision, link: float = 2e10) -> str:
+        target = Target(GENERIC, precision=precision)
+        estimator = Roofline(backends, OPERATORS, target=target, link_bytes_per_second=link)
+        return partition(model, backends, policy=MODEL, estimator=estimator).plan["y"].backend
+
+    assert placed_for("bf16") == "gpu"
+    assert placed_for("float32") == "rest"
+    assert placed_for("bf16", link=5e8) == "rest"
 
 
 def test_copies_over_a_link_cost_their_bytes_and_a_beginning() -> None:

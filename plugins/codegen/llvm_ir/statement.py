@@ -14,6 +14,7 @@ from graft.core.tensor_ir.ir import (
     Barrier,
     Block,
     CallExtern,
+    Expression,
     For,
     If,
     Issue,
@@ -57,10 +58,7 @@ class StatementEmitter(ExpressionEmitter):
         """Emit a statement and what is inside."""
         while isinstance(statement, Let):  # not by recursion: unrolled loops make chains of hundreds
             self.begin_statement()
-            value = statement.value
-            if value.type.dtype == "int64" and value.type.lanes > 1:
-                self.forms[statement.variable] = memory.linear(self, value)
-            self.variables[statement.variable] = self.value(value)
+            self.bound(statement.variable, statement.value)
             statement = statement.body
         self.begin_statement()
         match statement:
@@ -82,6 +80,12 @@ class StatementEmitter(ExpressionEmitter):
             case _:
                 assert_never(statement)
         self.begin_statement()
+
+    def bound(self, variable: Variable, value: Expression) -> None:
+        """Bind a variable to a value."""
+        if value.type.dtype == "int64" and value.type.lanes > 1:
+            self.forms[variable] = memory.linear(self, value)
+        self.variables[variable] = self.value(value)
 
     def serial_loop(self, loop: For) -> None:
         """Emit a loop that runs where it stands: copies of its body, or branches."""

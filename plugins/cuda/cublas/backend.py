@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from graft.core.machine.target import Target
 from graft.plugins.backend import Backend, CompiledRegion, ShapeSupport
 from graft.plugins.cuda.cublas import library
+from graft.plugins.cuda.machines import SM_80, weakest_of
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from graft.patterns.composite import Composite
 
 KIND = "json:cublas"
-CALL_SECONDS = 4e-6
-"""What a call costs besides its work: descriptions, the choice of an algorithm, a launch."""
+CALL_SECONDS = 1.5e-6
+"""What a call costs besides its work and its launch: descriptions, the choice of an algorithm."""
 
 
 class CublasBackend(Backend):
@@ -63,13 +65,18 @@ class CublasBackend(Backend):
         return CompiledRegion((module,), products.procedure(), products.constants)
 
     def cost(self, region: Region) -> Sequence[Cost]:
-        """Return one cost for each product."""
-        from graft.core.operators.all import OPERATORS
-        from graft.partition.costs import Work, kernel_cost
+        """Return the seconds of each product on the device of `sm_80`."""
+        return self.cost_on(region, Target(SM_80))
 
-        work = Work(OPERATORS, region.typical)
-        kernels = (kernel_cost(region.opened(node), work) for node in region.nodes())
-        return [replace(one, seconds=CALL_SECONDS) for one in kernels]
+    def cost_on(self, region: Region, target: Target) -> Sequence[Cost]:
+        """Return the seconds of each product on the device of the target."""
+        from graft.core.operators.all import OPERATORS
+        from graft.partition.costs import Work
+        from graft.plugins.cuda.cost import LIBRARY, DeviceCost
+
+        cost = DeviceCost(weakest_of(target), target.precision, LIBRARY, OPERATORS)
+        kernels = cost.kernels([region.opened(node) for node in region.nodes()], Work(OPERATORS, region.typical))
+        return [replace(one, seconds=one.seconds + CALL_SECONDS) for one in kernels]
 
     def available(self) -> str | None:
         """Return None if cuBLASLt can be opened here, else what to install."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graft.core.machine.target import Target
 from graft.errors import CompileError
 from graft.plugins.cuda.backend import CudaBackend
+from graft.plugins.cuda.machines import devices_of
 from graft.runtime.c_source import CSource
 from graft.runtime.procedure import Module
 
@@ -59,7 +60,7 @@ class CudaSource(CudaBackend):
 
         text, rows = _written(functions, target)
         name = ", ".join(function.name for function in functions)
-        images = _images(text, self.devices(target), name)
+        images = _images(text, devices_of(target), name)
         names = tuple(row.name for row in rows)
         source = CSource(text, {}, compiler=self.version(), language=LANGUAGE)
         return Module("", "cuda", names, packed(images, rows), plugin=CudaBackend.name, source=source)

@@ -6,16 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import gcd
 from pathlib import Path
 from typing import ClassVar
 
 from graft.core.tensor_ir import ir
 from graft.core.types import Type, element_bits
 from graft.plugins.codegen.c_expressions import LOGIC, SIGNS, TYPES, ExpressionWriter, literal, product_text, sum_text
+from graft.plugins.cuda.alignment import Multiples
 
-ALIGNED = 16
-"""Bytes of the widest access, and what is promised of pointers where they were looked at."""
 PRELUDE = Path(__file__).with_name("graft_cuda.cuh")
 """The header that every text needs."""
 KEYWORDS = frozenset({
@@ -83,8 +81,7 @@ class CudaExpressions(ExpressionWriter):
         self._taken |= KEYWORDS | _words_of_the_prelude()
         self.forms: dict[ir.Variable, Place | None] = {}
         """Of bound vectors of indices."""
-        self.multiples: dict[str, int] = {}
-        """What bound indices are multiples of, by their names."""
+        self.multiples = Multiples()
 
     # ---- Values ----
 
@@ -248,8 +245,7 @@ class CudaExpressions(ExpressionWriter):
     def align(self, buffer: ir.Buffer, offset: Place) -> str:
         """Return what is known of an element's address, in bytes, as the prelude is told it."""
         size = element_bits(buffer.dtype) // 8
-        terms = (factor * self.multiples.get(atom, 1) for atom, factor in offset.terms.items())
-        known = gcd(ALIGNED, *(size * factor for factor in (*terms, offset.constant)))
+        known = self.multiples.alignment(size, offset.terms, offset.constant)
         if buffer.memory != "host" or known == size:
             return str(known)
         return f"(ALIGNED ? {known} : {size})" if self.may_align else str(size)

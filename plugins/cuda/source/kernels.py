@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
 from typing import assert_never
 
 from graft.core.machine.machine import Machine
@@ -21,10 +20,11 @@ from graft.core.types import element_bits
 from graft.plugins.codegen.c_expressions import TYPES
 from graft.plugins.codegen.emit_analysis import element_count
 from graft.plugins.codegen.kernel_source import comment
+from graft.plugins.cuda.alignment import ALIGNED
 from graft.plugins.cuda.kernel_emitter import expanded, has_vectors
 from graft.plugins.cuda.kernel_text import check_shared
 from graft.plugins.cuda.launches import Launch
-from graft.plugins.cuda.source.expressions import ALIGNED, PRELUDE, CudaExpressions
+from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions
 
 NATIVE = frozenset({"round_f16", "round_bf16"})
 """Roundings that are instructions."""
@@ -138,8 +138,7 @@ class _KernelWriter(CudaExpressions):
         text = self.index(value) if is_index else self.value(value)
         name = self.bind(variable)
         if is_index and (place := self.place_of(value)) is not None:
-            factors = (factor * self.multiples.get(atom, 1) for atom, factor in place.terms.items())
-            self.multiples[name] = gcd(place.constant, *factors) or ALIGNED
+            self.multiples.bind(name, place.terms, place.constant)
         self.line(f"const {self.type_of(variable)} {name} = {text};")
 
     def _block(self, head: str, body: ir.Statement) -> None:

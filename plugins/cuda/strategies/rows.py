@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from math import prod
 
 from graft.core.machine.target import Target
@@ -19,7 +20,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.loops.inline import constant_shape, stage_expressions
-from graft.core.schedule.loops.vectorize import vectorize_expression
+from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
 from graft.core.schedule.parameters import BlockParameters, Parameters, of_family
 from graft.core.schedule.strategies.fused_rows import keep_costly, with_reciprocals
 from graft.core.schedule.strategies.generic_nest import fuse, with_epilogues
@@ -200,25 +201,21 @@ class _Rows:
         lanes = self._lanes(stage, axes, extents)
 
         def at(place: Expression) -> Statement:
-            value = self._read(moved(stage.value), own)
-            indices: list[Expression] = places(place, extents)
-            if lanes > 1:
-                indices[-1] = Ramp(indices[-1], 1, lanes)
-                value = vectorize_expression(value, dict(zip(axes, indices, strict=True)))
-            else:
-                value = substitute(value, dict(zip(axes, indices, strict=True)))
+            indices = places(place, extents)
+            value = _at(self._read(moved(stage.value), own), axes, indices, lanes)
             leading = () if target is not None else self.axes
             return Store(target or stage.buffer, (*leading, *indices), value)
 
         return in_turns(self._length(stage), self.thread, self.threads, at, lanes)
 
     def _lanes(self, stage: Stage, axes: Sequence[Variable], extents: Sequence[Count]) -> int:
-        """Return how many neighbouring places a thread computes at one time."""
+        """Return how many neighbouring places a thread computes at one time: 16 bytes of the device's memory."""
         if not axes or not isinstance(extents[-1], int):
             return 1
         reads = loads(stage.value)
-        dtypes = {stage.buffer.dtype, *(load.buffer.dtype for load in reads)}
-        widest = max(element_bits(dtype) // 8 for dtype in dtypes)
+        buffers = {stage.buffer, *(load.buffer for load in reads)}
+        outside = buffers & {*self.kernel.inputs, *self.kernel.outputs}
+        widest = max(element_bits(one.dtype) // 8 for one in outside or buffers)
         simplifier = Simplifier()
         for load in reads:
             steps = [stride(index, axes[-1], simplifier) for index in load.indices]
@@ -234,15 +231,16 @@ class _Rows:
         reduction = stage.reduction
         assert reduction is not None, "a stage that reduces"
         kind = reduction.initial.type
-        part = Buffer(f"{stage.buffer.name}_part", kind.dtype, (b.index(1),), memory="register")
-        zero = (b.index(0),)
         axes, extents = [axis.variable for axis in reduction.axes], [b.counted(axis.extent) for axis in reduction.axes]
+        lanes = self._lanes(stage, axes, extents)
+        part = Buffer(f"{stage.buffer.name}_part", kind.dtype, (b.index(lanes),), memory="register", alignment=ACCESS)
+        parts = (b.index(0) if lanes == 1 else Ramp(b.index(0), 1, lanes),)
         rest = {axis: b.index(0) for axis in stage.axes[self.rows :]}
 
         def at(place: Expression) -> Statement:
-            value = self._read(moved(stage.value), own)
-            value = substitute(value, {**dict(zip(axes, places(place, extents), strict=True)), **rest})
-            return Store(part, zero, joined(reduction.operator, Load(part, zero), value))
+            value = substitute(self._read(moved(stage.value), own), rest)
+            value = _at(value, axes, places(place, extents), lanes)
+            return Store(part, parts, joined(reduction.operator, Load(part, parts), value))
 
         def then(total: Expression) -> Statement:
             total = joined(reduction.operator, self._read(moved(reduction.initial), own), total)
@@ -260,11 +258,11 @@ class _Rows:
                 behind = _with_number(behind, stage.buffer, result)
             return Let(result, total, behind)
 
-        start = Store(part, zero, neutral(reduction.operator, kind))
-        turns = in_turns(self._length(stage), self.thread, self.threads, at)
-        whole = summed(
-            reduction.operator, Load(part, zero), self.thread, self.threads, f"{stage.buffer.name}_total", then
-        )
+        start = Store(part, parts, broadcast(neutral(reduction.operator, kind), lanes))
+        turns = in_turns(self._length(stage), self.thread, self.threads, at, lanes)
+        each: list[Expression] = [Load(part, (b.index(lane),)) for lane in range(lanes)]
+        own_total = reduce(partial(joined, reduction.operator), each)
+        whole = summed(reduction.operator, own_total, self.thread, self.threads, f"{stage.buffer.name}_total", then)
         return Allocate(part, Block((start, turns, whole)))
 
     def _read(self, value: Expression, own: dict[Buffer, Buffer]) -> Expression:
@@ -276,6 +274,14 @@ class _Rows:
             return node
 
         return ExpressionMap(rule)(value)
+
+
+def _at(value: Expression, axes: Sequence[Variable], indices: list[Expression], lanes: int) -> Expression:
+    """Return a value at a place, or at neighbouring ones, whose last index is made a vector of them."""
+    if lanes == 1:
+        return substitute(value, dict(zip(axes, indices, strict=True)))
+    indices[-1] = Ramp(indices[-1], 1, lanes)
+    return broadcast(vectorize_expression(value, dict(zip(axes, indices, strict=True))), lanes)
 
 
 def _with_number(body: Statement, buffer: Buffer, number: Variable) -> Statement:

@@ -8,7 +8,7 @@ from math import log2
 
 from graft.core.machine.machine import Machine
 from graft.core.schedule.parameters import BlockTileParameters, Unit
-from graft.plugins.cuda.machines import MULTIPROCESSORS, WARP, WARPGROUP
+from graft.plugins.cuda.machines import SPEEDS, WARP, WARPGROUP
 
 USUAL = 1024
 """Rows or columns where their number varies."""
@@ -23,10 +23,6 @@ WAVE = 400.0
 """Cycles that a block takes to begin and to end."""
 L2_BYTES = 48.0
 """Bytes per cycle that a multiprocessor gets from the second-level cache."""
-TENSOR_RATE = {"sm_80": 1024, "sm_90": 1024, "sm_90a": 1024}
-"""Multiply-adds of 16-bit factors per cycle of a multiprocessor by mma.sync."""
-GROUP_RATE = 2048
-"""The same by wgmma."""
 LINE = 128
 """Bytes of a swizzled line of a factor for wgmma: the terms of a stage."""
 
@@ -117,10 +113,11 @@ def cycles(tiles: Tiles, rows: int, columns: int, terms: int, batch: int, size: 
     count = -(-rows // tiles.rows) * -(-columns // tiles.columns) * batch * tiles.splits
     depth = -(-terms // tiles.splits)
     work = tiles.rows * tiles.columns * depth
+    speed = SPEEDS[machine.cpu]
     if tiles.is_of_group:
-        arithmetic = work / (GROUP_RATE * 2 / size * min(1.0, tiles.own_columns / 128))
+        arithmetic = work / (speed.best * 2 / size * min(1.0, tiles.own_columns / 128))
     elif tiles.instruction:
-        arithmetic = work / (TENSOR_RATE[machine.cpu] * 2 / size * _reuse(tiles, 16.0))
+        arithmetic = work / (speed.tensor * 2 / size * _reuse(tiles, 16.0))
     else:
         arithmetic = work / (machine.costs.fused * _reuse(tiles, 1.0))
     loaded = (tiles.rows + tiles.columns) * depth * size / L2_BYTES
@@ -129,9 +126,8 @@ def cycles(tiles: Tiles, rows: int, columns: int, terms: int, batch: int, size: 
         (memory.bytes if memory else 0) // max(1, shared_bytes(tiles, size)), RESIDENT // tiles.threads,
         REGISTERS // (tiles.threads * min(255, _registers(tiles))),
     ))  # fmt: skip
-    multiprocessors = MULTIPROCESSORS[machine.cpu]
-    waves = -(-count // (multiprocessors * beside))
-    together = min(beside, -(-count // multiprocessors))
+    waves = -(-count // (speed.multiprocessors * beside))
+    together = min(beside, -(-count // speed.multiprocessors))
     arithmetic /= min(1.0, together * tiles.threads / BUSY)
     hidden = 1.0 if tiles.stages > 1 else 0.6 + 0.4 / together
     each = max(arithmetic, loaded) if tiles.stages > 1 else arithmetic + hidden * loaded

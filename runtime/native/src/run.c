@@ -31,7 +31,7 @@ static int32_t fail_place(const char *what, const GraftProgram *program, const T
                           GraftError *error) {
   int32_t type = tensor->device.device_type;
   if (program->device_count == 0) {
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", not in main memory", what,
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", not in main memory; copy it there", what,
                            spec->name, type);
   }
   graft_set_error(error, GRAFT_ERROR_INPUT, "%s '%s' is on device type %" PRId32 ", number %" PRId32
@@ -41,6 +41,7 @@ static int32_t fail_place(const char *what, const GraftProgram *program, const T
     graft_append(error->message, sizeof error->message, " and on '%s' (type %" PRId32 ", number %" PRId32 ")",
                  device->name, device->device.device_type, device->device.device_id);
   }
+  if (error) graft_append(error->message, sizeof error->message, "; copy it there");
   return GRAFT_ERROR_INPUT;
 }
 

@@ -234,7 +234,7 @@ static void test_errors_of_inputs(void) {
   strided.strides = strides;
   check_input_error(program, strided, "input 'x' is not contiguous; pass a row-major copy");
   elsewhere.device.device_type = kDLCUDA;
-  check_input_error(program, elsewhere, "input 'x' is on device type 2, not in main memory");
+  check_input_error(program, elsewhere, "input 'x' is on device type 2, not in main memory; copy it there");
   graft_program_destroy(program);
 }
 

@@ -59,6 +59,7 @@ def product(a: list[int | str], b: list[int | str], dtype: str = "float32") -> o
     return graph([node("MatMul", "a b")], {"a": (dtype, a), "b": (dtype, b)})
 
 
+TOLERANCES = {"float64": 1e-12, "float16": 2e-3, "bfloat16": 1e-2}
 SHAPES = {
     "matrices": ([5, 7], [7, 3]),
     "rows of several axes": ([2, 3, 5, 7], [7, 4]),
@@ -75,10 +76,26 @@ def test_a_product_of_any_shape_is_laid_out_right(lt, name):
     assert both(lt, product(a, b), {"a": numbers(*a), "b": numbers(*b)}) < 1e-6
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_every_type_has_its_own_code(lt, dtype):
     feeds = {"a": numbers(5, 7, dtype=dtype), "b": numbers(7, 3, dtype=dtype)}
-    assert both(lt, product([5, 7], [7, 3], dtype), feeds) < (1e-12 if dtype == "float64" else 2e-3)
+    assert both(lt, product([5, 7], [7, 3], dtype), feeds) < TOLERANCES[dtype]
+
+
+def test_what_follows_a_product_of_bfloat16_is_its_epilogue_too(lt):
+    nodes = [node("MatMul", "a w", "s"), node("Add", "s b", "t"), node("Relu", "t")]
+    weights = {"w": numbers(7, 3, dtype="bfloat16"), "b": numbers(3, dtype="bfloat16")}
+    model = graph(nodes, {"a": ("bfloat16", [2, 5, 7])}, weights)
+    assert both(lt, model, {"a": numbers(2, 5, 7, dtype="bfloat16")}) < TOLERANCES["bfloat16"]
+    assert lt.fake_lt_compute() == 68
+
+
+@pytest.mark.parametrize("operator", ["MatMul", "MatMulInteger"])
+def test_products_of_bytes_are_left_to_others_with_a_reason(lt, operator):
+    kind = "int32" if operator == "MatMul" else "int8"
+    model = graph([node(operator, "a b")], {"a": (kind, [5, 7]), "b": (kind, [7, 3])})
+    (row,) = graft.plan(model, backends=["cublas", "llvm"]).placements
+    assert (row.backend, row.reasons["cublas"].code) == ("llvm", "dtype" if operator == "MatMul" else "no-pattern")
 
 
 def test_extents_are_those_that_a_call_brings(lt):

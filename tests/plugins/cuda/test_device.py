@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -164,8 +165,49 @@ def test_a_sticky_error_names_the_last_launch_and_stays(driver):
 def test_a_tensor_of_the_device_is_refused_where_the_program_knows_none(driver):
     q = compiled(EXP)(feeds()[1], outputs_on="cuda")
     other = graft.compile(onnx.parser.parse_model(HEAD + EXP), ["llvm"], cache=False)
-    with pytest.raises(InputError, match=r"^input 'y' is on device type 2, not in main memory$"):
+    with pytest.raises(InputError, match=r"^input 'y' is on device type 2, not in main memory; copy it there$"):
         other(q)
+
+
+class OfAnotherDevice:
+    """A tensor of a device as its own, that says it is on the device of another number."""
+
+    def __init__(self, tensor, number):
+        self._tensor, self._number = tensor, number
+
+    def __dlpack_device__(self):
+        return (2, self._number)
+
+    def __dlpack__(self, **wishes):
+        capsule = self._tensor.__dlpack__(**{name: wish for name, wish in wishes.items() if name != "dl_device"})
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        device = (ctypes.c_int32 * 4).from_address(pointer(capsule, b"dltensor"))  # a pointer, then type and number
+        device[3] = self._number
+        return capsule
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_tensor_of_another_number_of_device_is_refused(driver, number):
+    driver.machine(devices=2)
+    program = compiled(EXP)
+    q = program(feeds()[1], outputs_on="cuda")
+    if number == 0:
+        np.testing.assert_allclose(program(OfAnotherDevice(q, 0)).numpy(), np.exp(q.numpy()), rtol=1e-6)
+        return
+    with pytest.raises(
+        InputError,
+        match=r"^input 'y' is on device type 2, number 1, and the program computes in main memory and on 'cuda' "
+        r"\(type 2, number 0\); copy it there$",
+    ):
+        program(OfAnotherDevice(q, number))
+
+
+def test_what_is_in_main_memory_is_copied_and_results_are_where_they_are_asked_for(driver):
+    program, y = compiled(EXP), feeds()[1]
+    assert isinstance(program(y), np.ndarray)
+    q = program(y, outputs_on="cuda")
+    assert (type(q).__name__, type(program(q, outputs_on="cpu"))) == ("DeviceTensor", np.ndarray)
 
 
 # ---- What is missing ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -113,6 +114,27 @@ def test_a_kernel_is_assembled_and_spills_nothing(name: str, golden: Callable[[s
     lines = taken(scheduled(*KERNELS[name]))
     if ptx.versions() == VERSIONS:
         golden(f"cuda/{name}.txt", "\n".join((*lines, "")))
+
+
+WIDE = re.compile(r"(ld|st)\.global(?:\.nc)?\.(?:v4\.\w32|v8\.\w16)")
+ROWS = {
+    "softmax": (KERNELS["softmax"][0], 2, 1),
+    "normalization": (KERNELS["normalization"][0], 5, 1),
+    "sums": (graph([node("ReduceSum", "x a", keepdims=0)], {"x": ("float32", [128, 768])},
+                   {"a": np.array([1], np.int64)}), 1, 0),
+    "float16": (graph([node("Softmax", "x")], {"x": ("float16", [128, 768])}), 2, 1),
+    "rest": (graph([node("Softmax", "x")], {"x": ("float32", [128, 767])}), 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_aligned_extents_are_read_and_written_16_bytes_at_a_time(name: str) -> None:
+    model, reads, writes = ROWS[name]
+    (function,) = scheduled(model, "float32")
+    texts = [kernel_text(one, function, Target(SM_80)) for one in launches_of(function).launches]
+    found = [match[1] for match in WIDE.finditer(ptx_of(texts, SM_80, name))]
+    assert (found.count("ld") >= reads, found.count("st") >= writes) == (True, True), found
+    assert bool(found) == bool(reads)
 
 
 @needs_ptxas

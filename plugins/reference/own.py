@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from onnx.reference.ops._op import OpRunReduceNumpy
 from onnx.reference.ops.aionnxml.op_normalizer import Normalizer as OnnxNormalizer
 from onnx.reference.ops.aionnxml.op_svm_classifier import SVMClassifier as OnnxSvmClassifier
 from onnx.reference.ops.aionnxml.op_svm_classifier import sigmoid_probability
+from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
 
 ML = "ai.onnx.ml"
 
@@ -233,7 +235,48 @@ def _is_float(result: Any) -> bool:
     return getattr(result, "dtype", None) in (np.float32, np.float64)
 
 
+class GridSample(OnnxGridSample):
+    """Cubic at a border as PyTorch and ONNX Runtime compute it: pixels are clamped, the place between them is not.
+
+    The modes may have the names that they had before opset 20.
+    """
+
+    op_domain = ""
+
+    def _run(self, x, grid, mode=None, padding_mode=None, align_corners=None):  # type: ignore[no-untyped-def]
+        mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+        if mode != "cubic" or padding_mode != "border":
+            return super()._run(x, grid, mode, padding_mode, align_corners)
+        sizes = np.array(x.shape[2:])
+        places = (grid[..., ::-1].astype(np.float64) + 1) / 2
+        places = places * (sizes - 1) if align_corners else places * sizes - 0.5
+        whole = np.floor(places)
+        weights = _cubic_weights(places - whole)
+        images = np.arange(len(x)).reshape(-1, *[1] * len(sizes))
+        total = np.zeros((*grid.shape[:-1], x.shape[1]))
+        for taps in product(range(4), repeat=len(sizes)):
+            pixels = np.clip(whole.astype(np.int64) + np.array(taps) - 1, 0, sizes - 1)
+            found = x[(images, slice(None), *np.moveaxis(pixels, -1, 0))]
+            share = np.prod([weights[tap][..., axis] for axis, tap in enumerate(taps)], axis=0)
+            total = total + found * share[..., None]
+        return (np.moveaxis(total, -1, 1).astype(x.dtype),)
+
+
+def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
+    """Return the weights of the four pixels around a place (Keys 1981, a = -0.75), the one behind it first."""
+    a = -0.75
+
+    def near(t: np.ndarray) -> np.ndarray:
+        return np.asarray(((a + 2) * t - (a + 3)) * t * t + 1)
+
+    def far(t: np.ndarray) -> np.ndarray:
+        return np.asarray(((a * t - 5 * a) * t + 8 * a) * t - 4 * a)
+
+    return [far(1 + fraction), near(fraction), near(1 - fraction), far(2 - fraction)]
+
+
 OWN: tuple[Any, ...] = (
-    GatherElements, NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool, Normalizer, SVMClassifier,
+    GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool,
+    Normalizer, SVMClassifier,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

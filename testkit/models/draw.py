@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,13 @@ from graft.testkit.models.reference import quietly
 from graft.testkit.models.source import Source
 
 OPSET = 24
+NEWEST = onnx.defs.onnx_opset_version()
 LARGEST = 300.0
 SPECIALS = (np.nan, np.inf, -np.inf, 1e-40, -1e-40, -0.0, 0.0)
 UNSTATED = frozenset({
     "ArgMax", "ArgMin", "TopK", "MaxPool", "GlobalMaxPool", "Hardmax", "Cast", "CastLike", "QuantizeLinear", "Mod",
-    "DynamicQuantizeLinear", "Sign", "Unique", "ScatterND", "ScatterElements", "HardSigmoid", "Clip",
+    "DynamicQuantizeLinear", "Sign", "Unique", "ScatterND", "ScatterElements", "HardSigmoid", "Clip", "GridSample",
+    "DeformConv", "Col2Im", "DFT", "STFT",
 })  # fmt: skip
 """Operators for which ONNX does not say what becomes of a NaN, or that lose it in libraries (oneDNN: the last two)."""
 EXTENTS = (1, 1, 1, 2, 2, 3, 4, 5, 8, 16, 17)
@@ -178,10 +180,15 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     return (one.g for one in node.attribute if one.type == onnx.AttributeProto.GRAPH)
 
 
+def opset_of(nodes: Iterable[onnx.NodeProto]) -> int:
+    """Return the opset of a model of these nodes: `OPSET`, or `NEWEST` where an operator is newer."""
+    return OPSET if all(onnx.defs.has(node.op_type, OPSET, "") for node in nodes) else NEWEST
+
+
 def computed(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return what `onnx.reference` computes for one node.
 
-    Raises `Unfit` for what it cannot, and where it gives another shape than is inferred.
+    Raises `Unfit` for what it cannot, and where it gives another type or shape than is inferred.
     """
     model = _single(node, arrays)
     try:
@@ -193,6 +200,8 @@ def computed(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> list[np.
     for value, array in zip(inferred, found, strict=True):
         sizes = value.type.tensor_type.shape.dim if value.type.tensor_type.HasField("shape") else None
         if sizes is not None and not agree([one.dim_value or None for one in sizes], array.shape):
+            raise Unfit
+        if value.type.tensor_type.elem_type != helper.np_dtype_to_tensor_dtype(array.dtype):
             raise Unfit
     return found
 
@@ -212,4 +221,4 @@ def _single(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> onnx.Mode
         [node], "one", [info(name) for name in arrays],
         [helper.make_value_info(name, onnx.TypeProto()) for name in node.output],
     )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset_of([node]))], ir_version=10)

@@ -17,7 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from graft.testkit.models.control import CONTROL
-from graft.testkit.models.draw import OPSET, Draw, Unfit, reads
+from graft.testkit.models.draw import OPSET, Draw, Unfit, opset_of, reads
 from graft.testkit.models.options import PLAIN, Options
 from graft.testkit.models.reference import quietly
 from graft.testkit.models.rows import Row
@@ -151,6 +151,7 @@ def _finished(draw: Draw) -> RandomModel:
         tuple(draw.nodes),
         tuple(outputs),
         arrays,
+        opset_of(_all_nodes(draw.nodes)),
     )
     return pruned(whole)
 

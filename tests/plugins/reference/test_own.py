@@ -199,3 +199,22 @@ def test_products_of_bfloat16_are_added_in_float32_within_branches_too() -> None
     program = graft.compile(model, ["reference"], threads=1)
     for choice in (True, False):
         assert float(program.run({**feeds, "c": np.array(choice)})["y"].squeeze()) == 2048
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize(
+    ("aligned", "expected"),
+    [(0, [0.9032971, 0.3241356, -0.4320]), (1, [0.7347623, 0.4145789, 0.2694933])],
+    ids=["centres", "corners"],
+)
+def test_a_cubic_sample_beyond_the_border_is_what_pytorch_computes(
+    backend: str, aligned: int, expected: list[float]
+) -> None:
+    inputs = {
+        "x": np.array([[[[1, 2, 4], [3, -1, 0]]]], F),
+        "g": np.array([[[[-1.3, -1.2], [0.2, 0.1], [1.4, 0.9]]]], F),
+    }
+    model = model_of("GridSample", inputs, {"y": (TensorProto.FLOAT, [1, 1, 1, 3])}, mode="cubic",
+                     padding_mode="border", align_corners=aligned)  # fmt: skip
+    found = graft.compile(model, [backend], threads=1).run(inputs)["y"]
+    np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-5)

@@ -97,10 +97,7 @@ def _lower_grid_sample(lowering: Lowering) -> tuple[Stage, ...]:
 
         def position(i: Indices, side: _Side = side, last: int = last) -> Expression:
             place = side.place(b.cast(b.load(grid, *i, last), kind))
-            if mode in (
-                "cubic",
-                "bicubic",
-            ):  # as PyTorch and ONNX Runtime: the taps alone move
+            if mode in ("cubic", "bicubic"):  # as PyTorch and ONNX Runtime: the taps alone move
                 return place
             return side.inside(b.unary("round_even", place) if mode == "nearest" else place)
 

@@ -95,6 +95,7 @@ void graft_emulator_multiply_group(uint64_t a, uint64_t b, void *sums, uint32_t 
                                    uint32_t a_turned, uint32_t b_turned, uint32_t a_ahead, uint32_t b_ahead);
 void graft_emulator_copy(char *target, char *source, uint32_t bytes);
 void graft_emulator_commit(void);
+void graft_emulator_report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e);
 void graft_emulator_wait(uint32_t pending);
 
 /* Returns what went wrong in the last launch, NULL if nothing did, and forgets it. */
@@ -334,6 +335,12 @@ void graft_emulator_access(char *at, int64_t bytes, uint32_t writes) {
     else if (shadow->read_epoch != device.epoch || shadow->read_thread == self || shadow->read_thread / WARP == self / WARP)
       shadow->read_epoch = device.epoch, shadow->read_thread = self, shadow->read_step = step;
   }
+}
+
+void graft_emulator_report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) {
+  const int64_t all[] = {code, a, b, c, d, e};
+  if (!words[0])
+    memcpy(words, all, sizeof all);
 }
 
 void graft_emulator_copy(char *target, char *source, uint32_t bytes) {

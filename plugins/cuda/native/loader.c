@@ -169,10 +169,12 @@ typedef struct Frame {
   DLTensor *const *outputs;
   int64_t *values;
   char *workspace;
+  void *stream;
   uint64_t offsets[CUDA_MOST_WORKSPACES];
 } Frame;
 
-static int fill(const CudaModule *module, const Frame *frame, const CudaArgument *argument, uint64_t *value) {
+static int fill(const CudaModule *module, const CudaLaunch *launch, const Frame *frame, const CudaArgument *argument,
+                uint64_t *value) {
   const DLTensor *tensor = NULL;
   int64_t extent = 0;
   switch (argument->kind) {
@@ -188,6 +190,13 @@ static int fill(const CudaModule *module, const Frame *frame, const CudaArgument
     case ARGUMENT_CONSTANT:
       *value = module->constants[argument->number];
       return 1;
+    case ARGUMENT_REPORT: {
+      const CudaReport report = {.module = module, .launch = launch, .kernel = launch->kernel, .node = launch->node};
+      int64_t *words;
+      if (graft_cuda_report(module->device, frame->stream, &report, &words)) return 0;
+      *value = (uint64_t)(uintptr_t)words;
+      return 1;
+    }
     case ARGUMENT_EXTENT: {
       int known = graft_cuda_value(&argument->extent, frame->inputs, frame->outputs, frame->values, &extent);
       int32_t narrow = (int32_t)extent;
@@ -199,8 +208,7 @@ static int fill(const CudaModule *module, const Frame *frame, const CudaArgument
   return 1;
 }
 
-static int32_t run_launch(GraftContext *context, const CudaModule *module, const CudaLaunch *launch, const Frame *frame,
-                          void *stream) {
+static int32_t run_launch(GraftContext *context, const CudaModule *module, const CudaLaunch *launch, const Frame *frame) {
   CudaDevice *device = module->device;
   uint64_t values[CUDA_MOST_ARGUMENTS];
   void *parameters[CUDA_MOST_ARGUMENTS];
@@ -217,11 +225,13 @@ static int32_t run_launch(GraftContext *context, const CudaModule *module, const
   for (int32_t i = 0; i < launch->argument_count; i++) {
     values[i] = 0;
     parameters[i] = values + i;
-    if (!fill(module, frame, launch->arguments + i, values + i)) {
-      return context->api->fail(context, "%s: parameter %d is an extent beyond 32 bits", text, (int)i);
+    const CudaArgument *argument = launch->arguments + i;
+    if (!fill(module, launch, frame, argument, values + i)) {
+      return context->api->fail(context, "%s: parameter %d is %s", text, (int)i, argument->kind == ARGUMENT_REPORT
+                                ? "memory that both sides see, of which there is none" : "an extent beyond 32 bits");
     }
   }
-  CudaResult result = start_kernel(device, launch, grid, stream, parameters);
+  CudaResult result = start_kernel(device, launch, grid, frame->stream, parameters);
   if (result) {
     GraftError error;
     int32_t status = graft_cuda_fail(device, result, "cuLaunchKernel", &error);
@@ -251,9 +261,8 @@ static int32_t run(GraftContext *context, void *state, const DLTensor *const *in
   const CudaFunction *function = state;
   CudaDevice *device = function->module->device;
   DLDevice place = {kDLCUDA, device->number};
-  Frame frame = {.inputs = inputs, .outputs = outputs};
-  void *stream = context->api->stream(context, place);
-  if (!stream || graft_cuda_enter(device)) {
+  Frame frame = {.inputs = inputs, .outputs = outputs, .stream = context->api->stream(context, place)};
+  if (!frame.stream || graft_cuda_enter(device)) {
     return context->api->fail(context, "there is no stream on device %d", device->number);
   }
   frame.values = context->api->scratch(context, (uint64_t)function->operation_count * sizeof(int64_t) + 8);
@@ -263,7 +272,7 @@ static int32_t run(GraftContext *context, void *state, const DLTensor *const *in
   }
   int32_t status = function->workspace_count ? place_workspaces(context, function, &frame, place) : GRAFT_OK;
   for (int32_t i = 0; !status && i < function->launch_count; i++) {
-    status = run_launch(context, function->module, function->launches + i, &frame, stream);
+    status = run_launch(context, function->module, function->launches + i, &frame);
   }
   return status;
 }
@@ -275,6 +284,7 @@ static void unload(void *user, void *loaded) {
   CudaModule *module = loaded;
   CudaDevice *device = module->device;
   if (device && !graft_cuda_enter(device)) {
+    graft_cuda_forget(device, NULL, module);
     for (int32_t i = 0; i < module->constant_count; i++) device->driver->free(module->constants[i]);
     if (module->handle) device->driver->unload_module(module->handle);
   }

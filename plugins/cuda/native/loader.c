@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
 #include "error.h"
+#include "loading.h"
 #include "module.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -311,47 +311,36 @@ static int32_t find_kernels(CudaModule *module, const GraftLoaderHost *host) {
   return status;
 }
 
-static int32_t prepare(CudaModule *module, const GraftLoaderHost *host, const GraftModuleSource *source) {
+static int32_t prepare(void *made, const GraftLoaderHost *host, const GraftModuleSource *source) {
+  CudaModule *module = made;
   const char *fault = graft_cuda_read(module, source->data, source->size);
   if (fault) return host->fail(host, "%s", fault);
-  CudaDevice *device = graft_cuda_device(0);
-  GraftError error = {0};
-  if (!device || graft_cuda_open(device, &error)) return host->fail(host, "%s", error.message);
+  CudaDevice *device = NULL;
+  int32_t status = graft_cuda_open_for(host, &device);
+  if (status) return status;
   module->device = device;
   CudaResult result = graft_cuda_enter(device);
   if (result) {
+    GraftError error;
     graft_cuda_fail(device, result, "cuCtxSetCurrent", &error);
     return host->fail(host, "%s", error.message);
   }
-  int32_t status = choose_image(module, host);
+  status = choose_image(module, host);
   status = status ? status : upload(module, host, source);
   return status ? status : find_kernels(module, host);
 }
 
 static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **loaded) {
-  CudaModule *module = calloc(1, sizeof *module);
-  if (!module) return host->fail(host, "out of memory");
-  int32_t status = prepare(module, host, source);
-  if (status) {
-    unload(user, module);
-    return status;
-  }
-  *loaded = module;
-  return GRAFT_OK;
+  (void)user;
+  return graft_cuda_load(host, source, sizeof(CudaModule), prepare, unload, loaded);
 }
 
 static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, const char *name, GraftFunction *entry,
                       void **state) {
   (void)user;
   CudaModule *module = loaded;
-  for (int32_t i = 0; i < module->function_count; i++) {
-    if (strcmp(module->functions[i].name, name) == 0) {
-      *entry = run;
-      *state = module->functions + i;
-      return GRAFT_OK;
-    }
-  }
-  return host->fail(host, "it has no function '%s'", name);
+  *entry = run;
+  return graft_cuda_find(host, name, module->functions, module->function_count, sizeof(CudaFunction), offsetof(CudaFunction, name), state);
 }
 
 EXPORT const GraftLoader *graft_loader(void);

@@ -166,7 +166,7 @@ class Ptx:
 
 
 class Emulated:
-    """The functions of the emulator (`emulator/emulator.c`)."""
+    """The functions of the emulator (`emulator/emulator.h`)."""
 
     def unit(self, builder: Builder, name: str, axis: str, extent: int | None) -> str:
         """Return the number of this unit."""
